@@ -1,0 +1,1 @@
+"""Penstock: a distributed event streaming platform that speaks Kafka's protocol."""

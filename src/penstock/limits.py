@@ -1,0 +1,46 @@
+"""Every bound on what comes from outside, with its reason. A limit that is a Kafka setting lives in `config` instead."""
+
+from __future__ import annotations
+
+# A message of the wire protocol may not make the decoder build more objects than this, however many its counts claim.
+# A metadata answer for 100,000 partitions needs about 400,000 (partitions and the ids in their lists).
+MAX_DECODED_OBJECTS = 1_000_000
+
+# Kafka's strings and legacy arrays have an int16 or int32 length; compact ones an unsigned varint of at most 5 bytes.
+MAX_VARINT_BYTES = 5
+MAX_VARLONG_BYTES = 10
+
+# Tagged fields of one struct. The protocol has at most five today; unknown ones are skipped, not kept.
+MAX_TAGGED_FIELDS = 1_000
+
+# A compressed batch may not unfold to more than this. Producers build batches of at most max.request.size (1 MB by default) before
+# compression, and brokers take at most message.max.bytes after it; 256 MB leaves room for every setting seen in the field.
+MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+
+# A decompressed batch may not hold more records than bytes: the smallest record is 7 bytes.
+MIN_RECORD_BYTES = 7
+
+# A record batch: the header of format v2, and the most that one batch may be (message.max.bytes is an int32 in Kafka).
+BATCH_HEADER_BYTES = 61
+MAX_BATCH_BYTES = 2**31 - 1
+
+# Headers of one record: Kafka has no limit of its own; a batch bounds them too, but a lying count should fail early.
+MAX_RECORD_HEADERS = 100_000
+
+# Text checkpoints (leader epochs, recovery points): a file that claims more entries than this is damaged.
+MAX_CHECKPOINT_ENTRIES = 10_000_000
+
+# server.properties: longer files or lines are a mistake (a log file given by accident, say).
+MAX_PROPERTIES_BYTES = 1024 * 1024
+
+# Topic names become directory names: Kafka allows 249 characters, so that "-<partition>" and "-delete" suffixes still fit in 255.
+MAX_TOPIC_NAME_LENGTH = 249
+
+# A batch's offsets are kept in the index relative to its segment's base in 32 bits.
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+# Files kept open by the logs of one node. The hard limit of many machines is 20,000, and connections need theirs.
+MAX_OPEN_LOG_FILES = 4_096
+
+# An unclean tail longer than this is scanned in the child process, so that the loop does not stall: below, it takes some milliseconds.
+MAX_INLINE_RECOVERY_BYTES = 1024 * 1024
