@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import NewType
+from typing import NamedTuple, NewType
 from uuid import UUID
 
 Buffer = bytes | bytearray | memoryview
@@ -45,3 +45,13 @@ def parse_uuid(text: str) -> UUID:
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a Kafka uuid: it holds {len(raw)} bytes, not 16")
     return UUID(bytes=raw)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic, by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

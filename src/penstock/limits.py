@@ -44,3 +44,21 @@ MAX_OPEN_LOG_FILES = 4_096
 
 # An unclean tail longer than this is scanned in the child process, so that the loop does not stall: below, it takes some milliseconds.
 MAX_INLINE_RECOVERY_BYTES = 1024 * 1024
+
+# Connections that the kernel holds for us between two turns of the event loop: a whole cluster's clients come back at once after a restart.
+ACCEPT_BACKLOG = 1_024
+
+# Threads for blocking calls of one node. They wait for the disk, not for a core; more than a few only queue up in the kernel.
+OFFLOAD_THREADS = 8
+
+# One message to or from the child process: arguments and results are names, numbers and offset lists, never record data.
+MAX_CHILD_MESSAGE_BYTES = 256 * 1024 * 1024
+
+# Snappy's densest element copies 64 bytes for 3: a block that claims to unfold to more than 22 times its size lies.
+SNAPPY_MAX_RATIO = 22
+
+# Uuids kept by the decoder, so that the same topic id need not be built again for each request; beyond, the least used are dropped.
+MAX_CACHED_UUIDS = 8_192
+
+# Kafka refuses strings longer than this, also in flexible versions, whose length prefix could say more.
+MAX_STRING_BYTES = 2**15 - 1

@@ -1,0 +1,30 @@
+"""penstock log: a look into the files of a log."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock.log.dump import CannotDump, dump
+from penstock.world.real import RealDisk
+
+
+def dump_command(
+    files: Annotated[list[str], typer.Argument(help="Segments, indexes, snapshots of producers, checkpoints.", metavar="FILE...")],
+    records: Annotated[bool, typer.Option("--records/--no-records", help="Show every record of a segment, not only its batches.")] = False,
+) -> None:
+    """Shows what is in the files of a log directory, and checks them on the way."""
+    failed = False
+    for path in files:
+        if len(files) > 1:
+            print(f"{path}:")
+        try:
+            for line in dump(RealDisk(), path, records=records):
+                print(line)
+        except (CannotDump, OSError) as error:
+            failed = True
+            print(f"penstock log dump: {error}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,145 @@
+"""What a node is told: its server.properties and the overrides of its command line, checked as a whole.
+
+Reads no files and prints nothing: it is given text, and returns warnings or raises all problems at once.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from penstock.config import node_settings as node
+from penstock.config.checks import CHECKS, is_broker, is_controller
+from penstock.config.draft import Draft
+from penstock.config.listeners import Listener, advertised_listeners, controller_listener_names, inter_broker_listener_name, listeners
+from penstock.config.properties import Entry, Properties, PropertiesError, decode_properties
+from penstock.config.quorum import Address, Voter, bootstrap_servers, given_voters
+from penstock.config.setting import Setting
+from penstock.ids import NodeId
+
+T = TypeVar("T")
+
+
+class ConfigError(Exception):
+    """A node that cannot be started as it is told. Every problem has its file, line and reason."""
+
+    def __init__(self, problems: tuple[str, ...], warnings: tuple[str, ...] = ()) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+        self.warnings = warnings
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """The settings of one node: `config[LOG_SEGMENT_BYTES]` is an int. What is derived from several has a property."""
+
+    values: Mapping[str, Any]
+    given: frozenset[str]
+    warnings: tuple[str, ...] = ()
+
+    def __getitem__(self, setting: Setting[T], /) -> T:
+        return cast(T, self.values[setting.name]) if setting.name in self.values else setting.default_value()
+
+    def is_set(self, setting: Setting[Any], /) -> bool:
+        return setting.name in self.given
+
+    @property
+    def node_id(self) -> NodeId:
+        return NodeId(self[node.NODE_ID])
+
+    @property
+    def is_broker(self) -> bool:
+        return is_broker(self)
+
+    @property
+    def is_controller(self) -> bool:
+        return is_controller(self)
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return self[node.LOG_DIRS] or self[node.LOG_DIR]
+
+    @property
+    def metadata_log_dir(self) -> str:
+        """As one of log_dirs is spelt, where it is one of them."""
+        given = self[node.METADATA_LOG_DIR] or self.log_dirs[0]
+        return next((path for path in self.log_dirs if posixpath.normpath(path) == posixpath.normpath(given)), given)
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Every directory of the node, the metadata log's included, each once."""
+        return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        return listeners(self)
+
+    @property
+    def advertised_listeners(self) -> tuple[Listener, ...]:
+        return advertised_listeners(self)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """Those of this node; a broker that is no controller has none."""
+        names = self.controller_listener_names
+        return tuple(listener for listener in self.listeners if listener.name in names)
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        names = self.controller_listener_names
+        return tuple(listener for listener in self.listeners if listener.name not in names)
+
+    @property
+    def advertised_broker_listeners(self) -> tuple[Listener, ...]:
+        names = self.controller_listener_names
+        return tuple(listener for listener in self.advertised_listeners if listener.name not in names)
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return controller_listener_names(self)
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        return inter_broker_listener_name(self)
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """The fixed quorum. Empty on a controller that is a quorum of its own, and on a broker that has bootstrap servers instead."""
+        return given_voters(self)
+
+    @property
+    def is_own_quorum(self) -> bool:
+        """A controller without voters decides alone (Kafka's --standalone)."""
+        return self.is_controller and not self.voters
+
+    @property
+    def bootstrap_servers(self) -> tuple[Address, ...]:
+        return bootstrap_servers(self)
+
+
+def read_node_config(data: bytes, file: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
+    """From the bytes of a server.properties. ConfigError with all that is wrong with it."""
+    try:
+        properties = decode_properties(data, file)
+    except PropertiesError as error:
+        raise ConfigError((str(error),)) from error
+    return node_config(properties, file, overrides)
+
+
+def node_config(properties: Properties, file: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
+    """Overrides win over the file. ConfigError with all that is wrong."""
+    entries = {**properties.entries, **_override_entries(overrides or {})}
+    draft = Draft(entries, file)
+    for check in CHECKS:
+        draft.attempt(check)
+    warnings = (*properties.warnings, *draft.warnings)
+    if draft.problems:
+        raise ConfigError(draft.problems, warnings)
+    return NodeConfig(MappingProxyType(draft.values), frozenset(entries), warnings)
+
+
+def _override_entries(overrides: Mapping[str, str]) -> dict[str, Entry]:
+    return {name: Entry(name, value, f"--override {name}", 0) for name, value in overrides.items()}

@@ -1,0 +1,176 @@
+"""What one setting is: name, type, default, meaning, and how its text becomes a value and back. Knows no setting by name.
+
+Parsing is as lenient as Kafka's ConfigDef (values are trimmed, booleans may have any case) and refuses in its words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, Generic, TypeVar, cast
+
+from penstock.config.validators import Validator
+
+T = TypeVar("T")
+
+
+class SettingType(IntEnum):
+    """The numbers are those of DescribeConfigs (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Importance(StrEnum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Dynamic(StrEnum):
+    """Whether a broker setting can change while the broker runs, and for whom (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Required(Enum):
+    """The default of a setting that has none."""
+
+    REQUIRED = "required"
+
+
+class InvalidSettingError(ValueError):
+    """A value that its setting does not take. The message names both."""
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid value {'null' if value is None else value} for configuration {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+# No slots: calling Setting[int | None](...) makes typing set an attribute, which a frozen class with slots answers badly on Python 3.11.
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """One setting. T is the type of its value: bool, int, float, str or tuple[str, ...], with None where the default is null."""
+
+    name: str
+    type: SettingType
+    default: T | Required
+    importance: Importance
+    doc: str
+    valid: Validator | None = None
+    dynamic: Dynamic = Dynamic.READ_ONLY
+    internal: bool = False
+
+    @property
+    def sensitive(self) -> bool:
+        """A value that nobody is shown."""
+        return self.type is SettingType.PASSWORD
+
+    @property
+    def required(self) -> bool:
+        return isinstance(self.default, Required)
+
+    def default_value(self) -> T:
+        """InvalidSettingError where the setting has no default."""
+        if isinstance(self.default, Required):
+            raise InvalidSettingError(self.name, None, f"it has no default: set {self.name}")
+        return self.default
+
+    def parse(self, text: str) -> T:
+        """The value that a text stands for. InvalidSettingError when it stands for none, or for one that is out of bounds."""
+        trimmed = text.strip()
+        try:
+            value = _PARSERS[self.type](trimmed)
+        except ValueError as error:
+            raise InvalidSettingError(self.name, self._shown(trimmed), str(error)) from None
+        reason = self.valid.refusal(self.name, value) if self.valid else None
+        if reason:
+            raise InvalidSettingError(self.name, self._shown(trimmed), reason)
+        return cast(T, value)
+
+    def format(self, value: T) -> str | None:
+        """As DescribeConfigs shows a value; None (null) for one that is not set and for one that nobody is shown."""
+        if value is None or self.sensitive:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, float):
+            return _java_double(value)
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+    def _shown(self, text: str) -> str:
+        return "[hidden]" if self.sensitive else text
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
+_COMMA = re.compile(r"\s*,\s*")
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("Expected value to be either true or false")
+    return lowered == "true"
+
+
+def _whole(type_: SettingType, bits: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text) if _INTEGER.fullmatch(text) else None
+        if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise ValueError(f"Not a number of type {type_.name}")
+        return value
+
+    return parse
+
+
+def _double(text: str) -> float:
+    value = float(text.rstrip("dDfF")) if _DECIMAL.fullmatch(text) else math.nan
+    # Java also takes NaN and Infinity here; no setting has a use for them, and NaN slips through every range check.
+    if not math.isfinite(value):
+        raise ValueError("Not a number of type DOUBLE")
+    return value
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(_COMMA.split(text)) if text else ()
+
+
+_PARSERS: Mapping[SettingType, Callable[[str], Any]] = {
+    SettingType.BOOLEAN: _boolean,
+    SettingType.STRING: str,
+    SettingType.INT: _whole(SettingType.INT, 32),
+    SettingType.SHORT: _whole(SettingType.SHORT, 16),
+    SettingType.LONG: _whole(SettingType.LONG, 64),
+    SettingType.DOUBLE: _double,
+    SettingType.LIST: _list,
+    SettingType.CLASS: str,
+    SettingType.PASSWORD: str,
+}
+
+
+def _java_double(value: float) -> str:
+    """As Java's Double.toString: 0.5 as we do, but 1e22 as 1.0E22."""
+    decimal = Decimal(repr(value))
+    exponent = decimal.adjusted()
+    if value == 0 or -3 <= exponent < 7:
+        plain = format(decimal, "f")
+        return plain if "." in plain else plain + ".0"
+    digits = "".join(map(str, decimal.as_tuple().digits)).rstrip("0")
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{exponent}"

@@ -1,0 +1,128 @@
+"""What the settings of a topic come to for its logs: the topic's own, then its node's, then Kafka's defaults.
+
+Knows settings and values; never where a topic's settings are stored, nor what a log does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar, cast
+
+from penstock.config import topic_settings as topic
+from penstock.config.nearest import did_you_mean
+from penstock.config.setting import InvalidSettingError, Setting
+from penstock.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+
+class TimestampType(StrEnum):
+    """Whose clock a record's timestamp comes from: its producer's, or that of the leader that appended it."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The settings of one log. `LogConfig()` has Kafka's defaults; nothing is checked here (tests want small segments)."""
+
+    segment_bytes: int = topic.SEGMENT_BYTES.default_value()
+    segment_ms: int = topic.SEGMENT_MS.default_value()
+    segment_jitter_ms: int = topic.SEGMENT_JITTER_MS.default_value()
+    segment_index_bytes: int = topic.SEGMENT_INDEX_BYTES.default_value()
+    index_interval_bytes: int = topic.INDEX_INTERVAL_BYTES.default_value()
+    retention_bytes: int = topic.RETENTION_BYTES.default_value()
+    retention_ms: int = topic.RETENTION_MS.default_value()
+    flush_messages: int = topic.FLUSH_MESSAGES.default_value()
+    flush_ms: int = topic.FLUSH_MS.default_value()
+    max_message_bytes: int = topic.MAX_MESSAGE_BYTES.default_value()
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = topic.MESSAGE_TIMESTAMP_BEFORE_MAX_MS.default_value()
+    message_timestamp_after_max_ms: int = topic.MESSAGE_TIMESTAMP_AFTER_MAX_MS.default_value()
+    cleanup_policy: tuple[str, ...] = topic.CLEANUP_POLICY.default_value()
+    compression_type: str = topic.COMPRESSION_TYPE.default_value()
+    compression_gzip_level: int = topic.COMPRESSION_GZIP_LEVEL.default_value()
+    compression_lz4_level: int = topic.COMPRESSION_LZ4_LEVEL.default_value()
+    compression_zstd_level: int = topic.COMPRESSION_ZSTD_LEVEL.default_value()
+    delete_retention_ms: int = topic.DELETE_RETENTION_MS.default_value()
+    file_delete_delay_ms: int = topic.FILE_DELETE_DELAY_MS.default_value()
+    min_insync_replicas: int = topic.MIN_INSYNC_REPLICAS.default_value()
+    unclean_leader_election_enable: bool = topic.UNCLEAN_LEADER_ELECTION_ENABLE.default_value()
+    preallocate: bool = topic.PREALLOCATE.default_value()
+    min_compaction_lag_ms: int = topic.MIN_COMPACTION_LAG_MS.default_value()
+    max_compaction_lag_ms: int = topic.MAX_COMPACTION_LAG_MS.default_value()
+    min_cleanable_dirty_ratio: float = topic.MIN_CLEANABLE_DIRTY_RATIO.default_value()
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+
+class BrokerValues(Protocol):
+    """What a topic needs of its node's settings: `NodeConfig`, or a few values in a test."""
+
+    def __getitem__(self, setting: Setting[T], /) -> T: ...
+
+
+def broker_default(broker: BrokerValues, setting: Setting[T]) -> T:
+    """The value of a topic setting for a topic that does not set it."""
+    for synonym in topic.TOPIC_SYNONYMS[setting.name]:
+        value = broker[synonym.setting]
+        if value is not None:
+            return cast(T, _in_topic_units(setting, synonym, value))
+    return setting.default_value()
+
+
+def parse_topic_settings(overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The typed values of a topic's own settings, by name. KafkaError INVALID_CONFIG for an unknown name or a malformed value."""
+    return {name: _parse(name, text) for name, text in overrides.items()}
+
+
+def log_config(broker: BrokerValues, topic_overrides: Mapping[str, str]) -> LogConfig:
+    """Topic over broker over default. KafkaError INVALID_CONFIG where the topic's own settings cannot be used."""
+    values = {setting.name: broker_default(broker, setting) for setting in topic.TOPIC_SETTINGS.values()}
+    values |= parse_topic_settings(topic_overrides)
+    internal_segment_bytes = values.pop(topic.INTERNAL_SEGMENT_BYTES.name)
+    if internal_segment_bytes is not None:
+        values[topic.SEGMENT_BYTES.name] = _positive_segment(internal_segment_bytes)
+    _check_together(values)
+    values[topic.MESSAGE_TIMESTAMP_TYPE.name] = TimestampType(values[topic.MESSAGE_TIMESTAMP_TYPE.name])
+    return LogConfig(**{field.name: values[field.name.replace("_", ".")] for field in fields(LogConfig)})
+
+
+def _in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -> Any:
+    if synonym.factor != 1:
+        value *= synonym.factor
+    # Any negative retention of a broker means for ever, which a topic writes as -1.
+    return max(value, -1) if setting.name == topic.RETENTION_MS.name else value
+
+
+def _parse(name: str, text: str) -> Any:
+    setting = topic.TOPIC_SETTINGS.get(name)
+    if setting is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}.{did_you_mean(name, topic.TOPIC_SETTINGS)}")
+    try:
+        return setting.parse(text)
+    except InvalidSettingError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _positive_segment(internal_segment_bytes: int) -> int:
+    if internal_segment_bytes < 1:
+        reason = f"Invalid value {internal_segment_bytes} for configuration internal.segment.bytes: Value must be at least 1"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+    return internal_segment_bytes
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    least, most = values[topic.MIN_COMPACTION_LAG_MS.name], values[topic.MAX_COMPACTION_LAG_MS.name]
+    if least > most:
+        reason = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)

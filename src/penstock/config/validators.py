@@ -1,0 +1,108 @@
+"""Which values a setting takes. A validator knows a parsed value and Kafka's words for refusing it; never where the value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Validator(Protocol):
+    """`text` is how Kafka's documentation writes the valid values."""
+
+    @property
+    def text(self) -> str: ...
+
+    def refusal(self, name: str, value: Any, /) -> str | None:
+        """Why the value is refused, or None when it is fine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number not below `least` and, unless it is None, not above `most`."""
+
+    least: float
+    most: float | None = None
+
+    @property
+    def text(self) -> str:
+        return f"[{self.least},...]" if self.most is None else f"[{self.least},...,{self.most}]"
+
+    def refusal(self, _name: str, value: float | None, /) -> str | None:
+        if value is None:
+            return "Value must be non-null"
+        if value < self.least:
+            return f"Value must be at least {self.least}"
+        if self.most is not None and value > self.most:
+            return f"Value must be no more than {self.most}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenOr:
+    """A number in a range, or one outside it with a meaning of its own (gzip's level -1: the codec's default)."""
+
+    least: int
+    most: int
+    other: int
+
+    @property
+    def text(self) -> str:
+        return f"[{self.least},...,{self.most}] or {self.other}"
+
+    def refusal(self, _name: str, value: int, /) -> str | None:
+        if value == self.other or self.least <= value <= self.most:
+            return None
+        return f"Value must be between {self.least} and {self.most} or equal to {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A string out of a few."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"[{', '.join(self.choices)}]"
+
+    def refusal(self, _name: str, value: str | None, /) -> str | None:
+        return None if value in self.choices else f"String must be one of: {', '.join(self.choices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list without repetitions or empty elements; with choices, of these alone."""
+
+    choices: tuple[str, ...] = ()
+    may_be_empty: bool = True
+    text: str = ""
+
+    def refusal(self, name: str, value: Sequence[str] | None, /) -> str | None:
+        if value is None:
+            return None
+        if not value and not self.may_be_empty:
+            return f"Configuration '{name}' must not be empty. Valid values include: {', '.join(self.choices) or 'any non-empty value'}"
+        if "" in value:
+            return f"Configuration '{name}' values must not be empty."
+        if len(set(value)) != len(value):
+            return f"Configuration '{name}' values must not be duplicated."
+        if self.choices and not set(value) <= set(self.choices):
+            return f"String must be one of: {', '.join(self.choices)}"
+        return None
+
+
+def at_least(least: float) -> Between:
+    return Between(least)
+
+
+def between(least: float, most: float) -> Between:
+    return Between(least, most)
+
+
+def one_of(*choices: str) -> OneOf:
+    return OneOf(choices)
+
+
+def list_of(*choices: str, may_be_empty: bool = True) -> ListOf:
+    return ListOf(choices, may_be_empty, f"[{', '.join(choices)}]" if choices else "")

@@ -1,0 +1,101 @@
+"""Kafka's small text files: what a checkpoint says, as pure functions between text and values.
+
+Every one begins with a version and a count, so that a cut file is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from uuid import UUID
+
+from penstock import limits
+from penstock.ids import TopicPartition, parse_uuid, uuid_text
+from penstock.log.leader_epochs import EpochStart
+
+
+class CheckpointDamaged(ValueError):
+    """The text of a checkpoint is not what was written."""
+
+
+def _rows(text: str, fields: int) -> list[list[str]]:
+    lines = text.splitlines()
+    if len(lines) < 2 or lines[0].strip() != "0":
+        raise CheckpointDamaged(f"expected version 0 in the first line and a count in the second, found {lines[:2]}")
+    if not lines[1].strip().isdecimal() or len(lines[1]) > 12 or int(lines[1]) > limits.MAX_CHECKPOINT_ENTRIES:
+        raise CheckpointDamaged(f"{lines[1]!r} is no possible count of entries")
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if len(rows) != int(lines[1]):
+        raise CheckpointDamaged(f"{lines[1]} entries announced, {len(rows)} found")
+    if any(len(row) != fields for row in rows):
+        raise CheckpointDamaged(f"an entry does not have {fields} fields")
+    return rows
+
+
+def _text(rows: list[str]) -> bytes:
+    return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise CheckpointDamaged(f"{text!r} is not a number") from error
+
+
+def offsets_text(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
+    """recovery-point-, log-start- and replication-offset-checkpoint: topic, partition, offset."""
+    return _text([f"{partition.topic} {partition.partition} {offset}" for partition, offset in sorted(offsets)])
+
+
+def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
+    rows = _rows(_decoded(data), 3)
+    return {TopicPartition(topic, _number(partition)): _number(offset) for topic, partition, offset in rows}
+
+
+def epochs_text(entries: Iterable[EpochStart]) -> bytes:
+    """leader-epoch-checkpoint: epoch, start offset."""
+    return _text([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+
+
+def parse_epochs(data: bytes) -> list[EpochStart]:
+    return [EpochStart(_number(epoch), _number(offset)) for epoch, offset in _rows(_decoded(data), 2)]
+
+
+def partition_metadata_text(topic_id: UUID) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> UUID:
+    fields = dict(line.split(": ", 1) for line in _decoded(data).splitlines() if ": " in line)
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise CheckpointDamaged("expected the lines 'version: 0' and 'topic_id: …'")
+    try:
+        return parse_uuid(fields["topic_id"])
+    except ValueError as error:
+        raise CheckpointDamaged(str(error)) from error
+
+
+def clean_shutdown_text(broker_epoch: int) -> bytes:
+    """The marker of a clean shutdown, with the broker's epoch (KIP-966)."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch in the marker; -1 for the empty marker of older Kafkas."""
+    if not data:
+        return -1
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointDamaged(f"not the marker of a clean shutdown: {data[:80]!r}") from error
+    if not isinstance(epoch, int):
+        raise CheckpointDamaged(f"brokerEpoch is {epoch!r}, not a number")
+    return epoch
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CheckpointDamaged(f"not text: {error}") from error

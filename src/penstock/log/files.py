@@ -1,0 +1,62 @@
+"""Open files under a budget, and ranges of them.
+
+A file is opened when it is first needed and forgotten when too many others were needed since. Forgetting drops the reference only: a range
+that is still on its way to a client holds its own, and the file closes when the last reference goes.
+
+A file with unsynced writes may be forgotten too: fdatasync works on the file, not on the descriptor, and since Linux 4.16 a write-back
+error that nobody has seen yet is reported to the next descriptor that syncs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from penstock import limits
+from penstock.world import Disk, File
+
+
+class OpenFiles:
+    """The files of all logs of a node."""
+
+    def __init__(self, disk: Disk, budget: int = limits.MAX_OPEN_LOG_FILES) -> None:
+        self.disk = disk
+        self._budget = budget
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def get(self, path: str, *, create: bool = False) -> File:
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        file = self._open[path] = self.disk.open(path, create=create)
+        if len(self._open) > self._budget:
+            self._open.popitem(last=False)
+        return file
+
+    def forget(self, path: str) -> None:
+        """The path is about to be renamed or removed."""
+        self._open.pop(path, None)
+
+    def forget_under(self, directory: str) -> None:
+        prefix = directory + "/"
+        for path in [path for path in self._open if path.startswith(prefix)]:
+            del self._open[path]
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes of a log as they lie in its file: what a reader gets instead of the bytes themselves."""
+
+    file: File
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        return self.file.pread(self.length, self.position)

@@ -1,0 +1,124 @@
+"""Syncing a log to disk, off the event loop: one fdatasync in flight, and appends made meanwhile ride on the next.
+
+Owns the recovery point: everything below it is on the disk. A sync that fails takes the directory offline, also when nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.log import names
+from penstock.log.checkpoint import epochs_text
+from penstock.world import Disk, World
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+def sync_paths(disk: Disk, paths: list[str], directories: list[str]) -> None:
+    """Runs in a thread. Opens its own descriptors, so that no thread shares a file object with the loop."""
+    for path in paths:
+        file = disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+    for directory in directories:
+        disk.sync_dir(directory)
+
+
+class Flush:
+    """The flushing of one log. A failure is kept in the directory, where every waiter finds it."""
+
+    def __init__(self, log: Log, world: World, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        # A segment was sealed: the node flushes soon, though nobody waits for it.
+        self.wanted = False
+        self.names_changed = True
+        # Files beside the segments that go to disk with the next flush: producers' snapshots, indexes of sealed segments.
+        self.also: list[str] = []
+        self._log = log
+        self._disk = world.disk
+        self._offload = world.offload
+        self._clock = world.clock
+        self._running: asyncio.Task[None] | None = None
+        # A truncation under way, and the lowest one since the sync under way began: what is synced above them does not count.
+        self._held_at: int | None = None
+        self._cut_at: int | None = None
+        self._saved_epochs: bytes | None = None
+        self._last_flush = world.clock.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether flush.messages or flush.ms ask for a flush before the last append counts."""
+        unflushed = self._log.end_offset - self.recovery_point
+        if unflushed == 0:
+            return False
+        config = self._log.config
+        return unflushed >= config.flush_messages or (self._clock.monotonic() - self._last_flush) * 1000 >= config.flush_ms
+
+    async def to(self, offset: int) -> None:
+        """Returns when everything below an offset is on the disk; KafkaError when that cannot be promised any more."""
+        while self.recovery_point < min(offset, self._log.end_offset):
+            if self._log.directory.failure is not None:
+                raise self._log.directory.offline()
+            if self._running is None:
+                self._running = asyncio.create_task(self._sync(), name=f"flush {self._log.path}")
+            # Shielded: one waiter that gives up must not stop a sync that others wait for, nor hide its failure.
+            await asyncio.shield(self._running)
+
+    async def all(self) -> None:
+        await self.to(self._log.end_offset)
+
+    async def _sync(self) -> None:
+        log = self._log
+        end, directories = log.end_offset, [log.path, log.directory.path] if self.names_changed else []
+        paths = self._unsynced_paths()
+        self.names_changed, self.wanted, self.also, self._cut_at = False, False, [], self._held_at
+        try:
+            await self._offload.thread(sync_paths, self._disk, paths, directories)
+            await self._save_changed_epochs()
+        except OSError as error:
+            log.directory.fail("flush", error)
+            return
+        finally:
+            self._running = None
+        self._last_flush = self._clock.monotonic()
+        synced = end if self._cut_at is None else min(end, self._cut_at)
+        self.recovery_point = max(self.recovery_point, synced)
+
+    def _unsynced_paths(self) -> list[str]:
+        """The segments from the recovery point on, and what was put beside them since the last flush. The offset and time index of the
+        active segment lie in memory, and are rebuilt after a crash."""
+        *sealed, active = self._log.segments
+        ends = [segment.base_offset for segment in self._log.segments[1:]]
+        paths = [path for segment, end in zip(sealed, ends, strict=True) if end > self.recovery_point for path in segment.paths]
+        paths += [active.path, active.txn_index.path, *self.also]
+        return [path for path in dict.fromkeys(paths) if self._disk.exists(path)]
+
+    async def _save_changed_epochs(self) -> None:
+        data = epochs_text(self._log.epochs.entries)
+        if data != self._saved_epochs:
+            await self._offload.thread(self._disk.replace, f"{self._log.path}/{names.LEADER_EPOCHS}", data)
+            self._saved_epochs = data
+
+    def save_epochs(self) -> None:
+        self._disk.replace(f"{self._log.path}/{names.LEADER_EPOCHS}", epochs_text(self._log.epochs.entries))
+
+    def hold_at(self, offset: int) -> None:
+        """The log is about to be truncated to an offset: until `truncated`, the recovery point does not pass it."""
+        self._held_at = offset
+        self._cut_at = offset if self._cut_at is None else min(self._cut_at, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def truncated(self, end_offset: int) -> None:
+        """What is appended from here on lies where other bytes were synced."""
+        self.hold_at(end_offset)
+        self._held_at = None
+        self.names_changed = True
+
+    async def settle(self) -> None:
+        """Waits for a sync that is under way."""
+        if self._running is not None:
+            await asyncio.wait([self._running])

@@ -1,0 +1,144 @@
+"""The offset and time indexes of a segment, in Kafka's file formats.
+
+Entries are sorted and of one size. The index of an active segment lies in memory and is written when the segment is sealed or the log
+closed: after a crash it is rebuilt from the segment anyway. The index of a sealed segment is searched in its file by a few small reads, so
+that it costs no memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.log.files import OpenFiles
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class Index:
+    """A file of sorted, fixed-size entries."""
+
+    entry: struct.Struct
+
+    def __init__(self, files: OpenFiles, path: str, base_offset: int, *, active: bool) -> None:
+        self.path = path
+        self._files = files
+        self._base = base_offset
+        self._memory: bytearray | None = None
+        self._active = active
+
+    def _entries(self) -> bytearray:
+        """The entries of an active index, read when first needed."""
+        if self._memory is None:
+            file = self._files.get(self.path, create=True)
+            size = file.size()
+            self._memory = bytearray(file.pread(size - size % self.entry.size, 0))
+        return self._memory
+
+    def __len__(self) -> int:
+        size = len(self._entries()) if self._active else self._files.get(self.path).size()
+        return size // self.entry.size
+
+    def _get(self, number: int) -> tuple[int, int]:
+        width = self.entry.size
+        if self._active:
+            first, second = self.entry.unpack_from(self._entries(), number * width)
+        else:
+            first, second = self.entry.unpack(self._files.get(self.path).pread(width, number * width))
+        return first, second
+
+    def _last_number(self, not_after: Callable[[tuple[int, int]], bool]) -> int:
+        """The number of the last entry for which not_after holds, -1 where it holds for none."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if not_after(self._get(middle)):
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def save(self) -> None:
+        """Writes what is in memory to the file. The caller syncs where it matters."""
+        if self._memory is not None:
+            file = self._files.get(self.path, create=True)
+            file.pwrite(self._memory, 0)
+            file.truncate(len(self._memory))
+
+    def seal(self) -> None:
+        """No more appends: from here on the file is all there is."""
+        self._entries()
+        self.save()
+        self._memory = None
+        self._active = False
+
+    def activate(self) -> None:
+        """The segment takes appends again: what follows it was truncated away."""
+        self._active = True
+
+    def reset(self) -> None:
+        self._memory = bytearray()
+
+    def _keep(self, count: int) -> None:
+        del self._entries()[count * self.entry.size :]
+
+
+class OffsetIndex(Index):
+    """Relative offset (int32) of a batch's last record -> position (int32) of that batch in the segment."""
+
+    entry = struct.Struct(">ii")
+
+    def append(self, offset: int, position: int) -> None:
+        self._entries().extend(self.entry.pack(offset - self._base, position))
+
+    def lookup(self, offset: int) -> int:
+        """The position of a batch that lies at or before this offset's."""
+        relative = offset - self._base
+        number = self._last_number(lambda entry: entry[0] <= relative)
+        return self._get(number)[1] if number >= 0 else 0
+
+    def truncate(self, offset: int) -> None:
+        """Forgets what lies at or after this offset."""
+        relative = offset - self._base
+        self._keep(self._last_number(lambda entry: entry[0] < relative) + 1)
+
+    def __getitem__(self, number: int) -> OffsetPosition:
+        relative, position = self._get(number)
+        return OffsetPosition(self._base + relative, position)
+
+
+class TimeIndex(Index):
+    """Largest timestamp (int64) so far -> relative offset (int32) of the batch that brought it."""
+
+    entry = struct.Struct(">qi")
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Skipped unless the timestamp is larger than the last: later records of an earlier time are found by scanning on."""
+        if timestamp > self.last().timestamp:
+            self._entries().extend(self.entry.pack(timestamp, offset - self._base))
+
+    def last(self) -> TimestampOffset:
+        count = len(self)
+        return self[count - 1] if count else TimestampOffset(-1, self._base)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry whose timestamp is not after this one: records at or after it begin no earlier."""
+        number = self._last_number(lambda entry: entry[0] <= timestamp)
+        return self[number] if number >= 0 else TimestampOffset(-1, self._base)
+
+    def truncate(self, offset: int) -> None:
+        relative = offset - self._base
+        self._keep(self._last_number(lambda entry: entry[1] < relative) + 1)
+
+    def __getitem__(self, number: int) -> TimestampOffset:
+        timestamp, relative = self._get(number)
+        return TimestampOffset(timestamp, self._base + relative)

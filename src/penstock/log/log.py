@@ -1,0 +1,373 @@
+"""One partition on one disk: a sequence of segments, appended to at the end and read anywhere.
+
+Appends and reads are synchronous and touch the page cache only; what blocks (fdatasync) is awaited in `flush`. The log is told where to
+truncate, what epoch it is and how far a reader may see: it decides nothing about replication. End offsets are exclusive.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.config.topic import LogConfig, TimestampType
+from penstock.errors import ErrorCode, KafkaError, invariant
+from penstock.ids import NO_TIMESTAMP, Buffer, TopicPartition
+from penstock.log import names
+from penstock.log.directory import LogDirectory, guarded
+from penstock.log.files import FileRange, OpenFiles
+from penstock.log.flush import Flush
+from penstock.log.leader_epochs import LeaderEpochs
+from penstock.log.producer_state import AppendedBatch, ProducerStates
+from penstock.log.producers import apply_batch, end_marker, load_producers, save_snapshot, snapshot_offsets, snapshot_path
+from penstock.log.segment import Segment
+from penstock.log.txn_index import AbortedTxn
+from penstock.records.batch import BatchHeader, patch, patch_log_append_time, validate
+from penstock.world import World
+
+
+class Appended(NamedTuple):
+    """What became of an append. A duplicate has the offsets that it was first given."""
+
+    base_offset: int
+    end_offset: int
+    log_append_time_ms: int
+    duplicate: bool = False
+
+
+@dataclass(slots=True)
+class LogState:
+    """What a log is opened with: found on disk by `open.open_log`."""
+
+    segments: list[Segment]
+    start_offset: int
+    end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerStates
+
+
+class Log:
+    """A partition's log. Made by `open.open_log`."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        topic_id: UUID,
+        path: str,
+        directory: LogDirectory,
+        files: OpenFiles,
+        world: World,
+        config: LogConfig,
+        state: LogState,
+    ) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self.path = path
+        self.directory = directory
+        self.config = config
+        self.segments = state.segments
+        self.start_offset = state.start_offset
+        self.end_offset = state.end_offset
+        self.epochs = state.epochs
+        self.producers = state.producers
+        self._files = files
+        self._clock = world.clock
+        self._jitter_ms = world.chance.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
+        self.flushing = Flush(self, world, state.recovery_point)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Appending
+
+    @guarded
+    def append_as_leader(self, records: Buffer, leader_epoch: int, *, from_client: bool = True) -> Appended:
+        """Gives offsets to batches of a client (exactly one) or of this node itself, and appends them."""
+        headers = validate(records, max_batch_bytes=self.config.max_message_bytes, from_client=from_client)
+        duplicate = self._check_producers(headers, records)
+        if duplicate is not None:
+            time = duplicate.timestamp if self._log_append_time else NO_TIMESTAMP
+            return Appended(duplicate.first_offset, duplicate.last_offset + 1, time, duplicate=True)
+        now_ms = self._clock.now_ms()
+        view = memoryview(records)
+        if view.readonly:
+            view = memoryview(bytearray(records))
+        position, offset, patched = 0, self.end_offset, []
+        for header in headers:
+            self._check_timestamps(header, now_ms)
+            patch(view, position, offset, leader_epoch)
+            header = BatchHeader(offset, header.batch_length, leader_epoch, *header[3:])
+            patched.append(patch_log_append_time(view, position, header, now_ms) if self._log_append_time else header)
+            position += header.size
+            offset = header.next_offset
+        base_offset = self.end_offset
+        self._append(view, patched, now_ms)
+        return Appended(base_offset, self.end_offset, now_ms if self._log_append_time else NO_TIMESTAMP)
+
+    @guarded
+    def append_as_follower(self, records: Buffer) -> Appended:
+        """Appends a leader's batches as they are. They must begin at the log's end, or after it where the leader's log was compacted."""
+        headers = validate(records, max_batch_bytes=2**31 - 1, from_client=False)
+        if headers and headers[0].base_offset < self.end_offset:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{self.partition}: cannot append offset {headers[0].base_offset} at the log's end {self.end_offset}",
+            )
+        base_offset = self.end_offset
+        if headers:
+            self._append(records, headers, self._clock.now_ms())
+        return Appended(base_offset, self.end_offset, NO_TIMESTAMP)
+
+    @property
+    def _log_append_time(self) -> bool:
+        return self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+
+    def _check_producers(self, headers: list[BatchHeader], records: Buffer) -> AppendedBatch | None:
+        for header in headers:
+            if header.is_control:
+                marker = end_marker(header, records)
+                if marker is not None:
+                    self.producers.check_marker(header, marker)
+            elif header.has_producer:
+                duplicate = self.producers.check(header)
+                if duplicate is not None:
+                    return duplicate
+        return None
+
+    def _check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
+        """From the header alone: of times before the limit only that of the first record is seen."""
+        if self._log_append_time or header.max_timestamp == NO_TIMESTAMP:
+            return
+        too_late = header.max_timestamp - now_ms > self.config.message_timestamp_after_max_ms
+        if too_late or now_ms - header.base_timestamp > self.config.message_timestamp_before_max_ms:
+            time = header.max_timestamp if too_late else header.base_timestamp
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {time} is further from the broker's time, {now_ms}, than message.timestamp.before/after.max.ms allow",
+            )
+
+    def _append(self, data: Buffer, headers: list[BatchHeader], now_ms: int) -> None:
+        first, last = headers[0], headers[-1]
+        if self._must_roll(len(data), first, last, now_ms):
+            self.roll()
+        self.active.append(data, headers, self.config.index_interval_bytes)
+        for header in headers:
+            if header.leader_epoch != self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+        self._note_producers(headers, data)
+        self.end_offset = last.next_offset
+
+    def _note_producers(self, headers: list[BatchHeader], data: Buffer) -> None:
+        position = 0
+        for header in headers:
+            batch = memoryview(data)[position : position + header.size] if header.is_control else b""
+            apply_batch(self.producers, header, batch, self.active.txn_index)
+            position += header.size
+
+    # Rolling
+
+    def _must_roll(self, size: int, first: BatchHeader, last: BatchHeader, now_ms: int) -> bool:
+        active = self.active
+        if active.size == 0:
+            return last.last_offset - active.base_offset > 2**31 - 1
+        return (
+            active.is_full_for(size, last.last_offset, self.config.segment_bytes, self.config.segment_index_bytes)
+            or active.age_ms(first.max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms
+        )
+
+    @guarded
+    def roll(self) -> None:
+        """Seals the active segment and begins a new one at the log's end."""
+        invariant(self.end_offset > self.active.base_offset or self.active.size == 0, f"{self.path}: rolling an empty segment onto itself")
+        if self.active.base_offset == self.end_offset:
+            return
+        self.active.seal()
+        self.flushing.also += [self.active.offset_index.path, self.active.time_index.path]
+        self._snapshot(self.end_offset)
+        self._add_segment(self.end_offset)
+        self.flushing.wanted = True
+
+    def _add_segment(self, base_offset: int) -> None:
+        segment = Segment(self._files, self.path, base_offset, active=True, created_ms=self._clock.now_ms(), size=0)
+        segment.reset_indexes()
+        segment.file.truncate(0)
+        self.segments.append(segment)
+        self.flushing.names_changed = True
+
+    def _snapshot(self, offset: int) -> None:
+        self.flushing.also.append(save_snapshot(self._files, self.path, offset, self.producers))
+
+    # Reading
+
+    @guarded
+    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool = True) -> FileRange | None:
+        """The bytes from the batch that holds an offset on, up to a bound on offsets (exclusive) and on bytes.
+
+        The first batch is given whole even if it is larger than max_bytes; the last may be cut. None where there is nothing to read yet.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.partition} is not in [{self.start_offset}, {self.end_offset}]"
+            )
+        below = min(below, self.end_offset)
+        number = self._segment_number(offset)
+        while offset < below and number < len(self.segments):
+            segment = self.segments[number]
+            found = segment.find(offset)
+            if found is not None:
+                position, header = found
+                length = min(self._bound(number, below) - position, max(max_bytes, header.size if at_least_one else 0))
+                return segment.range(position, length) if length > 0 else None
+            number += 1
+        return None
+
+    def _bound(self, number: int, below: int) -> int:
+        """The position in a segment where offsets reach a bound."""
+        segment = self.segments[number]
+        following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else self.end_offset
+        if below >= following:
+            return segment.size
+        found = segment.find(below)
+        return segment.size if found is None else found[0]
+
+    def _segment_number(self, offset: int) -> int:
+        return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+    @guarded
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Those that have records between two offsets: what a read_committed consumer must leave out."""
+        found = []
+        for segment in self.segments[self._segment_number(first_offset) :]:
+            for txn in segment.txn_index.entries():
+                if txn.first_offset < end_offset and txn.last_offset >= first_offset:
+                    found.append(txn)
+                if txn.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    @guarded
+    def find_timestamp(self, timestamp: int) -> FileRange | None:
+        """The first batch with a record of this time or later; its records tell which."""
+        for segment in self.segments:
+            found = segment.find_timestamp(timestamp, self.start_offset)
+            if found is not None:
+                return segment.range(found[0], found[1].size)
+        return None
+
+    @guarded
+    def find_max_timestamp(self) -> FileRange | None:
+        """The first batch that has the largest timestamp in the log."""
+        largest = max(self.segments, key=lambda segment: segment.max_timestamp.timestamp)
+        if largest.max_timestamp.timestamp == NO_TIMESTAMP:
+            return None
+        found = largest.find(largest.max_timestamp.offset)
+        return None if found is None else largest.range(found[0], found[1].size)
+
+    # Cutting
+
+    def segment_end(self, offset: int) -> int:
+        """Where the segment that holds the offset before this one ends."""
+        number = bisect_left(self.segments, offset, key=lambda segment: segment.base_offset)
+        return self.segments[number].base_offset if number < len(self.segments) else self.end_offset
+
+    @guarded
+    def batch_start(self, offset: int) -> int:
+        """Where the batch that holds an offset begins: a log can be cut there, not in its midst."""
+        found = self.segments[self._segment_number(offset)].find(offset)
+        return offset if found is None else min(offset, found[1].base_offset)
+
+    @guarded
+    def truncate_to(self, offset: int) -> None:
+        """Drops everything from an offset on: a tail that the leader does not have. `LogStore.truncate` calls it and sees to the disk."""
+        if offset >= self.end_offset:
+            return
+        if offset < self.segments[0].base_offset:
+            self.restart_at(offset)
+            return
+        keep = max(bisect_left(self.segments, offset, key=lambda segment: segment.base_offset), 1)
+        if keep < len(self.segments):
+            self.end_offset = self.segments[keep].base_offset
+            self._drop(self.segments[keep:])
+            del self.segments[keep:]
+            self.active.activate()
+        self.end_offset = min(self.batch_start(offset), self.end_offset)
+        self.active.truncate(self.end_offset)
+        self._after_truncation()
+        for snapshot in snapshot_offsets(self._files.disk, self.path):
+            if snapshot > self.end_offset:
+                self._files.disk.remove(snapshot_path(self.path, snapshot))
+        self.producers = load_producers(self._files.disk, self.path, self.segments, self.end_offset, [])
+
+    @guarded
+    def restart_at(self, offset: int) -> None:
+        """Drops everything and goes on from an offset. `LogStore.restart` calls it and sees to the disk."""
+        self._drop(self.segments)
+        self.segments.clear()
+        for snapshot in snapshot_offsets(self._files.disk, self.path):
+            self._files.disk.remove(snapshot_path(self.path, snapshot))
+        self.start_offset = self.end_offset = offset
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStates()
+        self.producers.end_offset = offset
+        self._add_segment(offset)
+        self._after_truncation()
+
+    def _after_truncation(self) -> None:
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.epochs.truncate_from_end(self.end_offset)
+        self.flushing.truncated(self.end_offset)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """The last one first: a crash in between leaves a log without a hole."""
+        for segment in reversed(segments):
+            for path in segment.paths:
+                self._files.forget(path)
+                if self._files.disk.exists(path):
+                    self._files.disk.remove(path)
+
+    @guarded
+    def advance_start(self, offset: int) -> bool:
+        """Records before an offset are deleted (DeleteRecords, retention): they are not served from here on."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.partition} ends at {self.end_offset}: records before {offset} cannot be deleted"
+            )
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    @guarded
+    def retire(self, count: int) -> list[str]:
+        """Takes the oldest segments out of the log. Gives their files, renamed, for removal after file.delete.delay.ms."""
+        if count == 0:
+            return []
+        if count == len(self.segments):
+            self.roll()
+        retired, self.segments = self.segments[:count], self.segments[count:]
+        first = self.segments[0].base_offset
+        self.advance_start(max(first, self.start_offset))
+        disk = self._files.disk
+        paths = [path for segment in retired for path in segment.paths if disk.exists(path)]
+        paths += [snapshot_path(self.path, offset) for offset in snapshot_offsets(disk, self.path) if offset < first]
+        for path in paths:
+            self._files.forget(path)
+            disk.rename(path, path + names.DELETED)
+        return [path + names.DELETED for path in paths]
+
+    # Ending
+
+    @guarded
+    def save(self) -> None:
+        """Writes what recovery would rebuild, for a clean shutdown: called after the last flush, when nothing is appended any more."""
+        self.active.save_indexes()
+        self._snapshot(self.end_offset)
+        self.flushing.save_epochs()

@@ -1,0 +1,60 @@
+"""From times to offsets: the log finds the batch, its records tell which of them it is.
+
+A large or compressed batch is opened in the child process: nothing on the loop looks at records one by one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.log.files import FileRange
+from penstock.log.log import Log
+from penstock.records.batch import read_header
+from penstock.records.record import rows_of
+from penstock.world import Disk, World
+
+_INLINE_BYTES = 4096
+
+
+class TimedOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+async def offset_for_timestamp(log: Log, world: World, timestamp: int) -> TimedOffset | None:
+    """The first record of this time or later; None where there is none."""
+    found = log.find_timestamp(timestamp)
+    return None if found is None else await _in_batch(world, found, timestamp, log.start_offset)
+
+
+async def offset_of_max_timestamp(log: Log, world: World) -> TimedOffset | None:
+    """The first record with the largest timestamp of the log."""
+    found = log.find_max_timestamp()
+    if found is None:
+        return None
+    largest = read_header(found.file.pread(61, found.position)).max_timestamp
+    return await _in_batch(world, found, largest, log.start_offset)
+
+
+async def _in_batch(world: World, found: FileRange, timestamp: int, start_offset: int) -> TimedOffset | None:
+    arguments = (found.file.path, found.position, found.length, timestamp, start_offset)
+    if found.length <= _INLINE_BYTES and read_header(found.file.pread(61, found.position)).codec == 0:
+        return first_at(world.disk, *arguments)
+    return await world.offload.process(first_at, *arguments)
+
+
+def first_at(disk: Disk, path: str, position: int, length: int, timestamp: int, start_offset: int) -> TimedOffset | None:
+    """The first record of a batch, not before the log's start, with this timestamp or a later one."""
+    file = disk.open(path)
+    try:
+        batch = file.pread(length, position)
+    finally:
+        file.close()
+    header = read_header(batch)
+    if header.log_append_time:
+        return TimedOffset(header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch)
+    for offset, time, *_rest in rows_of(batch, header):
+        if time >= timestamp and offset >= start_offset:
+            return TimedOffset(time, offset, header.leader_epoch)
+    return None

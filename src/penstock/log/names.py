@@ -1,0 +1,53 @@
+"""The names of files in a log directory, as Kafka writes them."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.ids import TopicPartition
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+# Not Kafka's: a word from a node whose directory went offline to the next one that opens it.
+FAILED = ".penstock_failed"
+
+DELETE_DIR_SUFFIX = "-delete"
+
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+_PARTITION_DIR = re.compile(r"(.+)-(\d+)")
+_DELETED_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """(offset, suffix) of a segment's file, None for any other name."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """The partition whose directory this is, None for any other name."""
+    match = _PARTITION_DIR.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def is_deleted_dir(name: str) -> bool:
+    """A partition that was being deleted when the node stopped: topic-0.<32 hex digits>-delete."""
+    return _DELETED_DIR.fullmatch(name) is not None

@@ -1,0 +1,222 @@
+"""One segment: a file of batches and its indexes.
+
+Owns positions. Knows nothing of high watermarks, retention or other segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import Buffer
+from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
+from penstock.log import names
+from penstock.log.files import FileRange, OpenFiles
+from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset
+from penstock.log.txn_index import TxnIndex
+from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
+from penstock.world import File
+
+# Headers are read in pieces of this size: as much as lies between two entries of the offset index by default.
+_READ_AHEAD_BYTES = 4096
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch from a position on, without reading what is behind the headers."""
+    ahead, ahead_at = b"", position
+    while position < end:
+        at = position - ahead_at
+        if at + BATCH_HEADER_BYTES > len(ahead):
+            ahead, ahead_at, at = file.pread(min(_READ_AHEAD_BYTES, end - position), position), position, 0
+        header = read_header(ahead, at)
+        if header.magic != MAGIC or header.size < BATCH_HEADER_BYTES or position + header.size > end:
+            raise CorruptBatch(
+                f"{file.path}: no batch at position {position} (magic {header.magic}, size {header.size}, {end - position} left)"
+            )
+        yield position, header
+        position += header.size
+
+
+class Segment:
+    """The batches from `base_offset` on, up to the next segment."""
+
+    def __init__(self, files: OpenFiles, directory: str, base_offset: int, *, active: bool, created_ms: int, size: int) -> None:
+        def path(suffix: str) -> str:
+            return f"{directory}/{names.segment_file(base_offset, suffix)}"
+
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.size = size
+        self.path = path(names.LOG)
+        self.offset_index = OffsetIndex(files, path(names.OFFSET_INDEX), base_offset, active=active)
+        self.time_index = TimeIndex(files, path(names.TIME_INDEX), base_offset, active=active)
+        self.txn_index = TxnIndex(files, path(names.TXN_INDEX))
+        self._files = files
+        self._since_index_entry = 0
+        self._max_timestamp: TimestampOffset | None = None
+        self._first_timestamp: int | None = None
+
+    @property
+    def file(self) -> File:
+        return self._files.get(self.path, create=True)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, self.offset_index.path, self.time_index.path, self.txn_index.path)
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp in here, and the last offset of the first batch that has it."""
+        if self._max_timestamp is None:
+            last = self.time_index.last()
+            self._max_timestamp = last if self._is_true(last) else self._largest_timestamp(TimestampOffset(-1, self.base_offset), 0)
+        return self._max_timestamp
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch: from it the age of the segment is reckoned when it is time to roll."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = read_header(self.file.pread(BATCH_HEADER_BYTES, 0)).max_timestamp
+        return self._first_timestamp
+
+    def append(self, data: Buffer, headers: list[BatchHeader], index_interval_bytes: int) -> None:
+        """Writes whole batches at the end. If the write fails nothing is noted: what it left behind is not part of the log."""
+        self.file.pwrite(data, self.size)
+        for header in headers:
+            self.note(header, index_interval_bytes)
+
+    def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Takes a batch that lies at the end of the file into the segment and its indexes."""
+        if header.max_timestamp > self.max_timestamp.timestamp:
+            self._max_timestamp = TimestampOffset(header.max_timestamp, header.last_offset)
+        if self._since_index_entry > index_interval_bytes:
+            self.offset_index.append(header.last_offset, self.size)
+            self.time_index.append(*self.max_timestamp)
+            self._since_index_entry = 0
+        if self.size == 0:
+            self._first_timestamp = header.max_timestamp
+        self.size += header.size
+        self._since_index_entry += header.size
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch that ends at or after this offset; None where the segment ends before it."""
+        position = self.offset_index.lookup(offset)
+        try:
+            return self._scan_for(offset, position)
+        except CorruptBatch as error:
+            if position == 0:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
+        # Either the index points between batches or the segment is damaged: reading from its start tells which.
+        try:
+            return self._scan_for(offset, 0)
+        except CorruptBatch as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
+
+    def _scan_for(self, offset: int, start: int) -> tuple[int, BatchHeader] | None:
+        if start and start >= self.size:
+            raise CorruptBatch(f"{self.path}: the index sends offset {offset} to position {start}, past the end at {self.size}")
+        previous = self.base_offset - 1
+        for position, header in scan_headers(self.file, start, self.size):
+            if header.base_offset <= previous or header.last_offset_delta < 0:
+                raise CorruptBatch(f"{self.path}: offset {header.base_offset} at position {position} does not follow {previous}")
+            if position == start and start and header.base_offset > offset:
+                raise CorruptBatch(f"{self.path}: the index sends offset {offset} to a batch that begins at {header.base_offset}")
+            previous = header.last_offset
+            if previous >= offset:
+                return position, header
+        return None
+
+    def end_offset(self) -> int:
+        """The offset after the last batch. CorruptBatch where the segment does not end with a whole batch."""
+        start = self.offset_index[len(self.offset_index) - 1].position if len(self.offset_index) else 0
+        end = self.base_offset
+        for _position, header in scan_headers(self.file, min(start, self.size), self.size):
+            end = header.next_offset
+        return end
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch, not before an offset, with a record of this time or later."""
+        if self.max_timestamp.timestamp < timestamp:
+            return None
+        entry = self.time_index.lookup(timestamp)
+        start = self.find(max(entry.offset if self._is_true(entry) else self.base_offset, from_offset))
+        if start is None:
+            return None
+        for position, header in scan_headers(self.file, start[0], self.size):
+            if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
+                return position, header
+        return None
+
+    def _is_true(self, entry: TimestampOffset) -> bool:
+        """Whether the batch that an entry of the time index tells of is there: the index has no checksum of its own."""
+        if entry.timestamp < 0 or not self.size:
+            return True
+        found = self.find(entry.offset)
+        return found is not None and found[1].last_offset == entry.offset and found[1].max_timestamp == entry.timestamp
+
+    def range(self, position: int, length: int) -> FileRange:
+        return FileRange(self.file, position, length)
+
+    def is_full_for(self, size: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
+        """Whether batches of this size, up to this offset, need a new segment."""
+        return (
+            self.size + size > segment_bytes
+            or (len(self.offset_index) + 1) * OffsetIndex.entry.size > index_bytes
+            or (len(self.time_index) + 2) * TimeIndex.entry.size > index_bytes
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def age_ms(self, timestamp: int, now_ms: int) -> int:
+        """How long the segment has taken records: by their time where they have one, else by the clock."""
+        first = self.first_timestamp
+        return now_ms - self.created_ms if first is None or first < 0 or timestamp < 0 else timestamp - first
+
+    def truncate(self, offset: int) -> None:
+        """Cuts the batch that holds this offset and all after it."""
+        found = self.find(offset)
+        if found is not None:
+            self.size = found[0]
+        self.file.truncate(self.size)
+        self.offset_index.truncate(offset)
+        self.time_index.truncate(offset)
+        self.txn_index.truncate(offset)
+        self._first_timestamp = None
+        self._since_index_entry = 0
+        start = self.offset_index[len(self.offset_index) - 1].position if len(self.offset_index) else 0
+        self._max_timestamp = self._largest_timestamp(self.time_index.last(), start)
+
+    def _largest_timestamp(self, largest: TimestampOffset, start: int) -> TimestampOffset:
+        """The one given, or a larger one in the headers from a position on."""
+        for _position, header in scan_headers(self.file, start, self.size):
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return largest
+
+    def save_indexes(self) -> None:
+        self._index_largest_timestamp()
+        self.offset_index.save()
+        self.time_index.save()
+
+    def seal(self) -> None:
+        """No more appends."""
+        self._index_largest_timestamp()
+        self.offset_index.seal()
+        self.time_index.seal()
+
+    def _index_largest_timestamp(self) -> None:
+        """As the last entry, so that it is known without a scan when the segment is opened again."""
+        if self.max_timestamp.timestamp >= 0:
+            self.time_index.append(*self.max_timestamp)
+
+    def reset_indexes(self) -> None:
+        """The indexes are about to be rebuilt from the file."""
+        self.reset_offset_and_time_indexes()
+        self.txn_index.truncate(0)
+
+    def reset_offset_and_time_indexes(self) -> None:
+        self.offset_index.reset()
+        self.time_index.reset()
+
+    def activate(self) -> None:
+        self.offset_index.activate()
+        self.time_index.activate()

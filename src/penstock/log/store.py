@@ -1,0 +1,270 @@
+"""All logs of a node, in all its log directories.
+
+A directory that fails goes offline with its logs; the others live on. What a directory holds beside its partitions (checkpoints, the marker
+of a clean shutdown) is read and written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from penstock import limits
+from penstock.config.topic import LogConfig
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import METADATA_TOPIC, TopicPartition
+from penstock.log import names
+from penstock.log.checkpoint import CheckpointDamaged, clean_shutdown_text, offsets_text, parse_clean_shutdown, parse_offsets
+from penstock.log.directory import LogDirectory
+from penstock.log.files import OpenFiles
+from penstock.log.flush import sync_paths
+from penstock.log.log import Log
+from penstock.log.open import Found, create_log, open_log
+from penstock.log.retention import SegmentFacts, expired
+from penstock.world import World
+
+logger = logging.getLogger(__name__)
+
+ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class LogStore:
+    """The logs of a node. `open` it, and `close` it for a clean shutdown."""
+
+    def __init__(self, world: World, directories: list[LogDirectory], *, open_files: int = limits.MAX_OPEN_LOG_FILES) -> None:
+        self.directories = directories
+        self.logs: dict[TopicPartition, Log] = {}
+        # Partitions whose files are damaged, with the reason: they are not served, and nothing of them is changed.
+        self.damaged: dict[TopicPartition, str] = {}
+        # The broker epoch of the last shutdown by directory; None where it was not clean (KIP-966).
+        self.clean_epochs: dict[str, int | None] = {}
+        self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
+        self._world = world
+        self._disk = world.disk
+        self._files = OpenFiles(world.disk, open_files)
+        self._doomed: list[tuple[float, str]] = []
+        self._saving = asyncio.Lock()
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.failure is None]
+
+    # Opening
+
+    async def open(self, config_of: ConfigOf) -> None:
+        """Opens every log of every directory but the metadata log, which is the quorum's. A directory that cannot be read is offline."""
+        for directory in self.directories:
+            try:
+                await self._open_directory(directory, config_of)
+            except OSError as error:
+                directory.fail("opening", error)
+            directory.on_failure = self._failed
+        if not self.online:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used: " + "; ".join(str(d.failure) for d in self.directories)
+            )
+
+    def _failed(self, directory: LogDirectory) -> None:
+        """Leaves a word for the next start. After a failed sync the page cache may hold what the disk does not, and calls it clean: it is
+        read back all the same, and a later sync succeeds without writing it. A reboot drops both the pages and this word."""
+        try:
+            self._disk.open(f"{directory.path}/{names.FAILED}", create=True)
+        except OSError as error:
+            logger.error("reboot before the node is started again: %s could not be marked as failed (%s)", directory.path, error)
+        self.on_failure(directory)
+
+    async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
+        failed = self._disk.exists(f"{directory.path}/{names.FAILED}")
+        epoch = self.clean_epochs[directory.path] = self._take_clean_marker(directory.path)
+        recovery_points = self._read_offsets(directory.path, names.RECOVERY_POINTS)
+        starts = self._read_offsets(directory.path, names.LOG_STARTS)
+        for name in self._disk.list(directory.path):
+            path = f"{directory.path}/{name}"
+            partition = names.parse_partition_dir(name)
+            if names.is_deleted_dir(name):
+                self._doom(path, 0)
+            elif partition is not None and partition.topic != METADATA_TOPIC and self._disk.is_dir(path):
+                found = Found(epoch is not None and not failed, failed, recovery_points.get(partition, 0), starts.get(partition, 0))
+                await self._open_log(partition, directory, config_of(partition), found)
+        if failed:
+            self._disk.remove(f"{directory.path}/{names.FAILED}")
+
+    async def _open_log(self, partition: TopicPartition, directory: LogDirectory, config: LogConfig, found: Found) -> None:
+        other = self.logs.get(partition)
+        if other is not None:
+            self.damaged[partition] = f"{partition} lies in two log directories, {other.directory.path} and {directory.path}"
+            logger.error("%s: the second one is not served. Remove the one that is not needed", self.damaged[partition])
+            return
+        try:
+            self.logs[partition] = await open_log(partition, directory, self._files, self._world, config, found)
+        except KafkaError as error:
+            self.damaged[partition] = error.message
+            logger.error("partition %s is not served: %s", partition, error.message)
+
+    def _take_clean_marker(self, path: str) -> int | None:
+        """Removed before anything is changed, so that a crash from here on is seen as one."""
+        marker = f"{path}/{names.CLEAN_SHUTDOWN}"
+        if not self._disk.exists(marker):
+            return None
+        try:
+            epoch: int | None = parse_clean_shutdown(self._disk.read(marker))
+        except CheckpointDamaged as error:
+            logger.warning("%s is damaged, so the last shutdown is taken for a crash: %s", marker, error)
+            epoch = None
+        self._disk.remove(marker)
+        self._disk.sync_dir(path)
+        return epoch
+
+    def _read_offsets(self, path: str, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint that is damaged or lost is taken for an empty one: more is scanned, and nothing is assumed."""
+        checkpoint = f"{path}/{name}"
+        try:
+            return parse_offsets(self._disk.read(checkpoint)) if self._disk.exists(checkpoint) else {}
+        except CheckpointDamaged as error:
+            logger.warning("%s is damaged and ignored: %s", checkpoint, error)
+            return {}
+
+    # Partitions
+
+    def create(self, partition: TopicPartition, topic_id: UUID, config: LogConfig, directory: LogDirectory | None = None) -> Log:
+        """A new log, in the directory that has the fewest unless one is named."""
+        if partition in self.logs or partition in self.damaged:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is there already")
+        if not self.online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
+        counts = {d.path: sum(log.directory is d for log in self.logs.values()) for d in self.online}
+        chosen = directory or min(self.online, key=lambda d: counts[d.path])
+        try:
+            log = create_log(partition, topic_id, chosen, self._files, self._world, config)
+        except OSError as error:
+            raise chosen.fail(f"creating {partition}", error) from error
+        self.logs[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Takes a log out of service at once; its files go after file.delete.delay.ms."""
+        log = self.logs.pop(partition)
+        suffix = f".{self._world.chance.uuid().hex}{names.DELETE_DIR_SUFFIX}"
+        doomed = f"{log.directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
+        self._files.forget_under(log.path)
+        try:
+            self._disk.rename(log.path, doomed)
+        except OSError as error:
+            raise log.directory.fail(f"deleting {partition}", error) from error
+        self._doom(doomed, log.config.file_delete_delay_ms)
+
+    async def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Cuts logs back. Nothing may be appended to them until it returns.
+
+        The recovery points on disk are lowered first, since recovery takes a log that ends below its point for damaged. The cut is synced
+        before anything new is appended: bytes of the old tail that a power failure brought back between new ones would pass for valid.
+        """
+        cut = [self.logs[partition] for partition, offset in offsets.items() if offset < self.logs[partition].end_offset]
+        for log in cut:
+            log.flushing.hold_at(log.batch_start(offsets[log.partition]))
+        if cut:
+            await self.save_recovery_points()
+        for log in cut:
+            # First the segments behind, then within one, so that a crash in between leaves no hole.
+            for offset in (log.segment_end(offsets[log.partition]), offsets[log.partition]):
+                log.truncate_to(offset)
+                await self._sync_cut(log)
+
+    async def restart(self, partition: TopicPartition, offset: int) -> None:
+        """Empties a log, which goes on from an offset: a follower whose leader no longer has the records where it stopped."""
+        log = self.logs[partition]
+        log.flushing.hold_at(0)
+        await self.save_recovery_points()
+        log.restart_at(offset)
+        await self._sync_cut(log)
+
+    async def _sync_cut(self, log: Log) -> None:
+        try:
+            await self._world.offload.thread(sync_paths, self._disk, [log.active.path], [log.path])
+        except OSError as error:
+            raise log.directory.fail(f"truncating {log.partition}", error) from error
+
+    # Upkeep
+
+    def retain(self, high_watermarks: Mapping[TopicPartition, int]) -> int:
+        """Lets go of segments that are too old or too many. Gives their number."""
+        count = 0
+        for partition, log in self.logs.items():
+            if partition in high_watermarks and log.directory.failure is None:
+                number = expired(_facts(log), log.config, log.start_offset, high_watermarks[partition], self._world.clock.now_ms())
+                for path in log.retire(number):
+                    self._doom(path, log.config.file_delete_delay_ms)
+                count += number
+        return count
+
+    def _doom(self, path: str, delay_ms: int) -> None:
+        self._doomed.append((self._world.clock.monotonic() + delay_ms / 1000, path))
+
+    async def remove_doomed(self) -> None:
+        """Removes files whose time has come, off the loop: a large one takes long."""
+        now = self._world.clock.monotonic()
+        due = [path for at, path in self._doomed if at <= now]
+        self._doomed = [(at, path) for at, path in self._doomed if at > now]
+        for path in due:
+            directory = next(d for d in self.directories if path.startswith(d.path + "/"))
+            try:
+                remove = self._disk.remove_tree if self._disk.is_dir(path) else self._disk.remove
+                await self._world.offload.thread(remove, path)
+            except OSError as error:
+                directory.fail(f"removing {path}", error)
+
+    async def flush_wanted(self) -> None:
+        """Syncs the logs that sealed a segment, or whose flush.ms has passed."""
+        for log in list(self.logs.values()):
+            if (log.flushing.wanted or log.flushing.due) and log.directory.failure is None:
+                await log.flushing.all()
+
+    async def save_recovery_points(self) -> None:
+        await self._save(names.RECOVERY_POINTS, lambda log: log.flushing.recovery_point)
+
+    async def save_start_offsets(self) -> None:
+        await self._save(names.LOG_STARTS, lambda log: log.start_offset)
+
+    async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition, 0))
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for directory in self.online:
+            found |= self._read_offsets(directory.path, names.HIGH_WATERMARKS)
+        return found
+
+    async def _save(self, name: str, offset_of: Callable[[Log], int]) -> None:
+        """One at a time, so that an older state never replaces a newer one."""
+        async with self._saving:
+            for directory in self.online:
+                offsets = [(log.partition, offset_of(log)) for log in self.logs.values() if log.directory is directory]
+                try:
+                    await self._world.offload.thread(self._disk.replace, f"{directory.path}/{name}", offsets_text(offsets))
+                except OSError as error:
+                    directory.fail(f"writing {name}", error)
+
+    async def close(self, broker_epoch: int = -1) -> None:
+        """A clean shutdown: everything on disk, and a marker in each directory that says so."""
+        for log in self.logs.values():
+            if log.directory.failure is None:
+                await log.flushing.all()
+                log.save()
+        await self.save_recovery_points()
+        await self.save_start_offsets()
+        for directory in self.online:
+            await self._world.offload.thread(
+                self._disk.replace, f"{directory.path}/{names.CLEAN_SHUTDOWN}", clean_shutdown_text(broker_epoch)
+            )
+        for log in self.logs.values():
+            self._files.forget_under(log.path)
+
+
+def _facts(log: Log) -> list[SegmentFacts]:
+    ends = [segment.base_offset for segment in log.segments[1:]] + [log.end_offset]
+    return [
+        SegmentFacts(end, segment.size, segment.max_timestamp.timestamp if segment.max_timestamp.timestamp >= 0 else segment.created_ms)
+        for end, segment in zip(ends, log.segments, strict=True)
+    ]

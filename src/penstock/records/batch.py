@@ -1,0 +1,292 @@
+"""A record batch as a broker sees it: the fixed header, the checks before an append, and the fields a broker may write.
+
+Owns the 61 bytes of the header of format v2 (KIP-98) and the CRC-32C after it. Must never know what is behind the header: a broker appends
+and serves batches without looking at a record. Formats v0 and v1 are refused, as Kafka 4 does (KIP-724).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, SupportsIndex
+
+from crc32c import crc32c
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import NO_PRODUCER_ID, NO_SEQUENCE, Buffer
+from penstock.limits import BATCH_HEADER_BYTES, MIN_RECORD_BYTES
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+MAGIC = 2
+# The length field counts what follows it; base offset and length itself are 12 bytes.
+LENGTH_OVERHEAD = 12
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+_HIGHEST_CODEC = 4
+_MAX_OFFSET = 2**63 - 1
+_SEQUENCES = 2**31
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_ATTRIBUTES = struct.Struct(">h")
+_CRC_COVERS_FROM = 21
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
+
+
+class CorruptBatch(KafkaError):
+    """Bytes that are not the batch they claim to be."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+
+    # KafkaError is pickled as (code, message), which this class does not take.
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[CorruptBatch], tuple[str]]:
+        return type(self), (self.message,)
+
+
+class BatchHeader(NamedTuple):
+    """The header of a batch. Its field names are Kafka's; what is derived from them are properties."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return LENGTH_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """With it the base timestamp says when tombstones and markers of this batch may go (KIP-534)."""
+        return self.attributes & DELETE_HORIZON_BIT != 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences are int32 and go on from 0 after 2**31 - 1. A batch without a base sequence has no last one."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at a position, unchecked but for its length."""
+    try:
+        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error:
+        left = max(len(buffer) - position, 0)
+        raise CorruptBatch(f"a batch header needs {BATCH_HEADER_BYTES} bytes, but {left} are left at position {position}") from None
+
+
+def batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch. Stops at an incomplete last one, with which a fetch response may end.
+
+    A length that no batch can have raises CorruptBatch; nothing else is checked.
+    """
+    end = len(buffer)
+    while position + BATCH_HEADER_BYTES <= end:
+        header = read_header(buffer, position)
+        size = header.size
+        if size < BATCH_HEADER_BYTES:
+            raise _too_short(position, size)
+        if position + size > end:
+            return
+        yield position, header
+        position += size
+
+
+def crc_of(buffer: Buffer, position: int, size: int) -> int:
+    """CRC-32C from the attributes to the end of a batch of this size."""
+    return crc32c(memoryview(buffer)[position + _CRC_COVERS_FROM : position + size])
+
+
+def write_crc(buffer: Buffer, position: int, crc: int) -> None:
+    _CRC.pack_into(buffer, position + _CRC_AT, crc)
+
+
+def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    return crc_of(buffer, position, header.size) == header.crc
+
+
+def patch(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes what the leader decides. Both fields are outside the CRC."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def patch_log_append_time(buffer: Buffer, position: int, header: BatchHeader, now_ms: int) -> BatchHeader:
+    """Makes now the time of every record, and gives the header as it is then. The base timestamp stays, as in Kafka: readers use the
+    maximum alone."""
+    attributes = header.attributes | LOG_APPEND_TIME_BIT
+    _ATTRIBUTES.pack_into(buffer, position + _CRC_COVERS_FROM, attributes)
+    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, now_ms)
+    crc = crc_of(buffer, position, header.size)
+    write_crc(buffer, position, crc)
+    return header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)
+
+
+def validate(records: Buffer, *, max_batch_bytes: int, from_client: bool = True) -> list[BatchHeader]:
+    """The headers of all batches in what a producer or a leader sent, when every one may be appended; KafkaError with Kafka's code if not.
+
+    A producer sends exactly one batch that begins at offset 0, without gaps and control records. A leader sends what is in its log: many
+    batches in the order of their offsets, with markers, and with gaps where compaction took records.
+    """
+    found: list[BatchHeader] = []
+    position, end = 0, len(records)
+    while position < end:
+        header = _framed(records, position, end)
+        _check_bytes(records, position, header, max_batch_bytes)
+        found.append(header)
+        position += header.size
+    if from_client:
+        if len(found) != 1:
+            raise _invalid(f"a produce request must hold exactly one record batch for a partition, but this one holds {len(found)}")
+        _check_from_client(found[0])
+    else:
+        _check_replicated(found)
+    return found
+
+
+def _framed(buffer: Buffer, position: int, end: int) -> BatchHeader:
+    """The header of a whole batch of format v2, which ends within the buffer."""
+    if end - position >= BATCH_HEADER_BYTES:
+        header = read_header(buffer, position)
+        if header.magic == MAGIC and BATCH_HEADER_BYTES <= header.size <= end - position:
+            return header
+    raise _frame_error(buffer, position, end - position)
+
+
+def _frame_error(buffer: Buffer, position: int, left: int) -> KafkaError:
+    """The magic comes before the sizes: a batch of an old format may be short, and is refused for what it is."""
+    if left <= _MAGIC_AT:
+        return CorruptBatch(f"{left} bytes at position {position} are too few for a record batch")
+    magic = buffer[position + _MAGIC_AT]
+    if magic < MAGIC:
+        return _invalid(
+            f"the batch at position {position} has message format v{magic}, but only v2 is taken: use a client of 0.11 or later"
+        )
+    if magic > MAGIC:
+        return CorruptBatch(f"the batch at position {position} has the unknown magic {magic}")
+    size = LENGTH_OVERHEAD + _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
+    if size < BATCH_HEADER_BYTES:
+        return _too_short(position, size)
+    return CorruptBatch(f"the batch at position {position} claims {size} bytes, but {left} are left")
+
+
+def _check_bytes(buffer: Buffer, position: int, header: BatchHeader, max_batch_bytes: int) -> None:
+    size = header.size
+    if size > max_batch_bytes:
+        message = f"a record batch of {size} bytes is larger than the {max_batch_bytes} allowed by max.message.bytes"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+    crc = crc_of(buffer, position, size)
+    if crc != header.crc:
+        raise CorruptBatch(f"the batch at position {position} has CRC {header.crc:#010x}, but its bytes give {crc:#010x}")
+    if header.codec > _HIGHEST_CODEC:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"the batch at position {position} has the unknown codec {header.codec}")
+
+
+def _check_from_client(header: BatchHeader) -> None:
+    """In the order of Kafka's own checks (UnifiedLog, then LogValidator)."""
+    count = header.record_count
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of a produced batch must be 0, but it is {header.base_offset}")
+    if header.last_offset_delta < 0:
+        raise _invalid(f"the last offset delta of a batch cannot be {header.last_offset_delta}")
+    if count <= 0:
+        raise _invalid(f"a produced batch cannot hold {count} records")
+    if count != header.last_offset_delta + 1:
+        raise _invalid(f"a batch of {count} records cannot end at offset delta {header.last_offset_delta}")
+    if count > _most_records(header):
+        raise _invalid(f"{header.size - BATCH_HEADER_BYTES} bytes cannot hold {count} records")
+    if header.is_control:
+        raise _invalid("clients are not allowed to write control records")
+    if header.log_append_time:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime: the broker does")
+    _check_producer(header)
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.has_producer:
+        if header.producer_epoch < 0:
+            raise _invalid(f"producer {header.producer_id} cannot have the epoch {header.producer_epoch}")
+        if header.base_sequence < 0:
+            raise _invalid(f"producer {header.producer_id} cannot have the sequence number {header.base_sequence}")
+    elif header.is_transactional:
+        raise _invalid("a transactional batch needs a producer id")
+
+
+def _check_replicated(headers: list[BatchHeader]) -> None:
+    next_offset = 0
+    for header in headers:
+        if header.base_offset < next_offset:
+            raise CorruptBatch(f"a batch with base offset {header.base_offset} cannot follow offset {next_offset - 1}")
+        if header.last_offset_delta < 0 or header.last_offset > _MAX_OFFSET:
+            raise CorruptBatch(f"the last offset delta of a batch at {header.base_offset} cannot be {header.last_offset_delta}")
+        if not 0 <= header.record_count <= min(header.last_offset_delta + 1, _most_records(header)):
+            raise CorruptBatch(f"the batch at {header.base_offset} cannot hold {header.record_count} records")
+        next_offset = header.next_offset
+
+
+def _most_records(header: BatchHeader) -> int:
+    """How many records the bytes can hold at most. What a compressed batch holds is known only to its readers."""
+    payload = header.size - BATCH_HEADER_BYTES
+    if header.codec == 0:
+        return payload // MIN_RECORD_BYTES
+    return _MAX_OFFSET if payload else 0
+
+
+def _too_short(position: int, size: int) -> CorruptBatch:
+    return CorruptBatch(f"the batch at position {position} claims {size} bytes, less than its header of {BATCH_HEADER_BYTES}")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)

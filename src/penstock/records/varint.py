@@ -1,0 +1,51 @@
+"""Zigzag varints, in which records keep their lengths and deltas: encoding, and the decoder for values that one byte does not hold."""
+
+from __future__ import annotations
+
+_INT64 = 2**63
+_MAX_BITS = 70
+
+
+def _encode(value: int) -> bytes:
+    if not -_INT64 <= value < _INT64:
+        raise ValueError(f"{value} does not fit in 64 bits")
+    left = value << 1 if value >= 0 else ~(value << 1)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+# Lengths, counts and deltas of most records, from -1 (null) to what two bytes hold.
+_SHORT = {value: _encode(value) for value in range(-1, 8192)}
+
+
+def encode(value: int) -> bytes:
+    """The varint of an int64. Those of int32 are the same bytes."""
+    return _SHORT.get(value) or _encode(value)
+
+
+# The value of every unsigned number that one or two bytes hold.
+ZIGZAG = tuple((unsigned >> 1) ^ -(unsigned & 1) for unsigned in range(1 << 14))
+
+
+def decode(data: bytes, position: int) -> tuple[int, int]:
+    """The value at a position and the position after it. IndexError past the end of data, ValueError for what no int64 gives."""
+    byte = data[position]
+    if byte < 0x80:
+        return ZIGZAG[byte], position + 1
+    unsigned = byte & 0x7F
+    shift = 7
+    while shift < _MAX_BITS:
+        position += 1
+        byte = data[position]
+        if byte < 0x80:
+            unsigned |= byte << shift
+            if unsigned >> 64:
+                break
+            return (unsigned >> 1) ^ -(unsigned & 1), position + 1
+        unsigned |= (byte & 0x7F) << shift
+        shift += 7
+    raise ValueError("a varint has more than 64 bits")

@@ -1,0 +1,130 @@
+"""Files of the operating system, at the price of its calls alone.
+
+Owns file descriptors and how names and bytes reach the disk. It must never know what the files hold.
+
+A file descriptor is closed when nobody can use it any more, not before: `close` gives up the file's own hold on it, and a call that is
+still running in a thread, or a range waiting to be sent by `sendfile`, keeps it open until it is done. So a number can never come to mean
+another file under a running call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
+
+from penstock.ids import Buffer
+from penstock.world.replace import replace_file
+
+_FILE_MODE = 0o644
+# macOS has no fdatasync. (Its fsync leaves the drive's own cache alone, as every database there accepts unless told otherwise.)
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+class _Descriptor(int):
+    """An open file descriptor; letting go of the last reference closes it. os.open makes it non-inheritable (O_CLOEXEC)."""
+
+    __slots__ = ()
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self)
+
+
+class RealFile:
+    """`pread` and `sync` are the system's calls bound to the descriptor: no Python frame in between."""
+
+    __slots__ = ("_descriptor", "_pwrite", "path", "pread", "sync")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+        self.pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
+        self._pwrite: Callable[[Buffer, int], int] = partial(os.pwrite, descriptor)
+        self.sync: Callable[[], None] = partial(_sync_data, descriptor)
+
+    def pwrite(self, data: Buffer, position: int, /) -> int:
+        written = self._pwrite(data, position)
+        return written if written == len(data) else self._write_rest(data, position, written)
+
+    def _write_rest(self, data: Buffer, position: int, written: int) -> int:
+        """A short write is rare: the disk is nearly full, or data is larger than one call may write (2 GB on Linux)."""
+        view = memoryview(data).cast("B")
+        while written < view.nbytes:
+            more = self._pwrite(view[written:], position + written)
+            if more == 0:
+                raise OSError(errno.EIO, f"only {written} of {view.nbytes} bytes could be written at {position}", self.path)
+            written += more
+        return written
+
+    def truncate(self, size: int, /) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def size(self) -> int:
+        return os.fstat(self.fileno()).st_size
+
+    def fileno(self) -> int:
+        """Whoever keeps what this returns keeps the file open, also after `close`."""
+        if self._descriptor is None:
+            self._refuse()
+        return self._descriptor
+
+    def close(self) -> None:
+        self.pread = self._pwrite = self.sync = self._refuse
+        self._descriptor = None
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise OSError(errno.EBADF, "the file was closed before this call", self.path)
+
+
+class RealDisk:
+    """The machine's file system. It keeps no state, so a child process has one of its own."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        return RealFile(path, _Descriptor(os.open(path, flags, _FILE_MODE)))
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes) -> None:
+        replace_file(self, path, data)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

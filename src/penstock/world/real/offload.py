@@ -1,0 +1,92 @@
+"""Threads for calls that block, and one child process for work on records.
+
+Owns the threads and the child: both start with the first call that needs them. It must never know what the calls do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from penstock.limits import OFFLOAD_THREADS
+from penstock.world import Disk
+from penstock.world.real.child import BOOTSTRAP, LENGTH_BYTES, pack
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class RealOffload:
+    """Calls to the child process take turns. A cancelled call ends the child, so that its work stops too; the next call starts another."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="penstock-offload")
+        self._child: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = partial(call, *args, **kwargs) if args or kwargs else call
+        return await asyncio.get_running_loop().run_in_executor(self._threads, cast("Callable[[], T]", work))
+
+    async def process(self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        request = pack((call, args, kwargs))
+        async with self._turn:
+            if self._child is None:
+                self._child = await _start_child()
+            try:
+                succeeded, outcome = await _ask(self._child, request)
+            except BaseException:
+                await self._end_child()
+                raise
+        if succeeded:
+            return cast("T", outcome)
+        raise cast("Exception", outcome)
+
+    async def close(self) -> None:
+        """Ends the child, and lets running threads come to their end by themselves."""
+        await self._end_child()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                child.kill()
+            await child.wait()
+
+
+async def _start_child() -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    # A session of its own: Ctrl-C in a terminal is for the node to handle, not for its child.
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", BOOTSTRAP, stdin=pipe, stdout=pipe, start_new_session=True)
+    _input(child).write(pickle.dumps(sys.path))
+    return child
+
+
+async def _ask(child: asyncio.subprocess.Process, request: bytes) -> tuple[bool, Any]:
+    try:
+        _input(child).write(request)
+        await _input(child).drain()
+        length = int.from_bytes(await _output(child).readexactly(LENGTH_BYTES), "big")
+        answer: tuple[bool, Any] = pickle.loads(await _output(child).readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        code = await child.wait()
+        reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        raise ChildProcessError(
+            f"the child process {reason} before it answered; its work may be half done. The next call starts another"
+        ) from error
+    return answer
+
+
+def _input(child: asyncio.subprocess.Process) -> asyncio.StreamWriter:
+    return cast("asyncio.StreamWriter", child.stdin)
+
+
+def _output(child: asyncio.subprocess.Process) -> asyncio.StreamReader:
+    return cast("asyncio.StreamReader", child.stdout)

@@ -1,0 +1,129 @@
+"""One simulated file: what reads see, what the platter holds, and the changes in between.
+
+Owns how a file's bytes survive, tear or vanish. It must never know the file's name: names live and die on their own (see `names`).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from penstock.ids import Buffer
+
+SECTOR_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    position: int
+    data: bytes
+
+    def apply(self, content: bytearray) -> None:
+        _put(content, self.position, self.data)
+
+    def survive(self, content: bytearray, chance: random.Random, keep: float) -> None:
+        """What a power loss leaves of it: all, nothing, or a part."""
+        if chance.random() < keep:
+            return self.apply(content)
+        if chance.random() < 0.5:
+            return self._lose(content, chance)
+        return self._tear(content, chance)
+
+    def _lose(self, content: bytearray, chance: random.Random) -> None:
+        """The new length may have reached the disk without the data: zeros then."""
+        if chance.random() < 0.5:
+            _grow(content, self.position + len(self.data))
+
+    def _tear(self, content: bytearray, chance: random.Random) -> None:
+        """One side of a cut survives. Drives write whole sectors, but a file system may copy any part of a page to its journal."""
+        cut = chance.randrange(len(self.data) + 1)
+        if chance.random() < 0.5:
+            cut = max(0, cut - (self.position + cut) % SECTOR_BYTES)
+        if chance.random() < 0.75:
+            _put(content, self.position, self.data[:cut])
+            self._lose(content, chance)
+        else:
+            _put(content, self.position + cut, self.data[cut:])
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    size: int
+
+    def apply(self, content: bytearray) -> None:
+        if self.size < len(content):
+            del content[self.size :]
+        _grow(content, self.size)
+
+    def survive(self, content: bytearray, chance: random.Random, keep: float) -> None:
+        if chance.random() < max(keep, 0.25):
+            self.apply(content)
+
+
+class Inode:
+    __slots__ = ("_dirty", "_durable", "content", "modified_ms")
+
+    def __init__(self, modified_ms: int) -> None:
+        self.content = bytearray()
+        self.modified_ms = modified_ms
+        self._durable = bytearray()
+        self._dirty: list[Write | Truncate] = []
+
+    def read(self, length: int, position: int) -> bytes:
+        with memoryview(self.content) as view:
+            return bytes(view[position : position + length])
+
+    def write(self, data: Buffer, position: int) -> None:
+        self._change(Write(position, bytes(data)))
+
+    def truncate(self, size: int) -> None:
+        self._change(Truncate(size))
+
+    def _change(self, change: Write | Truncate) -> None:
+        change.apply(self.content)
+        self._dirty.append(change)
+
+    @property
+    def unsynced(self) -> int:
+        """How many changes a power loss may take."""
+        return len(self._dirty)
+
+    def sync(self) -> None:
+        for change in self._dirty:
+            change.apply(self._durable)
+        self._dirty.clear()
+
+    def fail_sync(self, chance: random.Random) -> None:
+        """As Linux does: some pages reached the disk, some did not, and all count as clean: no later sync writes them."""
+        for change in self._dirty:
+            if chance.random() < 0.5:
+                change.apply(self._durable)
+        self._dirty.clear()
+
+    def evict(self) -> None:
+        """Clean pages leave the page cache: what a failed sync lost is no longer seen."""
+        self.content = bytearray(self._durable)
+        for change in self._dirty:
+            change.apply(self.content)
+
+    def lose_power(self, chance: random.Random, keep: float) -> None:
+        for change in self._dirty:
+            change.survive(self._durable, chance, keep)
+        self._dirty.clear()
+        self.evict()
+
+    def flip_bit(self, position: int, bit: int) -> None:
+        for content in (self.content, self._durable):
+            if position < len(content):
+                content[position] ^= 1 << bit
+
+
+def _grow(content: bytearray, size: int) -> None:
+    if size > len(content):
+        content.extend(bytes(size - len(content)))
+
+
+def _put(content: bytearray, position: int, data: bytes) -> None:
+    if data:
+        _grow(content, position)
+        content[position : position + len(data)] = data

@@ -1,0 +1,249 @@
+"""One end of a simulated connection, as asyncio's transports behave: buffers and back-pressure, orderly and disorderly ends.
+
+Owns the dealings with the protocol above it. Protocol callbacks run on behalf of the end's own process; what comes from the network is
+first handed over to it, so that a paused process sees nothing and a dead one neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import random
+from collections.abc import Callable, Iterable
+
+from penstock.ids import Buffer
+from penstock.world.sim.fabric import Fabric, network_error, reset_error
+from penstock.world.sim.owner import NOBODY
+from penstock.world.sim.pipe import Pipe
+from penstock.world.sim.trace import fingerprint
+
+Address = tuple[str, int]
+
+# What the kernels on both sides take before the sender's own buffer begins to fill.
+KERNEL_BUFFER_BYTES = 128 * 1024
+HIGH_WATER_BYTES = 64 * 1024
+
+
+class SimTransport(asyncio.Transport):
+    def __init__(self, fabric: Fabric, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe], context: contextvars.Context):
+        super().__init__({"sockname": names[0], "peername": names[1]})
+        self.label = f"{number}:{names[0][0]}>{names[1][0]}"
+        self.peer: SimTransport
+        self.forget: Callable[[], object]
+        self._fabric = fabric
+        self._node = names[0][0]
+        self._context = context
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._incoming, self._outgoing = pipes
+        self._incoming.arrived = self._hand_over(self._receive)
+        self._incoming.was_cut = self._hand_over(self._cut)
+        self._outgoing.expired = self._hand_over(self._expire)
+        self._low, self._high = HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES
+        self._reading = True
+        self._writing_paused = False
+        self._write_ended = False
+        self._closing = False
+        self._gone = False
+
+    def _hand_over(self, call: Callable[[], None]) -> Callable[[], None]:
+        return lambda: self._soon(call)
+
+    def _soon(self, call: Callable[..., object], *args: object) -> None:
+        self._fabric.loop.call_soon(call, *args, context=self._context)
+
+    def _record(self, kind: str, *details: int) -> None:
+        self._fabric.trace.record(self._node, kind, self.label, *details)
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        """The protocol takes over. Ends that came before are told after connection_made, as is data."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._soon(self._receive)
+
+    # Reading
+
+    def _receive(self) -> None:
+        if self._gone or self._closing:
+            return self._refuse()
+        if self._protocol is None or not self._reading:
+            return None
+        data = self._incoming.take()
+        if data:
+            self.peer._drained()
+            self._deliver(data)
+        if self._incoming.ended:
+            self._receive_end()
+        elif self._reading and not self._closing:
+            self._incoming.go_on()
+        return None
+
+    def _deliver(self, data: bytes) -> None:
+        self._record("deliver", len(data), fingerprint(data))
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._fill(self._protocol, data)
+        elif isinstance(self._protocol, asyncio.Protocol):
+            self._protocol.data_received(data)
+
+    def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+        while data and self._reading and not self._closing:
+            buffer = memoryview(protocol.get_buffer(len(data))).cast("B")
+            count = min(len(buffer), len(data))
+            if count == 0:
+                raise RuntimeError("get_buffer() returned an empty buffer")
+            buffer[:count] = data[:count]
+            protocol.buffer_updated(count)
+            data = data[count:]
+        if data and not self._closing:
+            self._incoming.put_back(data, taken=True)
+
+    def _receive_end(self) -> None:
+        self._record("end")
+        self._incoming.close()
+        if not isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol) or not self._protocol.eof_received():
+            self.close()
+
+    def _refuse(self) -> None:
+        """Data for an end that is no more is answered with a reset."""
+        had_data = self._incoming.waiting
+        self._incoming.close()
+        if had_data:
+            self._send_reset()
+            self._soon(self._lose, None)
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._soon(self._receive)
+
+    # Writing
+
+    def write(self, data: Buffer) -> None:
+        if self._write_ended:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self._closing or self._gone or not data:
+            return
+        data = bytes(data)
+        self._record("send", len(data), fingerprint(data))
+        self._outgoing.push(data)
+        if self._protocol is not None and not self._writing_paused and self.get_write_buffer_size() > self._high:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._closing and not self._write_ended:
+            self._write_ended = True
+            self._outgoing.push_end()
+
+    def get_write_buffer_size(self) -> int:
+        return max(0, self._outgoing.size - KERNEL_BUFFER_BYTES)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high if high is not None else 4 * low if low is not None else HIGH_WATER_BYTES
+        self._low = low if low is not None else self._high // 4
+        if not 0 <= self._low <= self._high:
+            raise ValueError(f"high ({self._high}) must be at least low ({self._low}), and low at least 0")
+
+    def _drained(self) -> None:
+        """The other end took something."""
+        if self._writing_paused and self.get_write_buffer_size() <= self._low:
+            self._writing_paused = False
+            self._soon(self._resume_writing)
+        if self._closing and self.get_write_buffer_size() == 0:
+            self._soon(self._lose, None)
+
+    def _resume_writing(self) -> None:
+        if self._protocol is not None and not self._gone:
+            self._protocol.resume_writing()
+
+    # Ending
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """What was written still arrives, then the end."""
+        if self._closing:
+            return
+        self._closing = True
+        self._record("close")
+        self._outgoing.push_end()
+        if self.get_write_buffer_size() == 0:
+            self._soon(self._lose, None)
+
+    def abort(self) -> None:
+        if not self._gone:
+            self._send_reset()
+            self._closing = True
+            self._soon(self._lose, None)
+
+    def _send_reset(self) -> None:
+        self._outgoing.close()
+        self._record("reset")
+        delay = self._fabric.delay(self._outgoing.source, self._outgoing.target)
+        self._fabric.loop.call_later(delay, self._deliver_reset, context=NOBODY)
+
+    def _deliver_reset(self) -> None:
+        """A reset is sent but once: on a closed path it is lost, and the peer learns of it when it sends itself."""
+        if self._fabric.open(self._outgoing.source, self._outgoing.target):
+            self.peer._hand_over(self.peer._cut)()
+
+    def _cut(self) -> None:
+        self._lose(reset_error())
+
+    def _expire(self) -> None:
+        self._lose(network_error(errno.ETIMEDOUT, "the peer has acknowledged nothing for too long"))
+
+    def _lose(self, error: OSError | None) -> None:
+        if self._gone:
+            return
+        self._gone = self._closing = True
+        self._record("lost", 0 if error is None else error.errno or 0)
+        self.forget()
+        if error is not None:
+            self._outgoing.close()
+        elif self._incoming.waiting:  # closed with unread data: Linux answers that with a reset
+            self._refuse()
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+
+    def crash(self, chance: random.Random, *, power_loss: bool) -> None:
+        """The process is gone: its protocol hears nothing. After a kill the kernel ends the connection, after a power loss nobody does."""
+        self._closing = True
+        if self._gone:
+            return
+        self._gone = True
+        if power_loss:
+            self._outgoing.close()
+        elif chance.random() < 0.5:
+            self._send_reset()
+        else:
+            self._outgoing.drop(keep=KERNEL_BUFFER_BYTES)
+            self._outgoing.push_end()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        if self._protocol is None:
+            raise RuntimeError("the connection is not made yet")
+        return self._protocol
+
+    @property
+    def gone(self) -> bool:
+        return self._gone

@@ -1,0 +1,14 @@
+"""What tests have to say beyond pass or fail (how many seeds ran, what was left out) is printed at the end, also from parallel workers."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    notes = [value for report in reports for name, value in report.user_properties if name == "note"]
+    if notes:
+        terminalreporter.section("notes")
+        for note in notes:
+            terminalreporter.write_line(str(note))

@@ -1,0 +1,15 @@
+"""Leaves the tests that need Java out where there is none, and says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.java.kafka_jars import missing_tools
+
+_REASON = missing_tools()
+collect_ignore = ["test_java_tools.py"] if _REASON else []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _REASON:
+        terminalreporter.write_line(f"tests/java was left out: {_REASON}")

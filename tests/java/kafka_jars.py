@@ -1,0 +1,90 @@
+"""Apache Kafka's own jars, fetched by Maven from the names in pom.xml, and running Java programs on them.
+
+Owns the directory .kafka-peer (git-ignored). Knows nothing of Penstock: everything here is the other side of a comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PEER = ROOT / ".kafka-peer"
+KAFKA_VERSION = "4.3.0"
+LIBS = PEER / f"libs-{KAFKA_VERSION}"
+MAVEN_TIMEOUT_S = 900
+JAVA_TIMEOUT_S = 300
+
+
+class JavaError(Exception):
+    """A Java tool is missing, or a program failed; the text says which, and what to do."""
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def missing_tools() -> str | None:
+    """Why Java programs cannot run here, or None."""
+    wanted = ["java", "javac"] if LIBS.is_dir() else ["java", "javac", "mvn"]
+    missing = [tool for tool in wanted if shutil.which(tool) is None]
+    if not missing:
+        return None
+    return f"{' and '.join(missing)} not found on the PATH: install a JDK of version 17 or newer and Maven"
+
+
+def fetch_jars() -> Path:
+    """The directory with the jars, fetched where it is not there yet. It appears under its name only once it is whole."""
+    reason = missing_tools()
+    if reason is not None:
+        raise JavaError(reason)
+    if LIBS.is_dir():
+        return LIBS
+    PEER.mkdir(exist_ok=True)
+    partial = PEER / f"libs-{KAFKA_VERSION}.partial-{os.getpid()}"
+    say(f"fetching Apache Kafka {KAFKA_VERSION} with Maven")
+    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={KAFKA_VERSION}", "dependency:copy-dependencies"]
+    command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False)
+    if done.returncode != 0 or not partial.is_dir():
+        shutil.rmtree(partial, ignore_errors=True)
+        raise JavaError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION} (is Maven Central reachable?):\n{done.stdout}{done.stderr}")
+    try:
+        partial.rename(LIBS)
+    except OSError:
+        if not LIBS.is_dir():
+            raise
+        shutil.rmtree(partial)  # another run was first
+    return LIBS
+
+
+def compile_java(source: str) -> Path:
+    """Compiles tests/java/<source>.java and gives the directory with its classes."""
+    libs = fetch_jars()
+    classes = PEER / "classes" / source
+    classes.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", f"{libs}/*", str(HERE / f"{source}.java")],
+        capture_output=True,
+        text=True,
+        timeout=JAVA_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise JavaError(f"{source}.java does not compile against Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}")
+    return classes
+
+
+def run_java(main: str, *arguments: str, classes: Path | None = None, expect_success: bool = True) -> str:
+    """Runs a class of Kafka's (or of ours, with its `classes`) to its end and gives what it printed."""
+    path = f"{fetch_jars()}/*" if classes is None else f"{classes}{os.pathsep}{fetch_jars()}/*"
+    command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", path, main, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=JAVA_TIMEOUT_S, check=False)
+    if expect_success and done.returncode != 0:
+        raise JavaError(f"{main} {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout if expect_success else done.stdout + done.stderr

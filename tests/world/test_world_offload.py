@@ -1,0 +1,161 @@
+"""What an Offload does, the same in both worlds; and how the real one's child process lives and dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.world import Disk, World
+from penstock.world.real import run
+from tests.world.both_worlds import Play
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def copy_file(disk: Disk, source: str, *, target: str) -> int:
+    data = disk.read(source)
+    disk.replace(target, data)
+    return len(data)
+
+
+def child_id(_: Disk) -> int:
+    return os.getpid()
+
+
+def refuse(_: Disk) -> None:
+    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "as expected")
+
+
+def refuse_oddly(_: Disk) -> None:
+    raise Unpicklable(1, 2)
+
+
+def die(_: Disk, how: int) -> None:
+    os.kill(os.getpid(), how)
+
+
+def print_and_wait(_: Disk, path: str) -> None:
+    print("not a message")  # noqa: T201 - the point of the test
+    Path(path).write_text(str(os.getpid()))
+    threading.Event().wait()
+
+
+def test_a_thread_gives_results_and_errors(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        assert await world.offload.thread(divmod, 7, 2) == (3, 1)
+        assert await world.offload.thread(int, "ff", base=16) == 255
+        with pytest.raises(ZeroDivisionError):
+            await world.offload.thread(divmod, 7, 0)
+
+    play(scenario)
+
+
+def test_the_child_process_works_on_the_same_disk(play: Play, tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.disk.make_dirs(str(tmp_path))
+        world.disk.replace(f"{tmp_path}/a", b"content")
+        assert await world.offload.process(copy_file, f"{tmp_path}/a", target=f"{tmp_path}/b") == 7
+        assert world.disk.read(f"{tmp_path}/b") == b"content"
+        with pytest.raises(FileNotFoundError):
+            await world.offload.process(copy_file, f"{tmp_path}/absent", target=f"{tmp_path}/c")
+        with pytest.raises(KafkaError, match="CORRUPT_MESSAGE: as expected"):
+            await world.offload.process(refuse)
+
+    play(scenario)
+
+
+def test_only_what_can_be_pickled_goes_to_the_child_process(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises((AttributeError, TypeError)):
+            await world.offload.process(lambda disk: disk.exists("a"))
+
+    play(scenario)
+
+
+def test_one_child_serves_all_calls_in_turn() -> None:
+    async def scenario(world: World) -> list[int]:
+        return await asyncio.gather(*(world.offload.process(child_id) for _ in range(3)))
+
+    children = run(scenario)
+    assert len(set(children)) == 1
+    assert children[0] != os.getpid()
+
+
+def test_an_error_that_cannot_be_pickled_passes_as_its_text() -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(RuntimeError, match="1 and 2"):
+            await world.offload.process(refuse_oddly)
+
+    run(scenario)
+
+
+def test_a_child_that_dies_is_reported_and_replaced() -> None:
+    async def scenario(world: World) -> None:
+        first = await world.offload.process(child_id)
+        with pytest.raises(ChildProcessError, match="killed by signal 9"):
+            await world.offload.process(die, signal.SIGKILL)
+        assert await world.offload.process(child_id) != first
+
+    run(scenario)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    """A pipe by which a child tells its process id."""
+    os.mkfifo(tmp_path / "started")
+    return tmp_path / "started"
+
+
+def wait_for_end(process: int) -> bool:
+    """Whether it has ended, or does within ten seconds. (Its descriptor can be had as long as its parent has not taken its exit code.)"""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 10)[0])
+    finally:
+        os.close(descriptor)
+
+
+def test_a_cancelled_call_ends_the_childs_work(started: Path) -> None:
+    async def scenario(world: World) -> None:
+        call = asyncio.ensure_future(world.offload.process(print_and_wait, str(started)))
+        child = int(await world.offload.thread(started.read_text))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert wait_for_end(child)
+        assert await world.offload.process(child_id) != child
+
+    run(scenario)
+
+
+def test_the_child_does_not_outlive_its_node(started: Path) -> None:
+    """Killed in the middle of a call, as by kill -9: an orphan would go on writing beside the restarted node."""
+    program = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from penstock.world.real import run
+from test_world_offload import print_and_wait
+run(lambda world: world.offload.process(print_and_wait, {str(started)!r}))
+"""
+    node = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        child = int(started.read_text())
+    finally:
+        node.kill()
+        node.wait()
+    assert wait_for_end(child)
