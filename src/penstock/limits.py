@@ -62,3 +62,6 @@ MAX_CACHED_UUIDS = 8_192
 
 # Kafka refuses strings longer than this, also in flexible versions, whose length prefix could say more.
 MAX_STRING_BYTES = 2**15 - 1
+
+# Arrays of up to this many numbers have their format kept by the codec, one for each length; longer ones are rare enough to build it anew.
+MAX_KEPT_FORMATS = 100

@@ -74,13 +74,17 @@ def test_checkpoints_are_kafkas_text() -> None:
     assert parse_clean_shutdown(b"") == -1
 
 
-@pytest.mark.parametrize("data", [b"", b"0", b"1\n0\n", b"0\n2\na 0 1\n", b"0\nx\n", b"0\n1\na 0 x\n", b"0\n1\na 0\n", b"0\n-1\n", b"\xff", b"0\n99999999999\n"])
+@pytest.mark.parametrize(
+    "data", [b"", b"0", b"1\n0\n", b"0\n2\na 0 1\n", b"0\nx\n", b"0\n1\na 0 x\n", b"0\n1\na 0\n", b"0\n-1\n", b"\xff", b"0\n99999999999\n"]
+)
 def test_damaged_checkpoints_are_noticed(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         parse_offsets(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b"version: 0\n", b"version: 0\ntopic_id: x", b"\xff\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b"version: 0\n", b"version: 0\ntopic_id: x", b"\xff\xff"]
+)
 def test_damaged_partition_metadata_is_noticed(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         parse_partition_metadata(data)

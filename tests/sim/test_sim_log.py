@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.log import flush, store
+from penstock.log import cutting, flush, store
 from penstock.sim.log_model import Broken
 from penstock.sim.log_run import run_log
 from penstock.sim.quiet import quiet
@@ -42,7 +42,7 @@ def without_sync_of_names(disk: Disk, paths: list[str], directories: list[str]) 
     flush_sync_paths(disk, paths, [])
 
 
-flush_sync_paths = flush.sync_paths
+flush_sync_paths = cutting.sync_paths
 
 
 @pytest.mark.parametrize("broken", [without_fdatasync, without_sync_of_names])

@@ -147,16 +147,21 @@ def test_a_run_has_a_bound() -> None:
         Simulation(seed=1, max_steps=1000).run(tick())
 
 
-def test_an_error_that_nobody_awaits_fails_the_run() -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_error_that_nobody_awaits_fails_the_run(kept: bool) -> None:
+    """Also when the task is still there at the end: in a cycle of references, say."""
+    tasks: list[object] = []
+
     async def fail() -> None:
         raise ValueError("unseen")
 
     async def main() -> None:
-        task = asyncio.create_task(fail())
+        tasks.append(asyncio.create_task(fail()))
         await asyncio.sleep(1)
-        del task
-        gc.collect()
-        await asyncio.sleep(1)
+        if not kept:
+            tasks.clear()
+            gc.collect()
+            await asyncio.sleep(10**6)
 
     with pytest.raises(SimulationFailed, match="unseen") as caught:
         play(main())

@@ -6,26 +6,17 @@ Owns the recovery point: everything below it is on the disk. A sync that fails t
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.log import names
 from penstock.log.checkpoint import epochs_text
-from penstock.world import Disk, World
+from penstock.log.cutting import sync_paths
+from penstock.world import World
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
-
-
-def sync_paths(disk: Disk, paths: list[str], directories: list[str]) -> None:
-    """Runs in a thread. Opens its own descriptors, so that no thread shares a file object with the loop."""
-    for path in paths:
-        file = disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-    for directory in directories:
-        disk.sync_dir(directory)
 
 
 class Flush:
@@ -49,7 +40,6 @@ class Flush:
         self._saved_epochs: bytes | None = None
         self._last_flush = world.clock.monotonic()
 
-    @property
     def due(self) -> bool:
         """Whether flush.messages or flush.ms ask for a flush before the last append counts."""
         unflushed = self._log.end_offset - self.recovery_point
@@ -106,17 +96,24 @@ class Flush:
     def save_epochs(self) -> None:
         self._disk.replace(f"{self._log.path}/{names.LEADER_EPOCHS}", epochs_text(self._log.epochs.entries))
 
-    def hold_at(self, offset: int) -> None:
-        """The log is about to be truncated to an offset: until `truncated`, the recovery point does not pass it."""
+    @contextlib.contextmanager
+    def held_at(self, offset: int) -> Iterator[None]:
+        """While a log is truncated to an offset, its recovery point does not pass it."""
         self._held_at = offset
-        self._cut_at = offset if self._cut_at is None else min(self._cut_at, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        self._lower(offset)
+        try:
+            yield
+        finally:
+            self._held_at = None
 
     def truncated(self, end_offset: int) -> None:
         """What is appended from here on lies where other bytes were synced."""
-        self.hold_at(end_offset)
-        self._held_at = None
+        self._lower(end_offset)
         self.names_changed = True
+
+    def _lower(self, offset: int) -> None:
+        self._cut_at = offset if self._cut_at is None else min(self._cut_at, offset)
+        self.recovery_point = min(self.recovery_point, offset)
 
     async def settle(self) -> None:
         """Waits for a sync that is under way."""

@@ -22,8 +22,9 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-# Not Kafka's: a word from a node whose directory went offline to the next one that opens it.
+# Not Kafka's: words to the next process that opens a directory. This one went offline; this partition was being cut.
 FAILED = ".penstock_failed"
+CUTTING = ".penstock_cutting"
 
 DELETE_DIR_SUFFIX = "-delete"
 

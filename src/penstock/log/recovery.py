@@ -14,6 +14,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.log import names
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs
+from penstock.log.cutting import cutting, finish_cut
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.producer_state import ProducerStates
@@ -70,6 +71,7 @@ def recover(
     Offsets are dense, so that a hole shows where a write was lost, unless compaction made gaps. With `rewrite` every batch is written once
     more: the page cache may hold what a failed sync has lost.
     """
+    finish_cut(disk, directory)
     files = OpenFiles(disk)
     first = unflushed(bases, recovery_point)
     flushed = [Segment(files, directory, base, active=False, created_ms=0, size=_log_size(disk, directory, base)) for base in bases[:first]]
@@ -84,13 +86,15 @@ def recover(
         rebuild_indexes(disk, directory, flushed[-1].base_offset, index_interval_bytes)
     for number, segment in enumerate(tail):
         if segment.base_offset != result.end_offset and not (gaps_allowed and segment.base_offset > result.end_offset):
-            result.notes += _remove(disk, tail[number:])
+            with cutting(disk, directory):
+                result.notes += _remove(disk, directory, tail[number:])
             break
         result.end_offset = segment.base_offset
         problem = _recover_segment(segment, result, index_interval_bytes, gaps_allowed, rewrite)
         if problem is not None:
             _refuse_below(recovery_point, result.end_offset, segment.path, problem)
-            result.notes += _cut(disk, segment, problem) + _remove(disk, tail[number + 1 :])
+            with cutting(disk, directory):
+                result.notes += _remove(disk, directory, tail[number + 1 :]) + _cut(disk, segment, problem)
             break
         if number + 1 < len(tail):
             save_snapshot(files, directory, tail[number + 1].base_offset, result.producers)
@@ -141,14 +145,15 @@ def _cut(disk: Disk, segment: Segment, problem: str) -> list[str]:
     return [note]
 
 
-def _remove(disk: Disk, segments: list[Segment]) -> list[str]:
+def _remove(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
+    """The last one first, so that a crash in between leaves no hole."""
     notes = []
-    for segment in segments:
+    for segment in reversed(segments):
         notes.append(f"{segment.path}: removed with {disk.size(segment.path)} bytes, since the log now ends before it")
         for path in segment.paths:
             if disk.exists(path):
                 disk.remove(path)
-        disk.sync_dir(segment.path.rpartition("/")[0])
+    disk.sync_dir(directory)
     return notes
 
 

@@ -113,8 +113,8 @@ class Segment:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
 
     def _scan_for(self, offset: int, start: int) -> tuple[int, BatchHeader] | None:
-        if start and start >= self.size:
-            raise CorruptBatch(f"{self.path}: the index sends offset {offset} to position {start}, past the end at {self.size}")
+        if start and not 0 < start < self.size:
+            raise CorruptBatch(f"{self.path}: the index sends offset {offset} to position {start}, outside of its {self.size} bytes")
         previous = self.base_offset - 1
         for position, header in scan_headers(self.file, start, self.size):
             if header.base_offset <= previous or header.last_offset_delta < 0:
@@ -128,11 +128,20 @@ class Segment:
 
     def end_offset(self) -> int:
         """The offset after the last batch. CorruptBatch where the segment does not end with a whole batch."""
-        start = self.offset_index[len(self.offset_index) - 1].position if len(self.offset_index) else 0
         end = self.base_offset
-        for _position, header in scan_headers(self.file, min(start, self.size), self.size):
+        for _position, header in scan_headers(self.file, self._last_indexed(), self.size):
             end = header.next_offset
         return end
+
+    def _last_indexed(self) -> int:
+        """The position of the last batch that the index knows, if it is there; the start of the segment if not."""
+        if not len(self.offset_index):
+            return 0
+        entry = self.offset_index[len(self.offset_index) - 1]
+        if not 0 <= entry.position <= self.size - BATCH_HEADER_BYTES:
+            return 0
+        header = read_header(self.file.pread(BATCH_HEADER_BYTES, entry.position))
+        return entry.position if header.magic == MAGIC and header.last_offset == entry.offset else 0
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch, not before an offset, with a record of this time or later."""
@@ -182,8 +191,7 @@ class Segment:
         self.txn_index.truncate(offset)
         self._first_timestamp = None
         self._since_index_entry = 0
-        start = self.offset_index[len(self.offset_index) - 1].position if len(self.offset_index) else 0
-        self._max_timestamp = self._largest_timestamp(self.time_index.last(), start)
+        self._max_timestamp = self._largest_timestamp(self.time_index.last(), self._last_indexed())
 
     def _largest_timestamp(self, largest: TimestampOffset, start: int) -> TimestampOffset:
         """The one given, or a larger one in the headers from a position on."""

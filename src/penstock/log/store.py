@@ -7,6 +7,7 @@ of a clean shutdown) is read and written here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -17,9 +18,9 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
 from penstock.log.checkpoint import CheckpointDamaged, clean_shutdown_text, offsets_text, parse_clean_shutdown, parse_offsets
+from penstock.log.cutting import cutting, sync_paths
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
-from penstock.log.flush import sync_paths
 from penstock.log.log import Log
 from penstock.log.open import Found, create_log, open_log
 from penstock.log.retention import SegmentFacts, expired
@@ -158,31 +159,31 @@ class LogStore:
     async def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Cuts logs back. Nothing may be appended to them until it returns.
 
-        The recovery points on disk are lowered first, since recovery takes a log that ends below its point for damaged. The cut is synced
-        before anything new is appended: bytes of the old tail that a power failure brought back between new ones would pass for valid.
+        The recovery points on disk are lowered first, since recovery takes a log that ends below its point for damaged.
         """
         cut = [self.logs[partition] for partition, offset in offsets.items() if offset < self.logs[partition].end_offset]
-        for log in cut:
-            log.flushing.hold_at(log.batch_start(offsets[log.partition]))
-        if cut:
-            await self.save_recovery_points()
-        for log in cut:
-            # First the segments behind, then within one, so that a crash in between leaves no hole.
-            for offset in (log.segment_end(offsets[log.partition]), offsets[log.partition]):
-                log.truncate_to(offset)
-                await self._sync_cut(log)
+        with contextlib.ExitStack() as held:
+            for log in cut:
+                held.enter_context(log.flushing.held_at(log.batch_start(offsets[log.partition])))
+            if cut:
+                await self.save_recovery_points()
+            for log in cut:
+                # First the segments behind, then within one, so that a crash in between leaves no hole.
+                await self._cut(log, log.truncate_to, log.segment_end(offsets[log.partition]))
+                await self._cut(log, log.truncate_to, offsets[log.partition])
 
     async def restart(self, partition: TopicPartition, offset: int) -> None:
         """Empties a log, which goes on from an offset: a follower whose leader no longer has the records where it stopped."""
         log = self.logs[partition]
-        log.flushing.hold_at(0)
-        await self.save_recovery_points()
-        log.restart_at(offset)
-        await self._sync_cut(log)
+        with log.flushing.held_at(0):
+            await self.save_recovery_points()
+            await self._cut(log, log.restart_at, offset)
 
-    async def _sync_cut(self, log: Log) -> None:
+    async def _cut(self, log: Log, cut: Callable[[int], None], offset: int) -> None:
         try:
-            await self._world.offload.thread(sync_paths, self._disk, [log.active.path], [log.path])
+            with cutting(self._disk, log.path):
+                cut(offset)
+                await self._world.offload.thread(sync_paths, self._disk, [log.active.path], [log.path])
         except OSError as error:
             raise log.directory.fail(f"truncating {log.partition}", error) from error
 
@@ -218,7 +219,7 @@ class LogStore:
     async def flush_wanted(self) -> None:
         """Syncs the logs that sealed a segment, or whose flush.ms has passed."""
         for log in list(self.logs.values()):
-            if (log.flushing.wanted or log.flushing.due) and log.directory.failure is None:
+            if (log.flushing.wanted or log.flushing.due()) and log.directory.failure is None:
                 await log.flushing.all()
 
     async def save_recovery_points(self) -> None:

@@ -163,7 +163,7 @@ class LogRun:
         appended = log.append_as_leader(data, self.epoch, from_client=False)
         model.appending = None
         model.appended(bytes(data))
-        if log.flushing.due or self.chance.random() < 0.05:
+        if log.flushing.due() or self.chance.random() < 0.05:
             await log.flushing.to(appended.end_offset)
             model.synced = max(model.synced, appended.end_offset)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import heapq
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
@@ -42,10 +42,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._numbers = 0
         self._steps_then = 0
         self._tasks: dict[SimTask[Any], None] = {}
+        self._unseen: list[weakref.ref[SimTask[Any]]] = []
         self._failures: list[SimulationFailed] = []
         self._unwinding = False
         self._running: Owner | None = None
         self.steps = 0
+
+    def __del__(self) -> None:
+        """BaseEventLoop would warn of a loop that was never closed; this one holds nothing that needs closing."""
 
     # Scheduling
 
@@ -100,6 +104,8 @@ class SimLoop(asyncio.BaseEventLoop):
             del self._tasks[task]
             if task.owner is not None:
                 del task.owner.tasks[task]
+            if task._log_traceback:
+                self._unseen.append(weakref.ref(task))
 
     def _number(self) -> int:
         self._numbers += 1
@@ -151,9 +157,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Runs main to its end, then drops whatever still runs. Exceptions that nobody took care of fail the run."""
         try:
             result = self.run_until_complete(main)
-            gc.collect()  # an exception never asked for is reported when its task goes away
-            if self._failures:
-                raise self._failures[0]
+            self._report_unseen()
             return result
         finally:
             self._unwind()
@@ -187,6 +191,15 @@ class SimLoop(asyncio.BaseEventLoop):
         failure = SimulationFailed(f"{self._label}, at {self._now:.6f} s, on {whose}: {context.get('message')}: {cause!r}")
         failure.__cause__ = cause
         self._failures.append(failure)
+
+    def _report_unseen(self) -> None:
+        """asyncio reports an exception never asked for when its task goes away. Some have not gone yet: collecting garbage takes long."""
+        for reference in self._unseen:
+            task = reference()
+            if task is not None and task._log_traceback:
+                self.call_exception_handler({"message": "nobody asked for an exception", "exception": task.exception(), "task": task})
+        if self._failures:
+            raise self._failures[0]
 
     def _stuck(self, why: str) -> SimulationStuck:
         waiting = [describe(task) for task in self._tasks][:SHOWN_TASKS]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.config.topic import LogConfig
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import NodeId, TopicPartition
+from penstock.log.directory import LogDirectory, formatted_directory
+from penstock.log.store import LogStore
+from penstock.world import World
+from penstock.world.sim import Simulation
+from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store, values
+
+OTHER = TopicPartition("orders", 1)
+
+
+def two_directories(world: World, path: str) -> LogStore:
+    for name in ("a", "b"):
+        world.disk.make_dirs(f"{path}/{name}")
+    return LogStore(world, [LogDirectory(f"{path}/{name}", UUID(int=number)) for number, name in enumerate("ab", 200)])
+
+
+def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        log = store.create(PARTITION, TOPIC_ID, SMALL)
+        for number in range(50):
+            log.append_as_leader(batch(str(number)), 3)
+        await store.close(broker_epoch=17)
+        again = await open_store(world, path)
+        assert again.clean_epochs == {path: 17}
+        assert not world.disk.exists(f"{path}/.kafka_cleanshutdown")
+        reopened = again.logs[PARTITION]
+        assert (reopened.topic_id, reopened.end_offset, reopened.flushing.recovery_point) == (TOPIC_ID, 50, 50)
+        assert reopened.epochs.entries == [(3, 0)]
+        assert values(reopened) == [str(number) for number in range(50)]
+        assert (await open_store(world, path)).clean_epochs == {path: None}
+
+    with caplog.at_level(logging.WARNING):
+        in_real_world(tmp_path, main)
+    assert "recovery" not in caplog.text
+
+
+def test_logs_spread_over_the_directories(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        store = two_directories(world, path)
+        await store.open(lambda _partition: SMALL)
+        for number in range(6):
+            store.create(TopicPartition("t", number), TOPIC_ID, SMALL)
+        placed = [log.directory.path for log in store.logs.values()]
+        assert placed.count(f"{path}/a") == placed.count(f"{path}/b") == 3
+
+    in_real_world(tmp_path, main)
+
+
+def test_one_partition_in_two_directories_is_served_from_the_first(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        for name in ("a", "b"):
+            await open_store(world, f"{path}/{name}")
+            store = await open_store(world, f"{path}/{name}")
+            store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch(name), 0)
+        store = two_directories(world, path)
+        await store.open(lambda _partition: SMALL)
+        assert values(store.logs[PARTITION]) == ["a"]
+        assert "two log directories" in store.damaged[PARTITION]
+
+    in_real_world(tmp_path, main)
+
+
+def test_an_unformatted_or_foreign_directory_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        world.disk.make_dirs(path)
+        with pytest.raises(KafkaError, match="penstock format"):
+            formatted_directory(world.disk, path, NodeId(1))
+        meta = b"version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAyA\n"
+        world.disk.replace(f"{path}/meta.properties", meta)
+        assert formatted_directory(world.disk, path, NodeId(1)).id == UUID(int=200)
+        with pytest.raises(KafkaError, match="belongs to node 1"):
+            formatted_directory(world.disk, path, NodeId(2))
+
+    in_real_world(tmp_path, main)
+
+
+@pytest.mark.parametrize(
+    ("operation", "number"), [("sync", errno.EIO), ("pwrite", errno.EIO), ("pwrite", errno.ENOSPC), ("pread", errno.EIO)]
+)
+def test_a_failing_disk_takes_its_directory_offline_and_no_other(operation: str, number: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Invariants 22 and 23, in the simulated world."""
+    simulation = Simulation(1)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        store = two_directories(node.world, "")
+        await store.open(lambda _partition: SMALL)
+        told: list[str] = []
+        store.on_failure = lambda directory: told.append(directory.path)
+        bad = store.create(PARTITION, TOPIC_ID, SMALL, store.directories[0])
+        good = store.create(OTHER, TOPIC_ID, SMALL, store.directories[1])
+        for log in (bad, good):
+            log.append_as_leader(batch("before"), 0)
+        node.drive.fail("/a/orders-0", {operation}, number, times=1)
+        with pytest.raises(KafkaError) as failed:
+            bad.append_as_leader(batch("lost"), 0)
+            await bad.flushing.all()
+            values(bad)
+        assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert told == ["/a"]
+        assert store.online == [store.directories[1]]
+        for refused in (lambda: bad.append_as_leader(batch("x"), 0), lambda: bad.read(0, 1, below=1)):
+            with pytest.raises(KafkaError, match="offline"):
+                refused()
+        with pytest.raises(KafkaError, match="offline"):
+            await bad.flushing.all()
+        good.append_as_leader(batch("after"), 0)
+        await good.flushing.all()
+        assert values(good) == ["before", "after"]
+        await store.close()
+
+    with caplog.at_level(logging.ERROR):
+        simulation.run(node.run(main()))
+    assert "log directory /a is offline" in caplog.text
+
+
+def test_when_no_directory_is_left_the_store_does_not_open() -> None:
+    simulation = Simulation(2)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        store = two_directories(node.world, "")
+        node.drive.fail("/", {"list"}, errno.EIO)
+        with pytest.raises(KafkaError, match="no log directory can be used"):
+            await store.open(lambda _partition: LogConfig())
+
+    simulation.run(node.run(main()))
+
+
+def test_appends_made_during_a_sync_ride_on_the_next_one() -> None:
+    simulation = Simulation(3, trace_lines=10_000)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        store = await open_store(node.world, "/d", LogConfig(flush_messages=1))
+        log = store.create(PARTITION, TOPIC_ID, LogConfig(flush_messages=1))
+
+        async def produce(number: int) -> None:
+            await asyncio.sleep(number * 0.0001)
+            end = log.append_as_leader(batch(str(number)), 0).end_offset
+            assert log.flushing.due()
+            await log.flushing.to(end)
+            assert log.flushing.recovery_point >= end
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                group.create_task(produce(number))
+        assert not log.flushing.due()
+
+    simulation.run(node.run(main()))
+    syncs = [line for line in simulation.trace.lines() if " sync '/d/orders-0/00000000000000000000.log'" in line]
+    assert 2 <= len(syncs) < 30, "one hundred appends share a few syncs"
+
+
+def test_flush_ms_makes_a_flush_due() -> None:
+    simulation = Simulation(4)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        store = await open_store(node.world, "/d", LogConfig(flush_ms=1_000))
+        log = store.create(PARTITION, TOPIC_ID, LogConfig(flush_ms=1_000))
+        log.append_as_leader(batch("a"), 0)
+        assert not log.flushing.due()
+        await asyncio.sleep(1.01)
+        assert log.flushing.due()
+        await store.flush_wanted()
+        assert not log.flushing.due()
+        assert log.flushing.recovery_point == 1
+
+    simulation.run(node.run(main()))
