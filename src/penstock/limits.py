@@ -6,6 +6,10 @@ from __future__ import annotations
 # A metadata answer for 100,000 partitions needs about 400,000 (partitions and the ids in their lists).
 MAX_DECODED_OBJECTS = 1_000_000
 
+# The same for a request, which a broker decodes on its event loop: a tenth of a second at worst. Kafka's own clients send at most some
+# ten thousand partitions in one.
+MAX_REQUEST_OBJECTS = 100_000
+
 # Kafka's strings and legacy arrays have an int16 or int32 length; compact ones an unsigned varint of at most 5 bytes.
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10

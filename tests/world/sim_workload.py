@@ -33,8 +33,7 @@ class Server:
         self._words: set[str] = set()
 
     async def serve(self) -> None:
-        factory = lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._answer)  # noqa: E731 - shorter so
-        await self._world.network.listen(factory, "", PORT)
+        await self._world.network.listen(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._answer), "", PORT)
         while True:
             await asyncio.sleep(self._world.chance.random())
             with suppress(OSError):
@@ -52,13 +51,17 @@ class Server:
         writer.close()
 
 
+async def connect(world: World, host: str) -> tuple[asyncio.StreamReader, asyncio.Transport]:
+    reader = asyncio.StreamReader()
+    transport, _ = await world.network.connect(lambda: asyncio.StreamReaderProtocol(reader), host, PORT)
+    return reader, transport
+
+
 async def talk(simulation: Simulation, node: Node, number: int) -> None:
     chance = node.world.chance
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
-            reader = asyncio.StreamReader()
-            protocol = asyncio.StreamReaderProtocol(reader)
-            transport, _ = await node.world.network.connect(lambda one=protocol: one, NODES[chance.randrange(3)], PORT)  # type: ignore[misc]
+            reader, transport = await connect(node.world, NODES[chance.randrange(3)])
             for turn in range(chance.randrange(5)):
                 transport.write(b"%s-%d-%d\n" % (node.name.encode(), number, turn))
                 async with asyncio.timeout(2):
@@ -72,7 +75,7 @@ async def drive(simulation: Simulation) -> None:
     for name in NODES:
         boot(simulation, simulation.node(name))
     for _ in range(5):
-        await asyncio.sleep(chance.random() * 3)
+        await asyncio.sleep(chance.random() * 1.5)
         break_something(simulation, chance)
     tasks = {asyncio.create_task(asyncio.sleep(chance.random(), number)) for number in range(10)}
     done, pending = await asyncio.wait(tasks, timeout=0.5)

@@ -1,0 +1,24 @@
+"""python -m bench [NAME ...]: runs benchmarks and keeps their tables in bench/RESULTS.md."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+# What is built. broker, cluster, spark and groups come with what they measure.
+BENCHMARKS = {"log": ["bench.log", "bench.codec"]}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"there is no benchmark {', '.join(unknown)} yet; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHMARKS:
+        for module in BENCHMARKS[name]:
+            importlib.import_module(module).main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""The log: appends beside the raw limit of the file system, lookups in a large log, recovery of an unclean tail."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from bench.results import Section, median, spread
+from penstock.config.topic import LogConfig
+from penstock.ids import TopicPartition
+from penstock.log.directory import LogDirectory
+from penstock.log.log import Log
+from penstock.log.store import LogStore
+from penstock.records.build import build_batch
+from penstock.world import World
+from penstock.world.real import run
+
+MB = 1024 * 1024
+ROUNDS = 7
+APPENDED = 512 * MB
+LARGE = 10 * 1024 * MB
+PARTITION = TopicPartition("bench", 0)
+STARTED_MS = 1_700_000_000_000
+
+
+def main() -> None:
+    section = Section("log", "Appends and lookups through `Log`, as a broker calls it; files in the temporary directory.")
+    section.table("what", "Penstock", "raw pwrite", "share", "aim")
+    for size, name, aim in ((MB, "1-MB", "80 %"), (16 * 1024, "16-KB", "50 %")):
+        ours, raw = _append_rounds(size)
+        share = median([a / b for a, b in zip(ours, raw, strict=True)])
+        section.row(f"append of {name} batches, MB/s", spread(ours), spread(raw), f"{share:.0%}", aim)
+    section.table("what", "p50", "p99")
+    _in_directory(lambda path: run(lambda world: _lookups(world, path, section)))
+    section.table("what", "seconds")
+    for size, name in ((16 * 1024, "16-KB"), (MB, "1-MB")):
+        seconds = [_in_directory(lambda path, size=size: _recovery(path, size)) for _ in range(3)]
+        section.row(f"recovery of an unclean tail of 1 GB in {name} batches (child process included)", spread(seconds, 2))
+    section.save()
+
+
+T = TypeVar("T")
+
+
+def _in_directory(call: Callable[[Path], T]) -> T:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as path:
+        return call(Path(path))
+
+
+def _batch(size: int, timestamp: int = STARTED_MS) -> bytearray:
+    """A batch of about this size, of 1-KB records."""
+    count = max(size // 1024, 1)
+    return bytearray(build_batch([(None, random.randbytes(1000), (), timestamp + n) for n in range(count)]))
+
+
+async def _new_log(world: World, path: Path, config: LogConfig) -> tuple[LogStore, Log]:
+    store = LogStore(world, [LogDirectory(str(path), UUID(int=1_000))])
+    await store.open(lambda _partition: config)
+    return store, store.create(PARTITION, UUID(int=1_001), config)
+
+
+def _append_rounds(size: int) -> tuple[list[float], list[float]]:
+    """Alternating, so that both meet the same noise. The first round warms up and is not counted."""
+    ours, raw = [], []
+    for _ in range(ROUNDS + 1):
+        ours.append(_in_directory(lambda path: run(lambda world: _append(world, path, size))))
+        raw.append(_in_directory(lambda path: _raw(path, size)))
+    return ours[1:], raw[1:]
+
+
+async def _append(world: World, path: Path, size: int) -> float:
+    _store, log = await _new_log(world, path, LogConfig(max_message_bytes=2 * MB))
+    batch = _batch(size)
+    count = APPENDED // len(batch)
+    view = memoryview(batch)
+    started = time.perf_counter()
+    for _ in range(count):
+        view[:8] = bytes(8)
+        log.append_as_leader(view, 0)
+    return count * len(batch) / MB / (time.perf_counter() - started)
+
+
+def _raw(path: Path, size: int) -> float:
+    batch = _batch(size)
+    count = APPENDED // len(batch)
+    file = os.open(path / "raw", os.O_RDWR | os.O_CREAT)
+    try:
+        started = time.perf_counter()
+        for number in range(count):
+            os.pwrite(file, batch, number * len(batch))
+        return count * len(batch) / MB / (time.perf_counter() - started)
+    finally:
+        os.close(file)
+
+
+async def _lookups(world: World, path: Path, section: Section) -> None:
+    store, log = await _new_log(world, path, LogConfig(max_message_bytes=2 * MB))
+    records, number = 16, 0
+    while log.size < LARGE:
+        log.append_as_leader(_same_batch(records, STARTED_MS + number * records), 0)
+        number += 1
+        if number % 20_000 == 0:
+            await log.flushing.all()
+            print(f"  {log.size / LARGE:.0%} of 10 GB written", flush=True)
+    await store.close()
+    chance = random.Random(7)
+    offsets = [chance.randrange(log.end_offset) for _ in range(20_000)]
+    section.row(
+        "lookup by offset in 10 GB of 16-KB batches, µs", *_timed(lambda offset: log.read(offset, 1, below=log.end_offset), offsets)
+    )
+    section.row(
+        "lookup by time in the same (the batch; its records come after), µs", *_timed(lambda o: log.find_timestamp(STARTED_MS + o), offsets)
+    )
+
+
+_PAYLOAD = [random.randbytes(1000) for _ in range(16)]
+
+
+def _same_batch(records: int, timestamp: int) -> bytes:
+    return build_batch([(None, _PAYLOAD[n], (), timestamp + n) for n in range(records)])
+
+
+def _timed(call: Callable[[int], object], arguments: list[int]) -> tuple[str, str]:
+    taken = []
+    for argument in arguments:
+        started = time.perf_counter()
+        found = call(argument)
+        taken.append((time.perf_counter() - started) * 1e6)
+        if found is None:
+            raise SystemExit(f"nothing was found for {argument}: the benchmark is wrong")
+    taken.sort()
+    return f"{taken[len(taken) // 2]:.1f}", f"{taken[len(taken) * 99 // 100]:.1f}"
+
+
+def _recovery(path: Path, size: int) -> float:
+    config = LogConfig(max_message_bytes=2 * MB, segment_bytes=2 * 1024 * MB - 1)
+
+    async def write(world: World) -> None:
+        _store, log = await _new_log(world, path, config)
+        batch = _batch(size)
+        while log.size < 1024 * MB:
+            batch[:8] = bytes(8)
+            log.append_as_leader(batch, 0)
+
+    async def recover(world: World) -> float:
+        started = time.perf_counter()
+        store = LogStore(world, [LogDirectory(str(path), UUID(int=1_000))])
+        await store.open(lambda _partition: config)
+        if store.logs[PARTITION].size < 1024 * MB:
+            raise SystemExit("recovery lost something: the benchmark is wrong")
+        return time.perf_counter() - started
+
+    run(write)
+    return run(recover)

@@ -1,0 +1,253 @@
+"""How messages are declared: one frozen dataclass for all versions, each field saying which versions carry it.
+
+    @message(api_key=12, versions="0-4", flexible="4+")
+    class HeartbeatRequest:
+        group_id: str = string("0+")
+        generation_id: int = int32("0+")
+        group_instance_id: str | None = string("3+", nullable="3+", default=None)
+
+Structs within a message are nested classes marked `@struct`. Every field has a default, so that a message is built from what matters.
+This file knows nothing of bytes: `compile_decoder` and `compile_encoder` read what is declared here.
+
+Type checkers see `int32(...)` as an ordinary default value: the functions below are deliberately no field specifiers in the sense of
+dataclass_transform, which would make every field without `default=` a required one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sized
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform, overload
+from uuid import UUID
+
+from penstock.ids import NO_UUID, Buffer
+
+T = TypeVar("T")
+
+_NEWEST = 2**15 - 1
+
+# What a `records` field may hold. Decoding gives a memoryview; encoding passes on whatever has a length, a range of a file for instance.
+Records = Buffer | Sized
+
+
+class Versions(NamedTuple):
+    """A range of versions, both ends included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        if self.first > self.last:
+            return "none"
+        if self.last == _NEWEST:
+            return f"{self.first}+"
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+NO_VERSIONS = Versions(0, -1)
+
+
+@lru_cache(maxsize=256)
+def parse_versions(text: str) -> Versions:
+    """Reads "4+", "4-12", "4" or "none"."""
+    if text == "none":
+        return NO_VERSIONS
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), _NEWEST)
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """One declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the nested class where it is a struct."""
+
+    kind: str
+    versions: Versions
+    default: Any
+    nullable: Versions = NO_VERSIONS
+    tag: int | None = None
+    ignorable: bool = False
+    struct: type | None = None
+    is_array: bool = False
+    never_compact: bool = False
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schema:
+    """What `@message` was told."""
+
+    versions: Versions
+    flexible: Versions
+    api_key: int | None
+
+
+def fields_of(cls: type) -> tuple[Field, ...]:
+    """The fields of a message or struct, in the order of the wire."""
+    return cast("tuple[Field, ...]", cls.__dict__["__kafka_fields__"])
+
+
+def schema_of(cls: type) -> Schema:
+    return cast(Schema, cls.__dict__["__kafka_schema__"])
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def struct(cls: type[T]) -> type[T]:
+    """Marks a class nested in a message (or shared by two of one module)."""
+    made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    declared = tuple(dataclasses.replace(field.metadata["kafka"], name=field.name) for field in dataclasses.fields(cast(Any, made)))
+    type.__setattr__(made, "__kafka_fields__", declared)
+    return made
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def message(*, versions: str, flexible: str = "none", api_key: int | None = None) -> Callable[[type[T]], type[T]]:
+    """Marks a whole message: a request, a response, a header or an internal record."""
+    schema = Schema(parse_versions(versions), parse_versions(flexible), api_key)
+
+    def mark(cls: type[T]) -> type[T]:
+        made = struct(cls)
+        type.__setattr__(made, "__kafka_schema__", schema)
+        return made
+
+    return mark
+
+
+def _declare(
+    kind: str,
+    versions: str,
+    default: object,
+    *,
+    nullable: str = "none",
+    tag: int | None = None,
+    ignorable: bool = False,
+    struct: type | None = None,
+    is_array: bool = False,
+    never_compact: bool = False,
+) -> Any:
+    where = parse_versions(versions)
+    field = Field(kind, where, default, parse_versions(nullable), tag, ignorable, struct, is_array, never_compact)
+    return dataclasses.field(default=default, metadata={"kafka": field})
+
+
+def boolean(versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> bool:
+    return cast(bool, _declare("bool", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int8(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, _declare("int8", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, _declare("int16", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uint16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, _declare("uint16", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, _declare("int32", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int64(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, _declare("int64", versions, default, tag=tag, ignorable=ignorable))
+
+
+def float64(versions: str, *, default: float = 0.0, tag: int | None = None, ignorable: bool = False) -> float:
+    return cast(float, _declare("float64", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uuid(versions: str, *, tag: int | None = None, ignorable: bool = False) -> UUID:
+    """Kafka's null uuid is sixteen zero bytes, and the default."""
+    return cast(UUID, _declare("uuid", versions, NO_UUID, tag=tag, ignorable=ignorable))
+
+
+@overload
+def string(versions: str, *, default: str = ..., tag: int | None = ..., ignorable: bool = ...) -> str: ...
+@overload
+def string(
+    versions: str, *, nullable: str, default: str | None = ..., tag: int | None = ..., ignorable: bool = ..., never_compact: bool = ...
+) -> str | None: ...
+def string(
+    versions: str,
+    *,
+    nullable: str = "none",
+    default: str | None = "",
+    tag: int | None = None,
+    ignorable: bool = False,
+    never_compact: bool = False,
+) -> str | None:
+    """`never_compact` keeps the int16 length in flexible versions too: only the client id of the request header does so."""
+    declared = _declare("string", versions, default, nullable=nullable, tag=tag, ignorable=ignorable, never_compact=never_compact)
+    return cast("str | None", declared)
+
+
+@overload
+def blob(versions: str, *, default: bytes = ..., ignorable: bool = ...) -> bytes: ...
+@overload
+def blob(versions: str, *, nullable: str, default: bytes | None = ..., ignorable: bool = ...) -> bytes | None: ...
+def blob(versions: str, *, nullable: str = "none", default: bytes | None = b"", ignorable: bool = False) -> bytes | None:
+    """Kafka's type `bytes`."""
+    return cast("bytes | None", _declare("bytes", versions, default, nullable=nullable, ignorable=ignorable))
+
+
+@overload
+def record_batches(versions: str) -> Buffer: ...
+@overload
+def record_batches(versions: str, *, nullable: str) -> Buffer | None: ...
+def record_batches(versions: str, *, nullable: str = "none") -> Any:
+    """Kafka's type `records`: never copied, in either direction."""
+    return _declare("records", versions, None if nullable != "none" else b"", nullable=nullable)
+
+
+@overload
+def array(element: Callable[..., T], versions: str, *, tag: int | None = ..., ignorable: bool = ...) -> tuple[T, ...]: ...
+@overload
+def array(
+    element: Callable[..., T],
+    versions: str,
+    *,
+    nullable: str,
+    default: tuple[()] | None = ...,
+    tag: int | None = ...,
+    ignorable: bool = ...,
+) -> tuple[T, ...] | None: ...
+def array(
+    element: Callable[..., Any],
+    versions: str,
+    *,
+    nullable: str = "none",
+    default: tuple[()] | None = (),
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """An array of a nested struct, or of one of the types above: `array(Partition, "4+")`, `array(int32, "0+")`."""
+    inner = element if isinstance(element, type) else None
+    kind = "struct" if inner else element.__name__
+    return _declare(kind, versions, default, nullable=nullable, tag=tag, ignorable=ignorable, struct=inner, is_array=True)
+
+
+@overload
+def one(inner: type[T], versions: str, *, tag: int | None = ..., ignorable: bool = ...) -> T: ...
+@overload
+def one(
+    inner: type[T], versions: str, *, nullable: str, null_by_default: bool = ..., tag: int | None = ..., ignorable: bool = ...
+) -> T | None: ...
+def one(
+    inner: type[T],
+    versions: str,
+    *,
+    nullable: str = "none",
+    null_by_default: bool = True,
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """A nested struct."""
+    default = None if nullable != "none" and null_by_default else inner()
+    return _declare("struct", versions, default, nullable=nullable, tag=tag, ignorable=ignorable, struct=inner)
