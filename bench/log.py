@@ -7,6 +7,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -30,7 +31,9 @@ STARTED_MS = 1_700_000_000_000
 
 
 def main() -> None:
-    section = Section("log", "Appends and lookups through `Log`, as a broker calls it; files in the temporary directory.")
+    section = Section(
+        "log", "make bench ONLY=log", "Appends and lookups through `Log`, as a broker calls it; files in the temporary directory."
+    )
     section.table("what", "Penstock", "raw pwrite", "share", "aim")
     for size, name, aim in ((MB, "1-MB", "80 %"), (16 * 1024, "16-KB", "50 %")):
         ours, raw = _append_rounds(size)
@@ -40,7 +43,7 @@ def main() -> None:
     _in_directory(lambda path: run(lambda world: _lookups(world, path, section)))
     section.table("what", "seconds")
     for size, name in ((16 * 1024, "16-KB"), (MB, "1-MB")):
-        seconds = [_in_directory(lambda path, size=size: _recovery(path, size)) for _ in range(3)]
+        seconds = [_in_directory(partial(_recovery, size=size)) for _ in range(3)]
         section.row(f"recovery of an unclean tail of 1 GB in {name} batches (child process included)", spread(seconds, 2))
     section.save()
 
@@ -66,11 +69,15 @@ async def _new_log(world: World, path: Path, config: LogConfig) -> tuple[LogStor
 
 
 def _append_rounds(size: int) -> tuple[list[float], list[float]]:
-    """Alternating, so that both meet the same noise. The first round warms up and is not counted."""
+    """In turns, each first every other time: what one leaves to be written back slows the other. The first round is not counted."""
     ours, raw = [], []
-    for _ in range(ROUNDS + 1):
-        ours.append(_in_directory(lambda path: run(lambda world: _append(world, path, size))))
-        raw.append(_in_directory(lambda path: _raw(path, size)))
+    for number in range(ROUNDS + 1):
+        for mine in (True, False) if number % 2 else (False, True):
+            os.sync()
+            if mine:
+                ours.append(_in_directory(lambda path: run(lambda world: _append(world, path, size))))
+            else:
+                raw.append(_in_directory(lambda path: _raw(path, size)))
     return ours[1:], raw[1:]
 
 
@@ -138,7 +145,7 @@ def _timed(call: Callable[[int], object], arguments: list[int]) -> tuple[str, st
     return f"{taken[len(taken) // 2]:.1f}", f"{taken[len(taken) * 99 // 100]:.1f}"
 
 
-def _recovery(path: Path, size: int) -> float:
+def _recovery(path: Path, *, size: int) -> float:
     config = LogConfig(max_message_bytes=2 * MB, segment_bytes=2 * 1024 * MB - 1)
 
     async def write(world: World) -> None:

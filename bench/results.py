@@ -19,8 +19,9 @@ _TITLE = (
 class Section:
     """A table as it comes to be: printed line by line, written at the end."""
 
-    def __init__(self, name: str, intro: str) -> None:
+    def __init__(self, name: str, command: str, intro: str) -> None:
         self.name = name
+        self._command = command
         self._lines = [intro, ""]
 
     def table(self, *columns: str) -> None:
@@ -37,7 +38,7 @@ class Section:
 
     def save(self) -> None:
         sections = _sections(RESULTS.read_text() if RESULTS.exists() else "")
-        sections[self.name] = "\n".join([f"## {self.name}", "", f"`make bench ONLY={self.name}`, {_machine()}", "", *self._lines, ""])
+        sections[self.name] = "\n".join([f"## {self.name}", "", f"`{self._command}`, {_machine()}", "", *self._lines, ""])
         RESULTS.write_text(_TITLE + "\n" + "\n".join(sections[name] for name in sorted(sections)))
 
 

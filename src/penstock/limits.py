@@ -46,6 +46,9 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 # Files kept open by the logs of one node. The hard limit of many machines is 20,000, and connections need theirs.
 MAX_OPEN_LOG_FILES = 4_096
 
+# Indexes of sealed segments kept in memory by the logs of one node: those of 32 segments of 1 GB with an entry every 4 KB.
+MAX_CACHED_INDEX_BYTES = 64 * 1024 * 1024
+
 # An unclean tail longer than this is scanned in the child process, so that the loop does not stall: below, it takes some milliseconds.
 MAX_INLINE_RECOVERY_BYTES = 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""Open files under a budget, and ranges of them.
+"""Open files and cached indexes under a budget, and ranges of files.
 
 A file is opened when it is first needed and forgotten when too many others were needed since. Forgetting drops the reference only: a range
 that is still on its way to a client holds its own, and the file closes when the last reference goes.
@@ -23,6 +23,8 @@ class OpenFiles:
         self.disk = disk
         self._budget = budget
         self._open: OrderedDict[str, File] = OrderedDict()
+        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._cached_bytes = 0
 
     def get(self, path: str, *, create: bool = False) -> File:
         file = self._open.get(path)
@@ -34,14 +36,27 @@ class OpenFiles:
             self._open.popitem(last=False)
         return file
 
+    def content(self, path: str) -> bytes:
+        """All of a small file that does not change: the index of a sealed segment. (Not mapped: a bad sector would kill the process.)"""
+        content = self._contents.get(path)
+        if content is not None:
+            self._contents.move_to_end(path)
+            return content
+        content = self._contents[path] = self.disk.read(path)
+        self._cached_bytes += len(content)
+        while self._cached_bytes > limits.MAX_CACHED_INDEX_BYTES and len(self._contents) > 1:
+            self._cached_bytes -= len(self._contents.popitem(last=False)[1])
+        return content
+
     def forget(self, path: str) -> None:
-        """The path is about to be renamed or removed."""
+        """The path is about to be renamed, removed or written to."""
         self._open.pop(path, None)
+        self._cached_bytes -= len(self._contents.pop(path, b""))
 
     def forget_under(self, directory: str) -> None:
         prefix = directory + "/"
-        for path in [path for path in self._open if path.startswith(prefix)]:
-            del self._open[path]
+        for path in [path for path in (*self._open, *self._contents) if path.startswith(prefix)]:
+            self.forget(path)
 
     def __len__(self) -> int:
         return len(self._open)

@@ -1,14 +1,13 @@
 """The offset and time indexes of a segment, in Kafka's file formats.
 
 Entries are sorted and of one size. The index of an active segment lies in memory and is written when the segment is sealed or the log
-closed: after a crash it is rebuilt from the segment anyway. The index of a sealed segment is searched in its file by a few small reads, so
-that it costs no memory.
+closed: after a crash it is rebuilt from the segment anyway. Those of sealed segments are read when needed and kept as long as others do not
+need the room.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.log.files import OpenFiles
@@ -45,27 +44,26 @@ class Index:
         return self._memory
 
     def __len__(self) -> int:
-        size = len(self._entries()) if self._active else self._files.get(self.path).size()
-        return size // self.entry.size
+        return len(self._bytes()) // self.entry.size
+
+    def _bytes(self) -> bytes | bytearray:
+        return self._entries() if self._active else self._files.content(self.path)
 
     def _get(self, number: int) -> tuple[int, int]:
-        width = self.entry.size
-        if self._active:
-            first, second = self.entry.unpack_from(self._entries(), number * width)
-        else:
-            first, second = self.entry.unpack(self._files.get(self.path).pread(width, number * width))
+        first, second = self.entry.unpack_from(self._bytes(), number * self.entry.size)
         return first, second
 
-    def _last_number(self, not_after: Callable[[tuple[int, int]], bool]) -> int:
-        """The number of the last entry for which not_after holds, -1 where it holds for none."""
-        low, high = 0, len(self)
+    def _count_before(self, bound: int, which: int) -> int:
+        """How many entries have their first (0) or second (1) field below a bound."""
+        data, unpack, width = self._bytes(), self.entry.unpack_from, self.entry.size
+        low, high = 0, len(data) // width
         while low < high:
             middle = (low + high) // 2
-            if not_after(self._get(middle)):
+            if unpack(data, middle * width)[which] < bound:
                 low = middle + 1
             else:
                 high = middle
-        return low - 1
+        return low
 
     def save(self) -> None:
         """Writes what is in memory to the file. The caller syncs where it matters."""
@@ -83,6 +81,7 @@ class Index:
 
     def activate(self) -> None:
         """The segment takes appends again: what follows it was truncated away."""
+        self._files.forget(self.path)
         self._active = True
 
     def reset(self) -> None:
@@ -102,14 +101,12 @@ class OffsetIndex(Index):
 
     def lookup(self, offset: int) -> int:
         """The position of a batch that lies at or before this offset's."""
-        relative = offset - self._base
-        number = self._last_number(lambda entry: entry[0] <= relative)
-        return self._get(number)[1] if number >= 0 else 0
+        count = self._count_before(offset - self._base + 1, 0)
+        return self._get(count - 1)[1] if count else 0
 
     def truncate(self, offset: int) -> None:
         """Forgets what lies at or after this offset."""
-        relative = offset - self._base
-        self._keep(self._last_number(lambda entry: entry[0] < relative) + 1)
+        self._keep(self._count_before(offset - self._base, 0))
 
     def __getitem__(self, number: int) -> OffsetPosition:
         relative, position = self._get(number)
@@ -132,12 +129,11 @@ class TimeIndex(Index):
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry whose timestamp is not after this one: records at or after it begin no earlier."""
-        number = self._last_number(lambda entry: entry[0] <= timestamp)
-        return self[number] if number >= 0 else TimestampOffset(-1, self._base)
+        count = self._count_before(timestamp + 1, 0)
+        return self[count - 1] if count else TimestampOffset(-1, self._base)
 
     def truncate(self, offset: int) -> None:
-        relative = offset - self._base
-        self._keep(self._last_number(lambda entry: entry[1] < relative) + 1)
+        self._keep(self._count_before(offset - self._base, 1))
 
     def __getitem__(self, number: int) -> TimestampOffset:
         timestamp, relative = self._get(number)

@@ -7,11 +7,12 @@ a bad batch there is damage, not a torn tail: the log is refused instead of cut 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import BATCH_HEADER_BYTES
+from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs
 from penstock.log.cutting import cutting, finish_cut
@@ -158,12 +159,17 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
 
 
 def rebuild_indexes(disk: Disk, directory: str, base_offset: int, index_interval_bytes: int) -> None:
-    """For a sealed segment whose index files are gone. The headers tell all that is in them."""
-    files = OpenFiles(disk)
-    segment = Segment(files, directory, base_offset, active=True, created_ms=0, size=0)
+    """For a sealed segment whose index files may be lost: the headers tell all that is in them. Where one is damaged the index ends, and
+    readers come upon the damage."""
+    segment = Segment(OpenFiles(disk), directory, base_offset, active=True, created_ms=0, size=0)
     segment.reset_offset_and_time_indexes()
-    for _position, header in scan_headers(segment.file, 0, segment.file.size()):
-        segment.note(header, index_interval_bytes)
+    end_offset = base_offset
+    with contextlib.suppress(CorruptBatch):
+        for _position, header in scan_headers(segment.file, 0, segment.file.size()):
+            if not end_offset <= header.base_offset <= header.last_offset <= base_offset + MAX_RELATIVE_OFFSET:
+                break
+            segment.note(header, index_interval_bytes)
+            end_offset = header.next_offset
     segment.save_indexes()
 
 
