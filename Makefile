@@ -37,7 +37,7 @@ bench: setup ## Benchmarks side by side; ONLY=log|broker|cluster|spark|groups fo
 	@$(PY) -m bench $(ONLY)
 
 test-java: setup ## Against Apache Kafka's own tools; needs Java and Maven, and says so where they are missing
-	@tools/with-java $(PY) -m pytest -m java
+	@tools/with-java $(PY) -m pytest -m java tests/java
 
 sim: setup ## Simulation with SEEDS=N fresh seeds
 	@$(PY) -m penstock.sim --seeds $(SEEDS)
@@ -46,6 +46,7 @@ drill: setup ## The long ones: hours of simulation, kill -9 and fuzzing
 	@$(PY) -m pytest -n 2 -m drill
 
 fixtures: setup ## Makes the fixtures in tests/ anew with Apache Kafka; needs Java and Maven
+	@tools/with-java $(PY) -m tests.java.make_wire_bytes
 	@tools/with-java $(PY) -m tests.java.make_fixtures
 
 clean: ## Removes what the targets above made

@@ -48,7 +48,10 @@ def marker(producer_id: int, *, committed: bool, epoch: int = 0, coordinator_epo
 
 
 async def open_store(world: World, path: str, config: LogConfig = SMALL, **kwargs: Any) -> LogStore:
+    """Any number at once: a test that opens what another store has open plays the process after a crash, which would hold no lock."""
     world.disk.make_dirs(path)
+    if world.disk.exists(f"{path}/.lock"):
+        world.disk.remove(f"{path}/.lock")
     store = LogStore(world, [LogDirectory(path, UUID(int=99))], **kwargs)
     await store.open(lambda _partition: config)
     return store

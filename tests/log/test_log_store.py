@@ -47,6 +47,18 @@ def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(tmp_path: P
     assert "recovery" not in caplog.text
 
 
+def test_a_directory_is_opened_by_one_store_at_a_time(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        first = await open_store(world, path)
+        second = LogStore(world, [LogDirectory(path, UUID(int=200))])
+        with pytest.raises(KafkaError, match="in use by another process"):
+            await second.open(lambda _partition: SMALL)
+        await first.close()
+        await second.open(lambda _partition: SMALL)
+
+    in_real_world(tmp_path, main)
+
+
 def test_logs_spread_over_the_directories(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = two_directories(world, path)
@@ -65,6 +77,7 @@ def test_one_partition_in_two_directories_is_served_from_the_first(tmp_path: Pat
             await open_store(world, f"{path}/{name}")
             store = await open_store(world, f"{path}/{name}")
             store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch(name), 0)
+            await store.close()
         store = two_directories(world, path)
         await store.open(lambda _partition: SMALL)
         assert values(store.logs[PARTITION]) == ["a"]

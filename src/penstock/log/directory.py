@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
@@ -43,6 +44,16 @@ class LogDirectory:
 
     def offline(self) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is offline: {self.failure}")
+
+
+@contextlib.contextmanager
+def unless_offline(directory: LogDirectory) -> Iterator[None]:
+    """For work on many directories, in which one that fails must not stop the others: it has said so itself."""
+    try:
+        yield
+    except KafkaError:
+        if directory.failure is None:
+            raise
 
 
 class InDirectory(Protocol):

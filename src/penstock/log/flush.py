@@ -114,8 +114,3 @@ class Flush:
     def _lower(self, offset: int) -> None:
         self._cut_at = offset if self._cut_at is None else min(self._cut_at, offset)
         self.recovery_point = min(self.recovery_point, offset)
-
-    async def settle(self) -> None:
-        """Waits for a sync that is under way."""
-        if self._running is not None:
-            await asyncio.wait([self._running])

@@ -14,16 +14,18 @@ from uuid import UUID
 from penstock.config.topic import LogConfig, TimestampType
 from penstock.errors import ErrorCode, KafkaError, invariant
 from penstock.ids import NO_TIMESTAMP, Buffer, TopicPartition
+from penstock.limits import MAX_BATCH_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
+from penstock.log.admission import check_producers, check_timestamps, with_offsets
 from penstock.log.directory import LogDirectory, guarded
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.flush import Flush
 from penstock.log.leader_epochs import LeaderEpochs
-from penstock.log.producer_state import AppendedBatch, ProducerStates
-from penstock.log.producers import apply_batch, end_marker, load_producers, save_snapshot, snapshot_offsets, snapshot_path
+from penstock.log.producer_state import ProducerStates
+from penstock.log.producers import apply_batch, load_producers, save_snapshot, snapshot_offsets, snapshot_path
 from penstock.log.segment import Segment
 from penstock.log.txn_index import AbortedTxn
-from penstock.records.batch import BatchHeader, patch, patch_log_append_time, validate
+from penstock.records.batch import BatchHeader, validate
 from penstock.world import World
 
 
@@ -91,67 +93,30 @@ class Log:
     def append_as_leader(self, records: Buffer, leader_epoch: int, *, from_client: bool = True) -> Appended:
         """Gives offsets to batches of a client (exactly one) or of this node itself, and appends them."""
         headers = validate(records, max_batch_bytes=self.config.max_message_bytes, from_client=from_client)
-        duplicate = self._check_producers(headers, records)
+        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        duplicate = check_producers(self.producers, headers, records)
         if duplicate is not None:
-            time = duplicate.timestamp if self._log_append_time else NO_TIMESTAMP
-            return Appended(duplicate.first_offset, duplicate.last_offset + 1, time, duplicate=True)
-        now_ms = self._clock.now_ms()
-        view = memoryview(records)
-        if view.readonly:
-            view = memoryview(bytearray(records))
-        position, offset, patched = 0, self.end_offset, []
-        for header in headers:
-            self._check_timestamps(header, now_ms)
-            patch(view, position, offset, leader_epoch)
-            header = BatchHeader(offset, header.batch_length, leader_epoch, *header[3:])
-            patched.append(patch_log_append_time(view, position, header, now_ms) if self._log_append_time else header)
-            position += header.size
-            offset = header.next_offset
-        base_offset = self.end_offset
-        self._append(view, patched, now_ms)
-        return Appended(base_offset, self.end_offset, now_ms if self._log_append_time else NO_TIMESTAMP)
+            return Appended(
+                duplicate.first_offset, duplicate.last_offset + 1, duplicate.timestamp if stamped else NO_TIMESTAMP, duplicate=True
+            )
+        now_ms, base_offset = self._clock.now_ms(), self.end_offset
+        if not stamped:
+            check_timestamps(self.config, headers, now_ms)
+        view, headers = with_offsets(records, headers, base_offset, leader_epoch, now_ms if stamped else None)
+        self._append(view, headers, now_ms)
+        return Appended(base_offset, self.end_offset, now_ms if stamped else NO_TIMESTAMP)
 
     @guarded
     def append_as_follower(self, records: Buffer) -> Appended:
         """Appends a leader's batches as they are. They must begin at the log's end, or after it where the leader's log was compacted."""
-        headers = validate(records, max_batch_bytes=2**31 - 1, from_client=False)
-        if headers and headers[0].base_offset < self.end_offset:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"{self.partition}: cannot append offset {headers[0].base_offset} at the log's end {self.end_offset}",
-            )
+        headers = validate(records, max_batch_bytes=MAX_BATCH_BYTES, from_client=False)
         base_offset = self.end_offset
+        if headers and headers[0].base_offset < base_offset:
+            message = f"{self.partition}: cannot append offset {headers[0].base_offset} at the log's end {base_offset}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         if headers:
             self._append(records, headers, self._clock.now_ms())
         return Appended(base_offset, self.end_offset, NO_TIMESTAMP)
-
-    @property
-    def _log_append_time(self) -> bool:
-        return self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-
-    def _check_producers(self, headers: list[BatchHeader], records: Buffer) -> AppendedBatch | None:
-        for header in headers:
-            if header.is_control:
-                marker = end_marker(header, records)
-                if marker is not None:
-                    self.producers.check_marker(header, marker)
-            elif header.has_producer:
-                duplicate = self.producers.check(header)
-                if duplicate is not None:
-                    return duplicate
-        return None
-
-    def _check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
-        """From the header alone: of times before the limit only that of the first record is seen."""
-        if self._log_append_time or header.max_timestamp == NO_TIMESTAMP:
-            return
-        too_late = header.max_timestamp - now_ms > self.config.message_timestamp_after_max_ms
-        if too_late or now_ms - header.base_timestamp > self.config.message_timestamp_before_max_ms:
-            time = header.max_timestamp if too_late else header.base_timestamp
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {time} is further from the broker's time, {now_ms}, than message.timestamp.before/after.max.ms allow",
-            )
 
     def _append(self, data: Buffer, headers: list[BatchHeader], now_ms: int) -> None:
         first, last = headers[0], headers[-1]
@@ -176,7 +141,7 @@ class Log:
     def _must_roll(self, size: int, first: BatchHeader, last: BatchHeader, now_ms: int) -> bool:
         active = self.active
         if active.size == 0:
-            return last.last_offset - active.base_offset > 2**31 - 1
+            return last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         return (
             active.is_full_for(size, last.last_offset, self.config.segment_bytes, self.config.segment_index_bytes)
             or active.age_ms(first.max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms

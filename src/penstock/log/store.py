@@ -6,7 +6,6 @@ of a clean shutdown) is read and written here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
@@ -17,9 +16,9 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
-from penstock.log.checkpoint import CheckpointDamaged, clean_shutdown_text, offsets_text, parse_clean_shutdown, parse_offsets
+from penstock.log.checkpoints import Checkpoints
 from penstock.log.cutting import cutting, sync_paths
-from penstock.log.directory import LogDirectory
+from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
 from penstock.log.open import Found, create_log, open_log
@@ -46,7 +45,8 @@ class LogStore:
         self._disk = world.disk
         self._files = OpenFiles(world.disk, open_files)
         self._doomed: list[tuple[float, str]] = []
-        self._saving = asyncio.Lock()
+        self._checkpoints = Checkpoints(world)
+        self._locks: list[object] = []
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -76,11 +76,19 @@ class LogStore:
             logger.error("reboot before the node is started again: %s could not be marked as failed (%s)", directory.path, error)
         self.on_failure(directory)
 
+    def _lock(self, directory: LogDirectory) -> object:
+        try:
+            return self._disk.lock(f"{directory.path}/{names.LOCK}")
+        except BlockingIOError as error:
+            message = f"log directory {directory.path} is in use by another process: stop it, or give this node directories of its own"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
+        self._locks.append(self._lock(directory))
         failed = self._disk.exists(f"{directory.path}/{names.FAILED}")
-        epoch = self.clean_epochs[directory.path] = self._take_clean_marker(directory.path)
-        recovery_points = self._read_offsets(directory.path, names.RECOVERY_POINTS)
-        starts = self._read_offsets(directory.path, names.LOG_STARTS)
+        epoch = self.clean_epochs[directory.path] = self._checkpoints.take_clean_mark(directory.path)
+        recovery_points = self._checkpoints.read(directory.path, names.RECOVERY_POINTS)
+        starts = self._checkpoints.read(directory.path, names.LOG_STARTS)
         for name in self._disk.list(directory.path):
             path = f"{directory.path}/{name}"
             partition = names.parse_partition_dir(name)
@@ -103,29 +111,6 @@ class LogStore:
         except KafkaError as error:
             self.damaged[partition] = error.message
             logger.error("partition %s is not served: %s", partition, error.message)
-
-    def _take_clean_marker(self, path: str) -> int | None:
-        """Removed before anything is changed, so that a crash from here on is seen as one."""
-        marker = f"{path}/{names.CLEAN_SHUTDOWN}"
-        if not self._disk.exists(marker):
-            return None
-        try:
-            epoch: int | None = parse_clean_shutdown(self._disk.read(marker))
-        except CheckpointDamaged as error:
-            logger.warning("%s is damaged, so the last shutdown is taken for a crash: %s", marker, error)
-            epoch = None
-        self._disk.remove(marker)
-        self._disk.sync_dir(path)
-        return epoch
-
-    def _read_offsets(self, path: str, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that is damaged or lost is taken for an empty one: more is scanned, and nothing is assumed."""
-        checkpoint = f"{path}/{name}"
-        try:
-            return parse_offsets(self._disk.read(checkpoint)) if self._disk.exists(checkpoint) else {}
-        except CheckpointDamaged as error:
-            logger.warning("%s is damaged and ignored: %s", checkpoint, error)
-            return {}
 
     # Partitions
 
@@ -219,48 +204,41 @@ class LogStore:
     async def flush_wanted(self) -> None:
         """Syncs the logs that sealed a segment, or whose flush.ms has passed."""
         for log in list(self.logs.values()):
-            if (log.flushing.wanted or log.flushing.due()) and log.directory.failure is None:
-                await log.flushing.all()
+            if log.flushing.wanted or log.flushing.due():
+                with unless_offline(log.directory):
+                    await log.flushing.all()
 
     async def save_recovery_points(self) -> None:
-        await self._save(names.RECOVERY_POINTS, lambda log: log.flushing.recovery_point)
+        await self._checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
 
     async def save_start_offsets(self) -> None:
-        await self._save(names.LOG_STARTS, lambda log: log.start_offset)
+        await self._checkpoints.save(names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset)
 
     async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition, 0))
+        await self._checkpoints.save(names.HIGH_WATERMARKS, self._by_directory(), lambda log: high_watermarks.get(log.partition, 0))
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for directory in self.online:
-            found |= self._read_offsets(directory.path, names.HIGH_WATERMARKS)
+            found |= self._checkpoints.read(directory.path, names.HIGH_WATERMARKS)
         return found
 
-    async def _save(self, name: str, offset_of: Callable[[Log], int]) -> None:
-        """One at a time, so that an older state never replaces a newer one."""
-        async with self._saving:
-            for directory in self.online:
-                offsets = [(log.partition, offset_of(log)) for log in self.logs.values() if log.directory is directory]
-                try:
-                    await self._world.offload.thread(self._disk.replace, f"{directory.path}/{name}", offsets_text(offsets))
-                except OSError as error:
-                    directory.fail(f"writing {name}", error)
+    def _by_directory(self) -> list[tuple[LogDirectory, list[Log]]]:
+        return [(directory, [log for log in self.logs.values() if log.directory is directory]) for directory in self.online]
 
     async def close(self, broker_epoch: int = -1) -> None:
         """A clean shutdown: everything on disk, and a marker in each directory that says so."""
         for log in self.logs.values():
-            if log.directory.failure is None:
+            with unless_offline(log.directory):
                 await log.flushing.all()
                 log.save()
         await self.save_recovery_points()
         await self.save_start_offsets()
         for directory in self.online:
-            await self._world.offload.thread(
-                self._disk.replace, f"{directory.path}/{names.CLEAN_SHUTDOWN}", clean_shutdown_text(broker_epoch)
-            )
+            await self._checkpoints.mark_clean(directory, broker_epoch)
         for log in self.logs.values():
             self._files.forget_under(log.path)
+        self._locks.clear()
 
 
 def _facts(log: Log) -> list[SegmentFacts]:

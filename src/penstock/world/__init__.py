@@ -105,6 +105,10 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None:
         """fsync of a directory: names created, renamed and removed in it survive power loss from here on. Blocks."""
 
+    def lock(self, path: str) -> object:
+        """Takes a lock file for this process, made if absent; BlockingIOError where another one has it. Held until the process ends, or
+        until nothing refers to what it gives."""
+
 
 class Listener(Protocol):
     """A listening socket."""

@@ -10,6 +10,7 @@ another file under a running call.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -94,6 +95,11 @@ class RealDisk:
 
     def replace(self, path: str, data: bytes) -> None:
         replace_file(self, path, data)
+
+    def lock(self, path: str) -> object:
+        descriptor = _Descriptor(os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

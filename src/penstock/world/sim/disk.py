@@ -137,6 +137,11 @@ class SimDisk:
     def replace(self, path: str, data: bytes) -> None:
         replace_file(self, path, data)
 
+    def lock(self, path: str) -> object:
+        """A simulated machine runs one process at a time: nobody can hold it against this one."""
+        self.open(path, create=True)
+        return path
+
     def exists(self, path: str) -> bool:
         return self._found(path) is not None
 
