@@ -5,9 +5,10 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 SEEDS ?= 50
 ONLY ?=
+MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-java sim drill fixtures clean
+.PHONY: help setup demo test check format bench test-java test-pythons sim drill fixtures clean
 
 help: ## What there is to call
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -21,7 +22,7 @@ demo: setup ## Penstock at work, in a minute
 	@$(PY) -m tools.demo
 
 test: setup ## All tests but the long ones
-	@$(PY) -m pytest -n 2 --dist loadgroup -m "not java and not drill"
+	@$(PY) -m pytest -n 2 --dist loadgroup -m "not java"
 
 check: setup ## Format, lint, types, layers
 	@$(VENV)/bin/ruff format --check .
@@ -42,12 +43,15 @@ test-java: setup ## Against Apache Kafka's own tools; needs Java and Maven, and 
 sim: setup ## Simulation with SEEDS=N fresh seeds
 	@$(PY) -m penstock.sim --seeds $(SEEDS)
 
-drill: setup ## The long ones: hours of simulation, kill -9 and fuzzing
-	@$(PY) -m pytest -n 2 -m drill
+drill: setup ## The long ones, MINUTES=30 of each: simulation, kill -9, fuzzing; keeps the result in docs/DRILLS.md
+	@$(PY) -m tools.drill $(MINUTES)
+
+test-pythons: ## The tests on every Python from 3.11 on that is found, each in an environment of its own
+	@tools/test-pythons
 
 fixtures: setup ## Makes the fixtures in tests/ anew with Apache Kafka; needs Java and Maven
 	@tools/with-java $(PY) -m tests.java.make_wire_bytes
 	@tools/with-java $(PY) -m tests.java.make_fixtures
 
 clean: ## Removes what the targets above made
-	@rm -rf $(VENV) .kafka-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv* .kafka-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis
