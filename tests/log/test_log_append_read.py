@@ -139,6 +139,17 @@ def test_timestamps_out_of_range_are_refused(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
+def test_more_than_a_segment_holds_is_refused(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        log = await new_log(world, path)
+        with pytest.raises(KafkaError) as refused:
+            log.append_as_leader(batch("x" * SMALL.segment_bytes), 0)
+        assert refused.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
+        assert log.end_offset == 0
+
+    in_real_world(tmp_path, main)
+
+
 def test_segments_roll_by_time(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path, LogConfig(segment_ms=1_000))

@@ -8,6 +8,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.log.producer_snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
 from penstock.log.producer_state import ProducerStates
 from penstock.records.batch import read_header
+from penstock.records.build import build_batch
 from penstock.world import World
 from tests.log.making import PARTITION, in_real_world, marker, new_log, open_store, sequenced, values
 
@@ -133,6 +134,21 @@ def test_transactions_hold_back_the_stable_end_and_aborted_ones_are_indexed(tmp_
         assert log.aborted_transactions(3, 4) == []
         recovered = (await open_store(world, path)).logs[PARTITION]
         assert recovered.aborted_transactions(0, 4) == [(1, 0, 2, 1)]
+
+    in_real_world(tmp_path, main)
+
+
+def test_a_malformed_control_batch_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        log = await new_log(world, path)
+        log.append_as_leader(sequenced(1, 0, "a", transactional=True), 0)
+        bad = build_batch([(b"\0", b"", (), 1)], base_offset=1, producer_id=1, producer_epoch=0, transactional=True, control=True)
+        with pytest.raises(KafkaError):
+            log.append_as_leader(bad, 0, from_client=False)
+        with pytest.raises(KafkaError):
+            log.append_as_follower(bad)
+        assert (log.end_offset, log.active.size) == (1, log.active.file.size())
+        assert values(log) == ["a"]
 
     in_real_world(tmp_path, main)
 

@@ -178,6 +178,24 @@ def test_appends_made_during_a_sync_ride_on_the_next_one() -> None:
     assert 2 <= len(syncs) < 30, "one hundred appends share a few syncs"
 
 
+def test_a_partition_deleted_under_a_sync_does_not_take_its_directory_offline() -> None:
+    simulation = Simulation(5)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        store = await open_store(node.world, "/d")
+        log = store.create(PARTITION, TOPIC_ID, SMALL)
+        log.append_as_leader(batch("a"), 0)
+        flush = asyncio.create_task(log.flushing.all())
+        await asyncio.sleep(0)
+        store.delete(PARTITION)
+        with pytest.raises(KafkaError, match="was deleted"):
+            await flush
+        assert store.online
+
+    simulation.run(node.run(main()))
+
+
 def test_flush_ms_makes_a_flush_due() -> None:
     simulation = Simulation(4)
     node = simulation.node("n1")

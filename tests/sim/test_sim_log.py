@@ -15,7 +15,7 @@ from penstock.log import cutting, flush, store
 from penstock.sim.log_model import Broken
 from penstock.sim.log_run import run_log
 from penstock.sim.quiet import quiet
-from penstock.world import Disk
+from penstock.world import Disk, File
 
 SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "120"))
 
@@ -31,24 +31,24 @@ def test_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
     assert count > 0
 
 
-def without_fdatasync(disk: Disk, paths: list[str], directories: list[str]) -> None:
-    del paths
+def without_fdatasync(disk: Disk, files: list[File], directories: list[str]) -> None:
+    del files
     for directory in directories:
         disk.sync_dir(directory)
 
 
-def without_sync_of_names(disk: Disk, paths: list[str], directories: list[str]) -> None:
+def without_sync_of_names(disk: Disk, files: list[File], directories: list[str]) -> None:
     del directories
-    flush_sync_paths(disk, paths, [])
+    flush_sync_all(disk, files, [])
 
 
-flush_sync_paths = cutting.sync_paths
+flush_sync_all = cutting.sync_all
 
 
 @pytest.mark.parametrize("broken", [without_fdatasync, without_sync_of_names])
-def test_a_missing_sync_is_noticed(broken: Callable[[Disk, list[str], list[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sync_is_noticed(broken: Callable[[Disk, list[File], list[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (flush, store):
-        monkeypatch.setattr(room, "sync_paths", broken)
+        monkeypatch.setattr(room, "sync_all", broken)
     with quiet(), pytest.raises(Broken):
         for seed in range(100):
             run_log(seed)

@@ -5,24 +5,19 @@ from __future__ import annotations
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP, Buffer
-from penstock.log.producer_state import AppendedBatch, ProducerStates
-from penstock.log.producers import end_marker
+from penstock.log.producer_state import AppendedBatch, EndMarker, ProducerStates
 from penstock.records.batch import BatchHeader, patch, patch_log_append_time
 
 
-def check_producers(producers: ProducerStates, headers: list[BatchHeader], records: Buffer) -> AppendedBatch | None:
+def check_producers(producers: ProducerStates, headers: list[BatchHeader], markers: list[EndMarker | None]) -> AppendedBatch | None:
     """The earlier append that a batch repeats; None where all are new. KafkaError where one may not be appended."""
-    position = 0
-    for header in headers:
-        if header.is_control:
-            marker = end_marker(header, memoryview(records)[position : position + header.size])
-            if marker is not None:
-                producers.check_marker(header, marker)
-        elif header.has_producer:
+    for header, marker in zip(headers, markers, strict=True):
+        if marker is not None:
+            producers.check_marker(header, marker)
+        elif header.has_producer and not header.is_control:
             duplicate = producers.check(header)
             if duplicate is not None:
                 return duplicate
-        position += header.size
     return None
 
 

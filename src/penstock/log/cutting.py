@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 
 from penstock.log import names
-from penstock.world import Disk
+from penstock.world import Disk, File
 
 
 @contextlib.contextmanager
@@ -23,14 +23,10 @@ def cutting(disk: Disk, directory: str) -> Iterator[None]:
     disk.remove(marker)
 
 
-def sync_paths(disk: Disk, paths: list[str], directories: list[str]) -> None:
-    """Blocks. Opens its own descriptors, so that no thread shares a file object with the loop."""
-    for path in paths:
-        file = disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
+def sync_all(disk: Disk, files: list[File], directories: list[str]) -> None:
+    """Blocks. Files are given open: the loop may rename or remove them meanwhile."""
+    for file in files:
+        file.sync()
     for directory in directories:
         disk.sync_dir(directory)
 
@@ -40,5 +36,5 @@ def finish_cut(disk: Disk, directory: str) -> None:
     marker = f"{directory}/{names.CUTTING}"
     if disk.exists(marker):
         segments = [name for name in disk.list(directory) if name.endswith(names.LOG)]
-        sync_paths(disk, [f"{directory}/{name}" for name in segments[-1:]], [directory])
+        sync_all(disk, [disk.open(f"{directory}/{name}") for name in segments[-1:]], [directory])
         disk.remove(marker)

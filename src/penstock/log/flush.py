@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from penstock.errors import ErrorCode, KafkaError
 from penstock.log import names
 from penstock.log.checkpoint import epochs_text
-from penstock.log.cutting import sync_paths
+from penstock.log.cutting import sync_all
+from penstock.log.files import OpenFiles
 from penstock.world import World
 
 if TYPE_CHECKING:
@@ -22,14 +24,17 @@ if TYPE_CHECKING:
 class Flush:
     """The flushing of one log. A failure is kept in the directory, where every waiter finds it."""
 
-    def __init__(self, log: Log, world: World, recovery_point: int) -> None:
+    def __init__(self, log: Log, files: OpenFiles, world: World, recovery_point: int) -> None:
         self.recovery_point = recovery_point
+        # The partition was deleted: its files may be gone under a sync.
+        self.abandoned = False
         # A segment was sealed: the node flushes soon, though nobody waits for it.
         self.wanted = False
         self.names_changed = True
         # Files beside the segments that go to disk with the next flush: producers' snapshots, indexes of sealed segments.
         self.also: list[str] = []
         self._log = log
+        self._files = files
         self._disk = world.disk
         self._offload = world.offload
         self._clock = world.clock
@@ -51,6 +56,8 @@ class Flush:
     async def to(self, offset: int) -> None:
         """Returns when everything below an offset is on the disk; KafkaError when that cannot be promised any more."""
         while self.recovery_point < min(offset, self._log.end_offset):
+            if self.abandoned:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._log.partition} was deleted")
             if self._log.directory.failure is not None:
                 raise self._log.directory.offline()
             if self._running is None:
@@ -64,13 +71,14 @@ class Flush:
     async def _sync(self) -> None:
         log = self._log
         end, directories = log.end_offset, [log.path, log.directory.path] if self.names_changed else []
-        paths = self._unsynced_paths()
+        files = [self._files.get(path) for path in self._unsynced_paths()]
         self.names_changed, self.wanted, self.also, self._cut_at = False, False, [], self._held_at
         try:
-            await self._offload.thread(sync_paths, self._disk, paths, directories)
+            await self._offload.thread(sync_all, self._disk, files, directories)
             await self._save_changed_epochs()
         except OSError as error:
-            log.directory.fail("flush", error)
+            if not self.abandoned:
+                log.directory.fail("flush", error)
             return
         finally:
             self._running = None

@@ -21,8 +21,8 @@ from penstock.log.directory import LogDirectory, guarded
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.flush import Flush
 from penstock.log.leader_epochs import LeaderEpochs
-from penstock.log.producer_state import ProducerStates
-from penstock.log.producers import apply_batch, load_producers, save_snapshot, snapshot_offsets, snapshot_path
+from penstock.log.producer_state import EndMarker, ProducerStates
+from penstock.log.producers import apply_batch, end_markers, load_producers, save_snapshot, snapshot_offsets, snapshot_path
 from penstock.log.segment import Segment
 from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader, validate
@@ -77,7 +77,7 @@ class Log:
         self._files = files
         self._clock = world.clock
         self._jitter_ms = world.chance.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
-        self.flushing = Flush(self, world, state.recovery_point)
+        self.flushing = Flush(self, files, world, state.recovery_point)
 
     @property
     def active(self) -> Segment:
@@ -94,7 +94,11 @@ class Log:
         """Gives offsets to batches of a client (exactly one) or of this node itself, and appends them."""
         headers = validate(records, max_batch_bytes=self.config.max_message_bytes, from_client=from_client)
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        duplicate = check_producers(self.producers, headers, records)
+        if len(records) > self.config.segment_bytes:
+            message = f"{len(records)} bytes are more than a segment of {self.partition} holds ({self.config.segment_bytes}, segment.bytes)"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+        markers = end_markers(headers, records)
+        duplicate = check_producers(self.producers, headers, markers)
         if duplicate is not None:
             return Appended(
                 duplicate.first_offset, duplicate.last_offset + 1, duplicate.timestamp if stamped else NO_TIMESTAMP, duplicate=True
@@ -103,7 +107,7 @@ class Log:
         if not stamped:
             check_timestamps(self.config, headers, now_ms)
         view, headers = with_offsets(records, headers, base_offset, leader_epoch, now_ms if stamped else None)
-        self._append(view, headers, now_ms)
+        self._append(view, headers, markers, now_ms)
         return Appended(base_offset, self.end_offset, now_ms if stamped else NO_TIMESTAMP)
 
     @guarded
@@ -115,26 +119,19 @@ class Log:
             message = f"{self.partition}: cannot append offset {headers[0].base_offset} at the log's end {base_offset}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         if headers:
-            self._append(records, headers, self._clock.now_ms())
+            self._append(records, headers, end_markers(headers, records), self._clock.now_ms())
         return Appended(base_offset, self.end_offset, NO_TIMESTAMP)
 
-    def _append(self, data: Buffer, headers: list[BatchHeader], now_ms: int) -> None:
+    def _append(self, data: Buffer, headers: list[BatchHeader], markers: list[EndMarker | None], now_ms: int) -> None:
         first, last = headers[0], headers[-1]
         if self._must_roll(len(data), first, last, now_ms):
             self.roll()
         self.active.append(data, headers, self.config.index_interval_bytes)
-        for header in headers:
+        for header, marker in zip(headers, markers, strict=True):
             if header.leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-        self._note_producers(headers, data)
+            apply_batch(self.producers, header, marker, self.active.txn_index)
         self.end_offset = last.next_offset
-
-    def _note_producers(self, headers: list[BatchHeader], data: Buffer) -> None:
-        position = 0
-        for header in headers:
-            batch = memoryview(data)[position : position + header.size] if header.is_control else b""
-            apply_batch(self.producers, header, batch, self.active.txn_index)
-            position += header.size
 
     # Rolling
 

@@ -77,9 +77,12 @@ async def open_log(
 
 
 def _tidy(disk: Disk, path: str) -> None:
-    """Removes what was on its way out, or half written, when the node stopped."""
-    for name in disk.list(path):
-        if name.endswith((names.DELETED, ".tmp", ".cleaned")):
+    """Removes what was on its way out, or half written, when the node stopped; and indexes whose segment is gone."""
+    found = disk.list(path)
+    for name in found:
+        parsed = names.parse_segment_file(name)
+        orphan = parsed is not None and parsed[1] != names.SNAPSHOT and names.segment_file(parsed[0], names.LOG) not in found
+        if orphan or name.endswith((names.DELETED, ".tmp", ".cleaned")):
             disk.remove(f"{path}/{name}")
 
 

@@ -61,16 +61,24 @@ def _replay(segment: Segment, producers: ProducerStates, end_offset: int) -> Non
         if header.base_offset >= end_offset:
             return
         if header.base_offset >= producers.end_offset:
-            batch = file.pread(header.size, position) if header.is_control else b""
-            apply_batch(producers, header, batch, None)
+            producers.apply(header, end_marker(header, file.pread(header.size, position)) if header.is_control else None)
 
 
-def apply_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer, txn_index: TxnIndex | None) -> None:
+def apply_batch(producers: ProducerStates, header: BatchHeader, marker: EndMarker | None, txn_index: TxnIndex) -> None:
     """Notes a batch that is in the log; an aborted transaction goes into the segment's index."""
-    completed = producers.apply(header, end_marker(header, batch) if header.is_control else None)
-    if completed is not None and completed.aborted and txn_index is not None:
+    completed = producers.apply(header, marker)
+    if completed is not None and completed.aborted:
         stable = producers.stable_end_after(completed)
         txn_index.append(AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable))
+
+
+def end_markers(headers: list[BatchHeader], records: Buffer) -> list[EndMarker | None]:
+    """What each batch says of a transaction. KafkaError where a control batch is malformed: ask before it is written."""
+    position, markers = 0, []
+    for header in headers:
+        markers.append(end_marker(header, memoryview(records)[position : position + header.size]) if header.is_control else None)
+        position += header.size
+    return markers
 
 
 def end_marker(header: BatchHeader, batch: Buffer) -> EndMarker | None:

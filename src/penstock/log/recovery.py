@@ -19,7 +19,7 @@ from penstock.log.cutting import cutting, finish_cut
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.producer_state import ProducerStates
-from penstock.log.producers import apply_batch, load_producers, save_snapshot, snapshot_offsets, snapshot_path
+from penstock.log.producers import apply_batch, end_marker, load_producers, save_snapshot, snapshot_offsets, snapshot_path
 from penstock.log.segment import Segment, scan_headers
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, crc_matches, read_header
 from penstock.world import Disk, File
@@ -120,7 +120,7 @@ def _recover_segment(segment: Segment, result: Recovered, index_interval_bytes: 
                 )
             segment.note(header, index_interval_bytes)
             result.epochs.assign(header.leader_epoch, header.base_offset)
-            apply_batch(result.producers, header, batch, segment.txn_index)
+            apply_batch(result.producers, header, end_marker(header, batch) if header.is_control else None, segment.txn_index)
             result.end_offset = header.next_offset
             if rewrite:
                 segment.file.pwrite(batch, position)

@@ -17,7 +17,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
 from penstock.log.checkpoints import Checkpoints
-from penstock.log.cutting import cutting, sync_paths
+from penstock.log.cutting import cutting, sync_all
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
@@ -57,11 +57,11 @@ class LogStore:
     async def open(self, config_of: ConfigOf) -> None:
         """Opens every log of every directory but the metadata log, which is the quorum's. A directory that cannot be read is offline."""
         for directory in self.directories:
+            directory.on_failure = self._failed
             try:
                 await self._open_directory(directory, config_of)
             except OSError as error:
                 directory.fail("opening", error)
-            directory.on_failure = self._failed
         if not self.online:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used: " + "; ".join(str(d.failure) for d in self.directories)
@@ -132,6 +132,7 @@ class LogStore:
     def delete(self, partition: TopicPartition) -> None:
         """Takes a log out of service at once; its files go after file.delete.delay.ms."""
         log = self.logs.pop(partition)
+        log.flushing.abandoned = True
         suffix = f".{self._world.chance.uuid().hex}{names.DELETE_DIR_SUFFIX}"
         doomed = f"{log.directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
         self._files.forget_under(log.path)
@@ -168,7 +169,7 @@ class LogStore:
         try:
             with cutting(self._disk, log.path):
                 cut(offset)
-                await self._world.offload.thread(sync_paths, self._disk, [log.active.path], [log.path])
+                await self._world.offload.thread(sync_all, self._disk, [log.active.file], [log.path])
         except OSError as error:
             raise log.directory.fail(f"truncating {log.partition}", error) from error
 
@@ -184,6 +185,11 @@ class LogStore:
                     self._doom(path, log.config.file_delete_delay_ms)
                 count += number
         return count
+
+    def expire_producers(self, expiration_ms: int) -> None:
+        """producer.id.expiration.ms: producers that were silent for so long are forgotten."""
+        for log in self.logs.values():
+            log.producers.expire(self._world.clock.now_ms(), expiration_ms)
 
     def _doom(self, path: str, delay_ms: int) -> None:
         self._doomed.append((self._world.clock.monotonic() + delay_ms / 1000, path))
