@@ -37,6 +37,14 @@ def test_defaults_are_kafkas() -> None:
     assert (config.flush_ms, config.flush_messages) == (2**63 - 1, 2**63 - 1)
 
 
+@pytest.mark.parametrize("name", ["preallocate", "remote.storage.enable"])
+def test_what_is_not_built_is_refused_unless_it_asks_for_nothing(name: str) -> None:
+    assert log_config(Broker(), {name: "false"}) == LogConfig()
+    with pytest.raises(KafkaError) as refused:
+        log_config(Broker(), {name: "true"})
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
 def test_it_can_be_sent_to_the_child_process() -> None:
     config = LogConfig(segment_bytes=100, cleanup_policy=("compact",))
     assert pickle.loads(pickle.dumps(config)) == config

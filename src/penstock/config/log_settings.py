@@ -58,9 +58,6 @@ LOG_INDEX_INTERVAL_BYTES = Setting(
     at_least(0),
     CLUSTER,
 )
-LOG_PREALLOCATE = Setting(
-    "log.preallocate", BOOLEAN, False, MEDIUM, "Whether a new segment file takes its full size on disk at once.", None, CLUSTER
-)
 LOG_SEGMENT_DELETE_DELAY_MS = Setting(
     "log.segment.delete.delay.ms",
     LONG,

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 from penstock.config import topic_settings as topic
 from penstock.config.nearest import did_you_mean
 from penstock.config.setting import InvalidSettingError, Setting
+from penstock.config.unbuilt import find_unbuilt
 from penstock.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -51,7 +52,6 @@ class LogConfig:
     file_delete_delay_ms: int = topic.FILE_DELETE_DELAY_MS.default_value()
     min_insync_replicas: int = topic.MIN_INSYNC_REPLICAS.default_value()
     unclean_leader_election_enable: bool = topic.UNCLEAN_LEADER_ELECTION_ENABLE.default_value()
-    preallocate: bool = topic.PREALLOCATE.default_value()
     min_compaction_lag_ms: int = topic.MIN_COMPACTION_LAG_MS.default_value()
     max_compaction_lag_ms: int = topic.MAX_COMPACTION_LAG_MS.default_value()
     min_cleanable_dirty_ratio: float = topic.MIN_CLEANABLE_DIRTY_RATIO.default_value()
@@ -82,7 +82,14 @@ def broker_default(broker: BrokerValues, setting: Setting[T]) -> T:
 
 def parse_topic_settings(overrides: Mapping[str, str]) -> dict[str, Any]:
     """The typed values of a topic's own settings, by name. KafkaError INVALID_CONFIG for an unknown name or a malformed value."""
-    return {name: _parse(name, text) for name, text in overrides.items()}
+    parsed = {}
+    for name, text in overrides.items():
+        unbuilt = find_unbuilt(name)
+        if unbuilt is None:
+            parsed[name] = _parse(name, text)
+        elif reason := unbuilt.refusal(name, text):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+    return parsed
 
 
 def log_config(broker: BrokerValues, topic_overrides: Mapping[str, str]) -> LogConfig:

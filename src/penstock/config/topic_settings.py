@@ -81,7 +81,6 @@ DELETE_RETENTION_MS = _like("delete.retention.ms", log.LOG_CLEANER_DELETE_RETENT
 FILE_DELETE_DELAY_MS = _like("file.delete.delay.ms", log.LOG_SEGMENT_DELETE_DELAY_MS)
 MIN_INSYNC_REPLICAS = _like("min.insync.replicas", log.MIN_INSYNC_REPLICAS)
 UNCLEAN_LEADER_ELECTION_ENABLE = _like("unclean.leader.election.enable", log.UNCLEAN_LEADER_ELECTION_ENABLE)
-PREALLOCATE = _like("preallocate", log.LOG_PREALLOCATE)
 MIN_COMPACTION_LAG_MS = _like("min.compaction.lag.ms", log.LOG_CLEANER_MIN_COMPACTION_LAG_MS)
 MAX_COMPACTION_LAG_MS = _like("max.compaction.lag.ms", log.LOG_CLEANER_MAX_COMPACTION_LAG_MS)
 MIN_CLEANABLE_DIRTY_RATIO = _like("min.cleanable.dirty.ratio", log.LOG_CLEANER_MIN_CLEANABLE_RATIO)

@@ -23,6 +23,7 @@ class Unbuilt:
 
 
 _PLAIN = "so far every connection is plain text, and nobody is asked who they are. Remove it"
+_SEGMENTS_GROW = "segments grow as they are written, which is what Linux file systems do best. Remove it"
 _CLASS = "it names a Java class, and Penstock runs no Java. Remove it"
 
 _UNBUILT = (
@@ -47,6 +48,9 @@ _UNBUILT = (
     Unbuilt("replica.selector.class", "Penstock has no reading from followers yet. Remove it"),
     Unbuilt("config.providers", "Penstock reads values as they are written, and from nowhere else. Remove it"),
     Unbuilt("remote.log.storage.system.enable", "Penstock has no tiered storage yet. Remove it, or set it to false", idle=("", "false")),
+    Unbuilt("remote.storage.enable", "Penstock has no tiered storage yet. Remove it, or set it to false", idle=("", "false")),
+    Unbuilt("log.preallocate", f"{_SEGMENTS_GROW}, or set it to false", idle=("", "false")),
+    Unbuilt("preallocate", f"{_SEGMENTS_GROW}, or set it to false", idle=("", "false")),
     Unbuilt("controller.quorum.auto.join.enable", "Penstock's quorum is fixed so far. Remove it, or set it to false", idle=("", "false")),
     Unbuilt("cordoned.log.dirs", "Penstock cannot cordon a log directory yet. Remove it"),
     Unbuilt("control.plane.listener.name", "it is not supported in KRaft mode. Use controller.listener.names"),

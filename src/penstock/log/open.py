@@ -70,7 +70,7 @@ async def open_log(
     bases = _segment_bases(world.disk, path)
     if not bases:
         return create_log(partition, _topic_id(world.disk, path), directory, files, world, config, found.start_offset)
-    state = _clean_state(files, path, bases, found, world, config) if found.clean else None
+    state = _clean_state(files, path, bases, found, config) if found.clean else None
     if state is None:
         state = await _recovered_state(files, path, bases, found, world, config)
     return Log(partition, _topic_id(world.disk, path), path, directory, files, world, config, state)
@@ -100,7 +100,7 @@ def _topic_id(disk: Disk, path: str) -> UUID:
         return NO_UUID
 
 
-def _segments(files: OpenFiles, path: str, bases: list[int], world: World, config: LogConfig) -> list[Segment]:
+def _segments(files: OpenFiles, path: str, bases: list[int], config: LogConfig) -> list[Segment]:
     present = set(files.disk.list(path))
     segments = []
     for base in bases:
@@ -109,15 +109,16 @@ def _segments(files: OpenFiles, path: str, bases: list[int], world: World, confi
         if not indexes <= present:
             logger.warning("%s: an index of segment %d is missing and rebuilt", path, base)
             rebuild_indexes(files.disk, path, base, config.index_interval_bytes)
-        size = files.disk.size(f"{path}/{names.segment_file(base, names.LOG)}")
-        segments.append(Segment(files, path, base, active=active, created_ms=world.clock.now_ms(), size=size))
+        file = f"{path}/{names.segment_file(base, names.LOG)}"
+        created_ms, size = files.disk.modified_ms(file), files.disk.size(file)
+        segments.append(Segment(files, path, base, active=active, created_ms=created_ms, size=size))
     return segments
 
 
-def _clean_state(files: OpenFiles, path: str, bases: list[int], found: Found, world: World, config: LogConfig) -> LogState | None:
+def _clean_state(files: OpenFiles, path: str, bases: list[int], found: Found, config: LogConfig) -> LogState | None:
     """The state that a clean shutdown left; None where the end of the log is not as it should be then."""
     try:
-        segments = _segments(files, path, bases, world, config)
+        segments = _segments(files, path, bases, config)
         end_offset = segments[-1].end_offset()
         epochs = LeaderEpochs(_epochs(files.disk, path))
     except (CorruptBatch, CheckpointDamaged) as error:
@@ -142,7 +143,7 @@ async def _recovered_state(files: OpenFiles, path: str, bases: list[int], found:
     else:
         recovered = await world.offload.process(recover, *arguments)
     _say(recovered.notes)
-    segments = _segments(files, path, recovered.bases, world, config)
+    segments = _segments(files, path, recovered.bases, config)
     start_offset = min(max(found.start_offset, bases[0]), recovered.end_offset)
     recovered.epochs.truncate_from_start(start_offset)
     recovery_point = min(found.recovery_point, recovered.end_offset)

@@ -126,11 +126,21 @@ class LogRun:
     async def _work(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for partition in self.models:
-                    group.create_task(self._write(partition))
-                group.create_task(self._upkeep())
+                writers = [group.create_task(self._write(partition)) for partition in self.models]
+                upkeep = group.create_task(self._upkeep())
+                await asyncio.wait(writers)
+                upkeep.cancel()
+            if self.chance.random() < 0.7:
+                await self._close()
         except* NodeCrashed:
             self.trace.note("stopped")
+
+    async def _close(self) -> None:
+        """A clean shutdown: from here on nothing is lost, whatever comes."""
+        await self.store.close()
+        for partition, log in self.store.logs.items():
+            if log.directory.failure is None:
+                self.models[partition].synced = log.end_offset
 
     async def _write(self, partition: TopicPartition) -> None:
         model = self.models[partition]
