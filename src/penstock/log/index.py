@@ -43,8 +43,13 @@ class Index:
             self._memory = bytearray(file.pread(size - size % self.entry.size, 0))
         return self._memory
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self._memory) if self._memory is not None else len(self._bytes())
+
     def __len__(self) -> int:
-        return len(self._bytes()) // self.entry.size
+        return self.size // self.entry.size
 
     def _bytes(self) -> bytes | bytearray:
         return self._entries() if self._active else self._files.content(self.path)
@@ -97,7 +102,8 @@ class OffsetIndex(Index):
     entry = struct.Struct(">ii")
 
     def append(self, offset: int, position: int) -> None:
-        self._entries().extend(self.entry.pack(offset - self._base, position))
+        entries = self._entries()
+        entries += self.entry.pack(offset - self._base, position)
 
     def lookup(self, offset: int) -> int:
         """The position of a batch that lies at or before this offset's."""
@@ -120,8 +126,9 @@ class TimeIndex(Index):
 
     def append(self, timestamp: int, offset: int) -> None:
         """Skipped unless the timestamp is larger than the last: later records of an earlier time are found by scanning on."""
-        if timestamp > self.last().timestamp:
-            self._entries().extend(self.entry.pack(timestamp, offset - self._base))
+        entries = self._entries()
+        if not entries or timestamp > self.entry.unpack_from(entries, len(entries) - self.entry.size)[0]:
+            entries += self.entry.pack(timestamp, offset - self._base)
 
     def last(self) -> TimestampOffset:
         count = len(self)

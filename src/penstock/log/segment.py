@@ -87,16 +87,18 @@ class Segment:
 
     def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
         """Takes a batch that lies at the end of the file into the segment and its indexes."""
-        if header.max_timestamp > self.max_timestamp.timestamp:
-            self._max_timestamp = TimestampOffset(header.max_timestamp, header.last_offset)
+        size, timestamp, last_offset = header.size, header.max_timestamp, header.last_offset
+        largest = self._max_timestamp or self.max_timestamp
+        if timestamp > largest.timestamp:
+            largest = self._max_timestamp = TimestampOffset(timestamp, last_offset)
         if self._since_index_entry > index_interval_bytes:
-            self.offset_index.append(header.last_offset, self.size)
-            self.time_index.append(*self.max_timestamp)
+            self.offset_index.append(last_offset, self.size)
+            self.time_index.append(largest.timestamp, largest.offset)
             self._since_index_entry = 0
         if self.size == 0:
-            self._first_timestamp = header.max_timestamp
-        self.size += header.size
-        self._since_index_entry += header.size
+            self._first_timestamp = timestamp
+        self.size += size
+        self._since_index_entry += size
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after this offset; None where the segment ends before it."""
@@ -170,8 +172,8 @@ class Segment:
         """Whether batches of this size, up to this offset, need a new segment."""
         return (
             self.size + size > segment_bytes
-            or (len(self.offset_index) + 1) * OffsetIndex.entry.size > index_bytes
-            or (len(self.time_index) + 2) * TimeIndex.entry.size > index_bytes
+            or self.offset_index.size + OffsetIndex.entry.size > index_bytes
+            or self.time_index.size + 2 * TimeIndex.entry.size > index_bytes
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
