@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.log import cutting, flush, store
+from penstock.log import certainty, flush, store
 from penstock.sim.log_model import Broken
 from penstock.sim.log_run import run_log
 from penstock.sim.quiet import quiet
@@ -31,24 +31,24 @@ def test_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
     assert count > 0
 
 
-def without_fdatasync(disk: Disk, files: list[File], directories: list[str]) -> None:
-    del files
-    for directory in directories:
-        disk.sync_dir(directory)
+def without_fdatasync(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
+    del directory, files
+    for path in directories:
+        disk.sync_dir(path)
 
 
-def without_sync_of_names(disk: Disk, files: list[File], directories: list[str]) -> None:
+def without_sync_of_names(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
     del directories
-    flush_sync_all(disk, files, [])
+    true_sync_log(disk, directory, files, [])
 
 
-flush_sync_all = cutting.sync_all
+true_sync_log = certainty.sync_log
 
 
 @pytest.mark.parametrize("broken", [without_fdatasync, without_sync_of_names])
-def test_a_missing_sync_is_noticed(broken: Callable[[Disk, list[File], list[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sync_is_noticed(broken: Callable[[Disk, str, list[File], list[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (flush, store):
-        monkeypatch.setattr(room, "sync_all", broken)
+        monkeypatch.setattr(room, "sync_log", broken)
     with quiet(), pytest.raises(Broken):
         for seed in range(100):
             run_log(seed)

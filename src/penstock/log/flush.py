@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.log import names
+from penstock.log.certainty import sync_log
 from penstock.log.checkpoint import epochs_text
-from penstock.log.cutting import sync_all
 from penstock.log.files import OpenFiles
 from penstock.world import World
 
@@ -74,7 +74,7 @@ class Flush:
         files = [self._files.get(path) for path in self._unsynced_paths()]
         self.names_changed, self.wanted, self.also, self._cut_at = False, False, [], self._held_at
         try:
-            await self._offload.thread(sync_all, self._disk, files, directories)
+            await self._offload.thread(sync_log, self._disk, log.path, files, directories)
             await self._save_changed_epochs()
         except OSError as error:
             if not self.abandoned:

@@ -22,8 +22,8 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-# Not Kafka's: words to the next process that opens a directory. This one went offline; this partition was being cut.
-FAILED = ".penstock_failed"
+# Not Kafka's: words of a process that died or failed to the next one, in a partition's directory. See `certainty`.
+SYNCING = ".penstock_syncing"
 CUTTING = ".penstock_cutting"
 
 DELETE_DIR_SUFFIX = "-delete"

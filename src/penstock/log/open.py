@@ -10,6 +10,7 @@ from penstock.config.topic import LogConfig
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.limits import MAX_INLINE_RECOVERY_BYTES
 from penstock.log import names
+from penstock.log.certainty import is_unsure
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs, parse_partition_metadata, partition_metadata_text
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
@@ -30,8 +31,6 @@ class Found:
     """What the checkpoints of a log directory say of a partition."""
 
     clean: bool
-    # The directory went offline: what is not known to be synced is written once more before it is trusted.
-    failed: bool = False
     recovery_point: int = 0
     start_offset: int = 0
 
@@ -70,7 +69,7 @@ async def open_log(
     bases = _segment_bases(world.disk, path)
     if not bases:
         return create_log(partition, _topic_id(world.disk, path), directory, files, world, config, found.start_offset)
-    state = _clean_state(files, path, bases, found, config) if found.clean else None
+    state = _clean_state(files, path, bases, found, config) if found.clean and not is_unsure(world.disk, path) else None
     if state is None:
         state = await _recovered_state(files, path, bases, found, world, config)
     return Log(partition, _topic_id(world.disk, path), path, directory, files, world, config, state)
@@ -136,7 +135,7 @@ def _clean_state(files: OpenFiles, path: str, bases: list[int], found: Found, co
 async def _recovered_state(files: OpenFiles, path: str, bases: list[int], found: Found, world: World, config: LogConfig) -> LogState:
     tail = bases[unflushed(bases, found.recovery_point) :]
     size = sum(world.disk.size(f"{path}/{names.segment_file(base, names.LOG)}") for base in tail)
-    arguments = (path, bases, found.recovery_point, config.index_interval_bytes, config.compacts, found.failed)
+    arguments = (path, bases, found.recovery_point, config.index_interval_bytes, config.compacts)
     recovered: Recovered
     if size <= MAX_INLINE_RECOVERY_BYTES:
         recovered = recover(world.disk, *arguments)

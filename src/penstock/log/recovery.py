@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
+from penstock.log.certainty import cutting, is_unsure, make_sure
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs
-from penstock.log.cutting import cutting, finish_cut
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.producer_state import ProducerStates
@@ -64,15 +64,12 @@ def unflushed(bases: list[int], recovery_point: int) -> int:
     return next((number for number, following in enumerate(bases[1:]) if following > recovery_point), len(bases) - 1)
 
 
-def recover(
-    disk: Disk, directory: str, bases: list[int], recovery_point: int, index_interval_bytes: int, gaps_allowed: bool, rewrite: bool
-) -> Recovered:
+def recover(disk: Disk, directory: str, bases: list[int], recovery_point: int, index_interval_bytes: int, gaps_allowed: bool) -> Recovered:
     """Reads the unflushed segments of a log, cuts what is torn and rebuilds indexes, producers and epochs.
 
-    Offsets are dense, so that a hole shows where a write was lost, unless compaction made gaps. With `rewrite` every batch is written once
-    more: the page cache may hold what a failed sync has lost.
+    Offsets are dense, so that a hole shows where a write was lost, unless compaction made gaps.
     """
-    finish_cut(disk, directory)
+    unsure = is_unsure(disk, directory)
     files = OpenFiles(disk)
     first = unflushed(bases, recovery_point)
     flushed = [Segment(files, directory, base, active=False, created_ms=0, size=_log_size(disk, directory, base)) for base in bases[:first]]
@@ -91,7 +88,7 @@ def recover(
                 result.notes += _remove(disk, directory, tail[number:])
             break
         result.end_offset = segment.base_offset
-        problem = _recover_segment(segment, result, index_interval_bytes, gaps_allowed, rewrite)
+        problem = _recover_segment(segment, result, index_interval_bytes, gaps_allowed, unsure)
         if problem is not None:
             _refuse_below(recovery_point, result.end_offset, segment.path, problem)
             with cutting(disk, directory):
@@ -99,6 +96,8 @@ def recover(
             break
         if number + 1 < len(tail):
             save_snapshot(files, directory, tail[number + 1].base_offset, result.producers)
+    if unsure:
+        make_sure(disk, directory, [segment.file for segment in tail if segment.base_offset in result.bases])
     _refuse_below(recovery_point, result.end_offset, directory, f"the log ends at offset {result.end_offset}")
     return result
 
@@ -126,6 +125,8 @@ def _recover_segment(segment: Segment, result: Recovered, index_interval_bytes: 
                 segment.file.pwrite(batch, position)
     except CorruptBatch as error:
         problem = error.message
+    if rewrite and problem is None:
+        segment.file.truncate(segment.size)
     segment.save_indexes()
     return problem
 

@@ -16,8 +16,8 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
+from penstock.log.certainty import cutting, sync_log
 from penstock.log.checkpoints import Checkpoints
-from penstock.log.cutting import cutting, sync_all
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
@@ -40,6 +40,7 @@ class LogStore:
         self.damaged: dict[TopicPartition, str] = {}
         # The broker epoch of the last shutdown by directory; None where it was not clean (KIP-966).
         self.clean_epochs: dict[str, int | None] = {}
+        # Told of every directory that goes offline.
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
         self._world = world
         self._disk = world.disk
@@ -57,7 +58,7 @@ class LogStore:
     async def open(self, config_of: ConfigOf) -> None:
         """Opens every log of every directory but the metadata log, which is the quorum's. A directory that cannot be read is offline."""
         for directory in self.directories:
-            directory.on_failure = self._failed
+            directory.on_failure = lambda failed: self.on_failure(failed)
             try:
                 await self._open_directory(directory, config_of)
             except OSError as error:
@@ -66,15 +67,6 @@ class LogStore:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used: " + "; ".join(str(d.failure) for d in self.directories)
             )
-
-    def _failed(self, directory: LogDirectory) -> None:
-        """Leaves a word for the next start. After a failed sync the page cache may hold what the disk does not, and calls it clean: it is
-        read back all the same, and a later sync succeeds without writing it. A reboot drops both the pages and this word."""
-        try:
-            self._disk.open(f"{directory.path}/{names.FAILED}", create=True)
-        except OSError as error:
-            logger.error("reboot before the node is started again: %s could not be marked as failed (%s)", directory.path, error)
-        self.on_failure(directory)
 
     def _lock(self, directory: LogDirectory) -> object:
         try:
@@ -85,7 +77,6 @@ class LogStore:
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
         self._locks.append(self._lock(directory))
-        failed = self._disk.exists(f"{directory.path}/{names.FAILED}")
         epoch = self.clean_epochs[directory.path] = self._checkpoints.take_clean_mark(directory.path)
         recovery_points = self._checkpoints.read(directory.path, names.RECOVERY_POINTS)
         starts = self._checkpoints.read(directory.path, names.LOG_STARTS)
@@ -95,10 +86,8 @@ class LogStore:
             if names.is_deleted_dir(name):
                 self._doom(path, 0)
             elif partition is not None and partition.topic != METADATA_TOPIC and self._disk.is_dir(path):
-                found = Found(epoch is not None and not failed, failed, recovery_points.get(partition, 0), starts.get(partition, 0))
+                found = Found(epoch is not None, recovery_points.get(partition, 0), starts.get(partition, 0))
                 await self._open_log(partition, directory, config_of(partition), found)
-        if failed:
-            self._disk.remove(f"{directory.path}/{names.FAILED}")
 
     async def _open_log(self, partition: TopicPartition, directory: LogDirectory, config: LogConfig, found: Found) -> None:
         other = self.logs.get(partition)
@@ -169,7 +158,7 @@ class LogStore:
         try:
             with cutting(self._disk, log.path):
                 cut(offset)
-                await self._world.offload.thread(sync_all, self._disk, [log.active.file], [log.path])
+                await self._world.offload.thread(sync_log, self._disk, log.path, [log.active.file], [log.path])
         except OSError as error:
             raise log.directory.fail(f"truncating {log.partition}", error) from error
 
