@@ -1,0 +1,1 @@
+"""Decisions over the cluster's metadata: an image and a request in, records and a response out. PURE."""

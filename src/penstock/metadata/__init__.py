@@ -1,0 +1,1 @@
+"""What the cluster knows of itself: metadata records become an immutable image. PURE."""

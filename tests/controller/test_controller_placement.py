@@ -1,0 +1,83 @@
+"""Where replicas go: properties that hold for every cluster and seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.controller.placement import place_replicas
+from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import BrokerImage
+from tests.controller.clusters import broker
+
+seeds = st.integers(0, 2**128)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[BrokerImage]:
+    racks = draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=7))
+    brokers = [broker(index, rack=rack, fenced=draw(st.booleans())) for index, rack in enumerate(racks)]
+    return [*brokers, broker(len(racks), rack=draw(st.sampled_from([None, "a", "d"])))]
+
+
+@given(clusters(), seeds, st.data())
+def test_replicas_differ_and_fenced_brokers_never_lead(brokers: list[BrokerImage], seed: int, data: st.DataObject) -> None:
+    factor = data.draw(st.integers(1, len(brokers)))
+    active = {one.id for one in brokers if not one.fenced}
+    placed = place_replicas(brokers, 20, factor, seed)
+    assert len(placed) == 20
+    for replicas in placed:
+        assert len(set(replicas)) == len(replicas) == factor
+        assert replicas[0] in active
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 40), seeds, st.data())
+def test_leaders_and_replicas_are_spread_evenly(racks: int, each: int, partitions: int, seed: int, data: st.DataObject) -> None:
+    brokers = [broker(index, rack=str(index % racks)) for index in range(racks * each)]
+    factor = data.draw(st.integers(1, racks * each))
+    placed = place_replicas(brokers, partitions, factor, seed)
+    leaders = Counter(replicas[0] for replicas in placed)
+    counts = [leaders[one.id] for one in brokers]
+    assert max(counts) - min(counts) <= 1
+
+
+@given(st.integers(1, 4), st.integers(1, 3), seeds, st.data())
+def test_racks_are_alternated(racks: int, each: int, seed: int, data: st.DataObject) -> None:
+    brokers = [broker(index, rack=str(index % racks)) for index in range(racks * each)]
+    factor = data.draw(st.integers(1, racks * each))
+    for replicas in place_replicas(brokers, 10, factor, seed):
+        held = Counter(index % racks for index in replicas)
+        assert max(held.values()) <= -(-factor // racks)
+
+
+@given(clusters(), seeds)
+def test_the_same_seed_gives_the_same_places(brokers: list[BrokerImage], seed: int) -> None:
+    assert place_replicas(brokers, 9, 1, seed) == place_replicas(reversed(brokers), 9, 1, seed)
+
+
+@pytest.mark.parametrize("racks", [1, 6])
+def test_the_followers_of_one_leader_differ(racks: int) -> None:
+    brokers = [broker(index, rack=str(index % racks)) for index in range(6)]
+    followers = {replicas[1] for replicas in place_replicas(brokers, 60, 2, 1) if replicas[0] == 0}
+    assert len(followers) >= 3
+
+
+def test_one_broker_gets_everything() -> None:
+    assert place_replicas([broker(1)], 3, 1, 7) == [(1,), (1,), (1,)]
+
+
+def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
+    cordoned = BrokerImage(
+        3, 1, broker(3).incarnation_id, fenced=False, directories=broker(3).directories, cordoned_directories=broker(3).directories
+    )
+    assert place_replicas([broker(1), broker(2, shutting_down=True), cordoned], 2, 1, 7) == [(1,), (1,)]
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0, "must be positive"), (3, "only 2 broker")])
+def test_factors_that_cannot_be_reached(factor: int, said: str) -> None:
+    with pytest.raises(KafkaError, match=said) as refused:
+        place_replicas([broker(1), broker(2)], 1, factor, 7)
+    assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
