@@ -1,0 +1,1 @@
+"""Connections: bytes in, requests to handlers, answers out in order."""

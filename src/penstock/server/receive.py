@@ -1,0 +1,96 @@
+"""The bytes that a connection has received and not yet handled: frames are windows into them, never copies.
+
+Most of the time a connection holds no part of a frame, and reads into a buffer that all connections of a server share. What is left of a
+frame there moves to a buffer of the connection's own, which grows up to the frame and is given back by `trim`. So a window is good only
+until the connection reads again. Pure: it must never know a transport.
+"""
+
+from __future__ import annotations
+
+from penstock.limits import MIN_RECEIVE_BYTES
+from penstock.protocol.framing import SIZE_BYTES, frame_size
+
+
+class ReceiveBuffer:
+    __slots__ = ("_end", "_maximum", "_shared", "_start", "_view")
+
+    def __init__(self, shared: memoryview, maximum: int) -> None:
+        self._shared = shared
+        self._maximum = maximum
+        self._view = shared
+        self._start = 0
+        self._end = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; never empty. Within a frame it ends with the frame, so that nothing behind it needs to be moved."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            return self._view
+        needed = self._needed()
+        if self._start + needed > len(self._view):
+            self._make_room(needed)
+        return self._view[self._end : self._start + needed]
+
+    def received(self, count: int) -> None:
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next complete frame without its size bytes; ProtocolError where its size cannot be."""
+        start = self._start + SIZE_BYTES
+        if start > self._end:
+            return None
+        stop = start + frame_size(self._view, self._start, self._maximum)
+        if stop > self._end:
+            return None
+        self._start = stop
+        return self._view[start:stop]
+
+    def settle(self) -> None:
+        """No more frames are taken for now: the shared buffer is left to the others."""
+        if self._start == self._end:
+            if len(self._view) < len(self._shared):
+                self._view = self._shared
+        elif self._view is self._shared:
+            self._move_to(max(MIN_RECEIVE_BYTES, self.held))
+
+    def trim(self) -> None:
+        """Gives back a buffer that holds nothing."""
+        if self._start == self._end:
+            self.discard()
+
+    def discard(self) -> None:
+        """Forgets what is there."""
+        self._view = self._shared
+        self._start = self._end = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait."""
+        return self._end - self._start
+
+    @property
+    def own_bytes(self) -> int:
+        """What this connection takes for itself."""
+        return 0 if self._view is self._shared else len(self._view)
+
+    def _needed(self) -> int:
+        """How far, from the start of what is held, the next bytes may go: to the end of the frame, where that is known."""
+        if self.held < SIZE_BYTES:
+            return MIN_RECEIVE_BYTES
+        frame = SIZE_BYTES + frame_size(self._view, self._start, self._maximum)
+        return frame if frame > self.held else self.held + MIN_RECEIVE_BYTES
+
+    def _make_room(self, needed: int) -> None:
+        """Doubles at most, whatever a frame claims to be."""
+        size = min(needed, max(MIN_RECEIVE_BYTES, 2 * self.held))
+        if size > len(self._view):
+            self._move_to(size)
+        elif self._start:
+            self._view[: self.held] = self._view[self._start : self._end]
+            self._start, self._end = 0, self.held
+
+    def _move_to(self, size: int) -> None:
+        held, old = self.held, self._view[self._start : self._end]
+        self._view = memoryview(bytearray(size))
+        self._view[:held] = old
+        self._start, self._end = 0, held

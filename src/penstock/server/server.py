@@ -1,0 +1,99 @@
+"""The listeners of a node and the life of its connections.
+
+    server = Server(world, config, Dispatch(node, SERVED, load))
+    await server.start()
+    ... await server.wait_failed() beside the rest of the node: it raises what must stop it ...
+    await server.stop()
+
+Owns when connections may come and when they must go. It must never know what is said on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import NoReturn
+
+from penstock.config.listeners import Listener as ListenerConfig
+from penstock.config.node import NodeConfig
+from penstock.errors import InvariantBroken
+from penstock.limits import SWEEP_INTERVAL_S
+from penstock.server.bounds import Bounds, Counters, bounds_of
+from penstock.server.connection import Connection
+from penstock.server.dispatch import Dispatch
+from penstock.server.state import ServerState
+from penstock.world import Listener, World
+
+log = logging.getLogger(__name__)
+
+# How long answers under way may take to leave when a server stops: longer than a fetch usually waits (fetch.max.wait.ms is 500).
+STOP_WITHIN_S = 5.0
+
+
+class Server:
+    """To be made within a running event loop. `bounds` default to those of the config."""
+
+    def __init__(self, world: World, config: NodeConfig, dispatch: Dispatch, bounds: Bounds | None = None) -> None:
+        self._world = world
+        self._listener_configs = config.listeners
+        self._state = ServerState(dispatch, bounds_of(config) if bounds is None else bounds)
+        self._listeners: dict[str, Listener] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """By listener name: the real ones, also where a free one was asked for."""
+        return {name: listener.port for name, listener in self._listeners.items()}
+
+    @property
+    def counters(self) -> Counters:
+        return self._state.counters
+
+    async def start(self) -> None:
+        """Listens on every listener, or on none: OSError names the one that cannot be had."""
+        try:
+            for listener in self._listener_configs:
+                self._listeners[listener.name] = await self._listen(listener)
+        except BaseException:
+            self._close_listeners()
+            raise
+        self._sweep()
+
+    async def _listen(self, listener: ListenerConfig) -> Listener:
+        factory = partial(Connection, self._state, listener.name)
+        try:
+            return await self._world.network.listen(factory, listener.host or "", listener.port)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"cannot listen on {listener}: {error.strerror or error}. Is another broker running there?"
+            ) from error
+
+    async def stop(self, within_s: float = STOP_WITHIN_S) -> None:
+        """Takes no new connections nor requests, lets the answers under way leave, then closes; what takes longer is cut."""
+        self._close_listeners()
+        self._state.stop()
+        try:
+            await asyncio.wait_for(self._state.quiet.wait(), within_s)
+        except TimeoutError:
+            log.warning("%d connections are cut: they did not end within %g s", len(self._state.connections), within_s)
+        self._state.abort()
+        await self._state.quiet.wait()
+
+    async def wait_failed(self) -> NoReturn:
+        """Raises the broken invariant that a handler met; until then it waits."""
+        await self._state.failed.wait()
+        raise self._state.failure or InvariantBroken("the server failed without a reason")
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners.values():
+            listener.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+
+    def _sweep(self) -> None:
+        loop, idle = asyncio.get_running_loop(), self._state.bounds.max_idle_s
+        for connection in list(self._state.connections):
+            connection.check(loop.time())
+        interval = SWEEP_INTERVAL_S if idle is None else max(0.01, min(SWEEP_INTERVAL_S, idle / 4))
+        self._sweep_timer = loop.call_later(interval, self._sweep)

@@ -1,0 +1,198 @@
+"""Peers that do not read, and answers that are larger than memory should be."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from penstock.handlers.context import RequestContext
+from penstock.limits import SEND_PIECE_BYTES
+from penstock.protocol.messages.fetch import FetchResponse
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.server.bounds import Bounds
+from penstock.server.dispatch import Handler
+from penstock.world import World
+from tests.server.serving import FETCH, HEARTBEAT, Client, Served, answer_now, heartbeat, raw_request, serving
+from tests.server.test_server_order import until
+from tests.world.both_worlds import Play
+
+MEGABYTE = 1024 * 1024
+
+
+@dataclass
+class FakeFile:
+    """A large file that is made as it is read."""
+
+    size: int
+    reads: list[int] = field(default_factory=list)
+
+    def pread(self, length: int, position: int, /) -> bytes:
+        self.reads.append(length)
+        block = bytes(range(256))
+        shift = position % 256
+        return (block * (length // 256 + 2))[shift : shift + min(length, self.size - position)]
+
+
+@dataclass(frozen=True)
+class FakeRange:
+    file: FakeFile
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@dataclass(frozen=True)
+class WholeRange:
+    """One that can only be read as a whole."""
+
+    data: bytes
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+
+# An empty Fetch v4 request: replica, max wait, min and max bytes, isolation, no topics.
+FETCH_BODY = b"\xff\xff\xff\xff" + bytes(8) + b"\x7f\xff\xff\xff" + b"\x00" + bytes(4)
+
+
+def fetch(correlation: int) -> bytes:
+    return raw_request(FETCH, 4, correlation, FETCH_BODY)
+
+
+def fetch_handler(*ranges: Any) -> Handler:
+    partitions = tuple(FetchResponse.Response.Partition(partition_index=index, records=part) for index, part in enumerate(ranges))
+    response = FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=partitions),))
+    return lambda *_: response
+
+
+def test_ranges_arrive_whole_and_in_place(play: Play) -> None:
+    file = FakeFile(10 * MEGABYTE)
+    wanted = [file.pread(3 * MEGABYTE + 17, 1_000), b"whole", b"", file.pread(5, 77)]
+    ranges = (FakeRange(file, 1_000, 3 * MEGABYTE + 17), WholeRange(b"whole"), FakeRange(file, 0, 0), FakeRange(file, 77, 5))
+
+    async def scenario(world: World) -> list[tuple[int, bytes]]:
+        async with serving(world, {FETCH: fetch_handler(*ranges), HEARTBEAT: answer_now}) as served:
+            client = await served.connect()
+            client.send(fetch(1), heartbeat(2), fetch(3))
+            await client.wait_answers(3)
+            return client.answers
+
+    answers = play(scenario)
+    assert [correlation for correlation, _ in answers] == [1, 2, 3]
+    body = answers[0][1]
+    assert hashlib.sha256(body).digest() == hashlib.sha256(answers[2][1]).digest()
+    assert all(part in body for part in wanted)
+    assert len(body) < sum(map(len, wanted)) + 200
+    assert max(file.reads[2:]) == SEND_PIECE_BYTES
+
+
+async def connect_deaf(served: Served) -> Client:
+    """A client that reads nothing until it is told to. (uvloop forgets a pause within connection_made.)"""
+    client = await served.connect()
+    client.transport.pause_reading()
+    return client
+
+
+def test_a_large_range_is_read_only_as_the_peer_takes_it(play: Play) -> None:
+    file = FakeFile(32 * MEGABYTE)
+
+    async def scenario(world: World) -> tuple[int, list[int]]:
+        async with serving(world, fetch_handlers(file)) as served:
+            client = await connect_deaf(served)
+            client.send(fetch(1), fetch(2), heartbeat(3))
+            await until(lambda: file.reads)
+            await asyncio.sleep(0.1)
+            read = sum(file.reads)
+            client.transport.resume_reading()
+            return read, await client.wait_answers(3)
+
+    read, order = play(scenario)
+    assert read <= 12 * MEGABYTE  # what the kernels of both sides take, and one piece
+    assert order == [1, 2, 3]
+
+
+def fetch_handlers(file: FakeFile) -> dict[int, Handler]:
+    return {FETCH: fetch_handler(FakeRange(file, 0, file.size)), HEARTBEAT: answer_now}
+
+
+def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    seen = []
+
+    def large(_node: Any, _request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        seen.append(context.correlation_id)
+        return HeartbeatResponse()
+
+    file = FakeFile(32 * MEGABYTE)
+
+    async def scenario(world: World) -> tuple[int, int]:
+        handlers: dict[int, Handler] = {FETCH: fetch_handler(FakeRange(file, 0, file.size)), HEARTBEAT: large}
+        async with serving(world, handlers, Bounds(max_idle_s=0.3)) as served:
+            deaf, other = await connect_deaf(served), await served.connect()
+            deaf.send(fetch(1), *(heartbeat(number) for number in range(2, 5_000)))
+            other.send(heartbeat(1_000_000))
+            assert await other.wait_answers(1) == [1_000_000]
+            await until(lambda: served.server.counters.connections == 0)
+            return sum(file.reads), len(seen)
+
+    with caplog.at_level(logging.WARNING, "penstock.server"):
+        read, handled = play(scenario)
+    assert read <= 12 * MEGABYTE
+    assert handled == 1  # of the other client: nothing behind the answer that is not read
+    assert "it has not read its answers" in caplog.text
+
+
+def test_a_range_that_its_file_does_not_have_ends_the_connection(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    file = FakeFile(1_000)
+
+    async def scenario(world: World) -> list[int]:
+        async with serving(world, {FETCH: fetch_handler(FakeRange(file, 0, 2_000))}) as served:
+            client = await served.connect()
+            client.send(fetch(1))
+            await client.wait_lost()
+            return client.order
+
+    assert play(scenario) == []
+    assert "1000 of 2000 bytes" in caplog.text
+
+
+@pytest.mark.parametrize("waiting", [1, 3])
+def test_answers_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int) -> None:
+    """A long poll first, then answers of a megabyte each that may not overtake it: they are bounded."""
+    seen = []
+
+    async def scenario(world: World) -> tuple[int, list[int]]:
+        gate = asyncio.Event()
+
+        async def wait() -> HeartbeatResponse:
+            await gate.wait()
+            return HeartbeatResponse()
+
+        def first(*_: Any) -> Any:
+            return wait()
+
+        def second(*_: Any) -> FetchResponse:
+            seen.append(1)
+            part = FetchResponse.Response.Partition(records=bytes(MEGABYTE))
+            return FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=(part,)),))
+
+        bounds = Bounds(max_inflight_bytes=3 * MEGABYTE)
+        async with serving(world, {HEARTBEAT: first, FETCH: second}, bounds) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number) for number in range(waiting)), *(fetch(number) for number in range(waiting, 20)))
+            await until(lambda: len(seen) >= 3)
+            await asyncio.sleep(0.05)
+            before = len(seen)
+            gate.set()
+            return before, await client.wait_answers(20)
+
+    assert play(scenario) == (3, list(range(20)))

@@ -1,0 +1,162 @@
+"""Connections come and go: limits, idleness, many at once, and a server that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from penstock.server.bounds import Bounds, bounds_of
+from penstock.server.dispatch import Dispatch
+from penstock.server.server import Server
+from penstock.world import World
+from penstock.world.sim import Simulation
+from tests.server.serving import Client, Served, answer_now, config, heartbeat, serving
+from tests.server.test_server_order import Gates, until
+from tests.world.both_worlds import Play
+
+
+def test_idle_connections_are_closed_and_others_are_not() -> None:
+    simulation = Simulation(seed=3)
+    node = simulation.node("n1")
+
+    async def scenario() -> tuple[float, float, list[int], list[int], int]:
+        gates = Gates()
+        async with serving(node.world, gates.handle, Bounds(max_idle_s=600)) as served:
+            idle, waiting, busy = await served.connect(), await served.connect(), await served.connect()
+            start = node.world.clock.monotonic()
+            idle.send(heartbeat(1))
+            waiting.send(heartbeat(1, "wait a"))
+            while not idle.lost.is_set():
+                busy.send(heartbeat(1))
+                await asyncio.sleep(10)
+            closed = node.world.clock.monotonic() - start
+            await asyncio.sleep(300)
+            gates.gate("a").set()
+            order = await waiting.wait_answers(1)
+            return start, closed, order, busy.order, served.server.counters.connections_idle_closed
+
+    _, closed, order, busy, counted = simulation.run(node.run(scenario()))
+    assert 600 <= closed <= 620
+    assert order == [1]
+    assert len(busy) >= 60
+    assert counted == 1
+
+
+def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> tuple[int, int]:
+        async with serving(world, answer_now, Bounds(max_connections=3)) as served:
+            clients = [await served.connect() for _ in range(3)]
+            for client in clients:
+                client.send(heartbeat(1))
+                assert await client.wait_answers(1) == [1]
+            for _ in range(2):
+                refused = await connect_or_lost(served)
+                assert refused is None or refused.order == []
+            clients[0].transport.close()
+            await until(lambda: served.server.counters.connections == 2)
+            again = await served.connect()
+            again.send(heartbeat(2))
+            assert await again.wait_answers(1) == [2]
+            return served.server.counters.connections_refused, served.server.counters.connections
+
+    assert play(scenario) == (2, 3)
+    assert caplog.text.count("connections are refused") == 1
+
+
+async def connect_or_lost(served: Served) -> Client | None:
+    """A refused connection may be seen as one that ends, or as one that never was."""
+    try:
+        client = await served.connect()
+    except ConnectionError:
+        return None
+    await client.wait_lost()
+    return client
+
+
+def test_a_thousand_connections(play: Play) -> None:
+    async def scenario(world: World) -> tuple[int, int]:
+        async with serving(world, answer_now) as served:
+            clients = [await served.connect() for _ in range(1_000)]
+            for number, client in enumerate(clients):
+                client.send(heartbeat(number), heartbeat(number + 1))
+            for number, client in enumerate(clients):
+                assert await client.wait_answers(2) == [number, number + 1]
+            most = served.server.counters.connections
+            for client in clients:
+                client.transport.close()
+            await until(lambda: served.server.counters.connections == 0)
+            return most, served.server.counters.requests
+
+    assert play(scenario) == (1_000, 2_000)
+
+
+def test_stopping_lets_answers_under_way_leave_and_takes_no_more(play: Play) -> None:
+    async def scenario(world: World) -> tuple[list[int], list[int], list[int]]:
+        gates = Gates()
+        async with serving(world, gates.handle) as served:
+            client, idle = await served.connect(), await served.connect()
+            client.send(heartbeat(1, "wait a"), heartbeat(2))
+            await until(lambda: len(gates.seen) == 2)
+            stopping = asyncio.ensure_future(served.server.stop(within_s=20))
+            await idle.wait_lost()
+            client.send(heartbeat(3))
+            await asyncio.sleep(0.05)
+            gates.gate("a").set()
+            await stopping
+            await client.wait_lost()
+            with pytest.raises(ConnectionError):
+                await served.connect()
+            return gates.seen, client.order, gates.cancelled
+
+    assert play(scenario) == ([1, 2], [1, 2], [])
+
+
+def test_stopping_cuts_what_does_not_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> list[int]:
+        gates = Gates()
+        async with serving(world, gates.handle) as served:
+            client = await served.connect()
+            client.send(heartbeat(1, "wait a"))
+            await until(lambda: gates.seen)
+            await served.server.stop(within_s=0.05)
+            assert gates.cancelled == [1]
+            await client.wait_lost()
+            return client.order
+
+    assert play(scenario) == []
+    assert "1 connections are cut" in caplog.text
+
+
+def test_a_server_without_connections_stops_at_once(play: Play) -> None:
+    async def scenario(world: World) -> float:
+        async with serving(world, answer_now) as served:
+            start = world.clock.monotonic()
+            await served.server.stop()
+            return world.clock.monotonic() - start
+
+    assert play(scenario) < 1
+
+
+def test_a_taken_port_is_named(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        async with serving(world, answer_now) as served:
+            port = served.server.ports["PLAINTEXT"]
+            second = Server(
+                world, config(f"CONTROLLER://localhost:0,PLAINTEXT://localhost:{port}"), Dispatch(None, {}, lambda _: answer_now)
+            )
+            with pytest.raises(OSError, match=f"cannot listen on PLAINTEXT://localhost:{port}") as caught:
+                await second.start()
+            assert caught.value.errno == errno.EADDRINUSE
+            with pytest.raises(ConnectionError):
+                await world.network.connect(Client, "localhost", second.ports["CONTROLLER"])
+
+    play(scenario)
+
+
+def test_bounds_come_from_the_config() -> None:
+    bounds = bounds_of(config())
+    assert bounds.max_request_bytes == 104_857_600
+    assert bounds.max_idle_s == 600
+    assert bounds.max_connections == 2**31 - 1

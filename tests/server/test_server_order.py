@@ -1,0 +1,262 @@
+"""Requests are handled in their order and answered in it, whatever each takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, cast
+
+from penstock.handlers.context import RequestContext
+from penstock.limits import MAX_REQUESTS_A_TURN, READ_BYTES
+from penstock.protocol.framing import frame_request
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.server.bounds import Bounds
+from penstock.world import World
+from penstock.world.real import run
+from tests.server.serving import PRODUCE, Client, answer_now, heartbeat, serving
+from tests.world.both_worlds import Play
+
+
+class Gates:
+    """A handler whose requests say what they want: "" an answer now, "none" no answer, "wait X" one when the gate X opens."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.contexts: list[RequestContext] = []
+        self.cancelled: list[int] = []
+        self._gates: dict[str, asyncio.Event] = {}
+
+    def gate(self, name: str) -> asyncio.Event:
+        return self._gates.setdefault(name, asyncio.Event())
+
+    def handle(
+        self, _node: Any, request: HeartbeatRequest, context: RequestContext
+    ) -> HeartbeatResponse | Awaitable[HeartbeatResponse | None] | None:
+        self.seen.append(context.correlation_id)
+        self.contexts.append(context)
+        word, _, name = request.member_id.partition(" ")
+        if word in ("wait", "quiet"):
+            return self._wait(name, context.correlation_id, answer=word == "wait")
+        return None if word == "none" else HeartbeatResponse()
+
+    async def _wait(self, name: str, correlation: int, *, answer: bool) -> HeartbeatResponse | None:
+        try:
+            await self.gate(name).wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(correlation)
+            raise
+        return HeartbeatResponse() if answer else None
+
+
+async def until(condition: Any, client: Client | None = None) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+            assert client is None or not client.lost.is_set()
+
+
+def test_awaitables_overlap_and_answers_keep_their_order(play: Play) -> None:
+    async def scenario(world: World) -> tuple[list[int], list[int], list[int]]:
+        gates = Gates()
+        async with serving(world, gates.handle) as served:
+            client = await served.connect()
+            kinds = ["", "wait a", "", "wait b", "none", "quiet b", "", "wait a", ""]
+            client.send(*(heartbeat(number, kind) for number, kind in enumerate(kinds)))
+            await until(lambda: len(gates.seen) == len(kinds))
+            gates.gate("b").set()
+            client.send(heartbeat(9))
+            await until(lambda: len(gates.seen) == 10)
+            before = await client.wait_answers(1)
+            gates.gate("a").set()
+            return gates.seen, list(before), await client.wait_answers(8)
+
+    seen, before, after = play(scenario)
+    assert seen == list(range(10))
+    assert before == [0]
+    assert after == [0, 1, 2, 3, 6, 7, 8, 9]
+
+
+def test_many_pipelined_requests(play: Play) -> None:
+    count = 20 * MAX_REQUESTS_A_TURN + 5
+
+    async def scenario(world: World) -> list[int]:
+        async with serving(world, answer_now) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number) for number in range(count)))
+            return await client.wait_answers(count)
+
+    assert play(scenario) == list(range(count))
+
+
+def test_a_pipelining_client_lets_others_run_in_between(play: Play) -> None:
+    turns = [0]
+
+    def turn_over() -> None:
+        turns.append(0)
+
+    def count(_node: Any, _request: HeartbeatRequest, _context: RequestContext) -> HeartbeatResponse:
+        if turns[-1] == 0:
+            asyncio.get_running_loop().call_soon(turn_over)
+        turns[-1] += 1
+        return HeartbeatResponse()
+
+    async def scenario(world: World) -> list[int]:
+        async with serving(world, count) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number) for number in range(2_000)))
+            return await client.wait_answers(2_000)
+
+    assert play(scenario) == list(range(2_000))
+    assert sum(turns) == 2_000
+    assert max(turns) <= MAX_REQUESTS_A_TURN
+
+
+def test_frames_split_at_every_byte(play: Play) -> None:
+    data = heartbeat(1, "x" * 9) + heartbeat(2) + heartbeat(3, "y")
+
+    async def scenario(world: World) -> bool:
+        async with serving(world, answer_now) as served:
+            for cut in range(1, len(data)):
+                client = await served.connect()
+                client.send(data[:cut])
+                await asyncio.sleep(0)
+                client.send(data[cut:])
+                assert await client.wait_answers(3) == [1, 2, 3]
+                client.transport.close()
+            client = await served.connect()
+            for position in range(len(data)):
+                client.send(data[position : position + 1])
+                await asyncio.sleep(0.001)
+            return await client.wait_answers(3) == [1, 2, 3]
+
+    assert play(scenario)
+
+
+def test_the_buffer_is_good_during_the_synchronous_part(play: Play) -> None:
+    """Requests larger than one read, several in flight: each handler sees its own bytes."""
+    sizes = [30_000, 10, 32_000, 1, 31_999] * 8
+
+    def check(_node: Any, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        assert request.member_id == chr(97 + context.correlation_id % 26) * sizes[context.correlation_id]
+        return HeartbeatResponse(throttle_time_ms=len(request.member_id))
+
+    async def scenario(world: World) -> list[int]:
+        async with serving(world, check) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number, chr(97 + number % 26) * size) for number, size in enumerate(sizes)))
+            return await client.wait_answers(len(sizes))
+
+    assert play(scenario) == list(range(len(sizes)))
+
+
+def test_record_batches_are_windows_that_may_be_patched(play: Play) -> None:
+    """Larger than one read, so that they come through a buffer of the connection's own, and smaller."""
+    topic = ProduceRequest.TopicData
+    seen: list[bytes] = []
+
+    def produce(_node: Any, request: ProduceRequest, _context: RequestContext) -> ProduceResponse:
+        records = request.topic_data[0].partition_data[0].records
+        assert isinstance(records, memoryview)
+        assert not records.readonly
+        records[0] = 0xAA
+        seen.append(bytes(records))
+        return ProduceResponse()
+
+    def message(size: int) -> ProduceRequest:
+        partition = topic.PartitionData(records=bytes(size))
+        return ProduceRequest(topic_data=(topic(name="t", partition_data=(partition,)),))
+
+    sizes = [100, 3 * READ_BYTES, 1_000, READ_BYTES, 7]
+
+    async def scenario(world: World) -> list[int]:
+        async with serving(world, {PRODUCE: produce}) as served:
+            client = await served.connect()
+            client.send(*(b"".join(cast("list[bytes]", frame_request(message(size), 9, size, None))) for size in sizes))
+            return await client.wait_answers(len(sizes))
+
+    assert play(scenario) == sizes
+    assert seen == [b"\xaa" + bytes(size - 1) for size in sizes]
+
+
+def test_what_is_answered_at_once_takes_no_task() -> None:
+    made = []
+
+    def count(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def scenario(world: World) -> list[int]:
+        async with serving(world, answer_now) as served:
+            client = await served.connect()
+            asyncio.get_running_loop().set_task_factory(count)
+            client.send(*(heartbeat(number) for number in range(100)))
+            order = await client.wait_answers(100)
+            asyncio.get_running_loop().set_task_factory(None)
+            return order
+
+    assert run(scenario) == list(range(100))
+    assert made == []
+
+
+def test_waiting_work_is_cancelled_with_its_connection(play: Play) -> None:
+    async def scenario(world: World) -> list[int]:
+        gates = Gates()
+        async with serving(world, gates.handle) as served:
+            client, other = await served.connect(), await served.connect()
+            client.send(heartbeat(1, "wait a"), heartbeat(2, "wait b"))
+            other.send(heartbeat(3, "wait a"))
+            await until(lambda: len(gates.seen) == 3)
+            client.transport.abort()
+            await until(lambda: len(gates.cancelled) == 2)
+            gates.gate("a").set()
+            assert await other.wait_answers(1) == [3]
+            return gates.cancelled
+
+    assert play(scenario) == [1, 2]
+
+
+def test_requests_in_flight_are_bounded(play: Play) -> None:
+    async def scenario(world: World) -> tuple[int, list[int]]:
+        gates = Gates()
+        async with serving(world, gates.handle, Bounds(max_inflight_requests=5)) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number, "wait a") for number in range(50)))
+            await until(lambda: len(gates.seen) >= 5)
+            await asyncio.sleep(0.05)
+            first = len(gates.seen)
+            gates.gate("a").set()
+            return first, await client.wait_answers(50)
+
+    assert play(scenario) == (5, list(range(50)))
+
+
+def test_bytes_in_flight_are_bounded(play: Play) -> None:
+    async def scenario(world: World) -> tuple[int, list[int]]:
+        gates = Gates()
+        async with serving(world, gates.handle, Bounds(max_inflight_bytes=25_000)) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number, "wait " + "a" * 10_000) for number in range(20)))
+            await until(lambda: len(gates.seen) >= 3)
+            await asyncio.sleep(0.05)
+            first = len(gates.seen)
+            gates.gate("a" * 10_000).set()
+            return first, await client.wait_answers(20)
+
+    assert play(scenario) == (3, list(range(20)))
+
+
+def test_a_handler_is_told_where_its_request_came_from(play: Play) -> None:
+    async def scenario(world: World) -> tuple[RequestContext, dict[str, int], Any]:
+        gates = Gates()
+        async with serving(world, gates.handle) as served:
+            client = await served.connect("CONTROLLER")
+            client.send(heartbeat(77, version=3))
+            await client.wait_answers(1)
+            return gates.contexts[0], served.server.ports, client.transport.get_extra_info("sockname")
+
+    context, ports, name = play(scenario)
+    assert (context.api_key, context.version, context.correlation_id, context.client_id) == (12, 3, 77, "test")
+    assert (context.listener_name, context.local_port) == ("CONTROLLER", ports["CONTROLLER"])
+    assert context.peer == f"{name[0]}:{name[1]}"
+    assert context.received > 0
