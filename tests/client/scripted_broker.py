@@ -1,0 +1,257 @@
+"""A broker in a few lines, for tests of the client: one topic kept in memory, sequences checked as Kafka does, and faults by order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from penstock.client import Client
+from penstock.errors import ErrorCode
+from penstock.ids import NO_SEQUENCE
+from penstock.protocol.apis import request_class
+from penstock.protocol.codec import decode
+from penstock.protocol.framing import frame_response, split_frames
+from penstock.protocol.headers import decode_request_header
+from penstock.protocol.messages.api_versions import ApiVersionsResponse
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.records.batch import patch, validate
+from penstock.records.record import Record, read_records
+from penstock.world import World
+from penstock.world.sim import Node, Simulation
+
+PORT = 9092
+TOPIC = "events"
+TOPIC_ID = UUID(int=1234)
+SERVED = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4), 22: (0, 5)}
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The next produce is not written, and answered with this."""
+
+    code: ErrorCode
+
+
+LOSE_REQUEST = "lose request"
+LOSE_ANSWER = "lose answer"
+Fault = Refuse | str | None
+
+
+class Partition:
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.end = 0
+        self.sequences: dict[int, deque[tuple[int, int, int]]] = {}
+
+    def append(self, records: Any) -> tuple[ErrorCode, int]:
+        """Base offset, or why not. A producer that is new here may begin with any sequence, as in Kafka."""
+        batch = bytearray(records)
+        (header,) = validate(batch, max_batch_bytes=1_000_000)
+        if header.base_sequence != NO_SEQUENCE:
+            kept = self.sequences.setdefault(header.producer_id, deque(maxlen=5))
+            for first, last, offset in kept:
+                if (first, last) == (header.base_sequence, header.last_sequence):
+                    return ErrorCode.NONE, offset
+            if kept and header.base_sequence != kept[-1][1] + 1:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            kept.append((header.base_sequence, header.last_sequence, self.end))
+        patch(batch, 0, self.end, 0)
+        base, self.end = self.end, self.end + header.record_count
+        self.data += batch
+        return ErrorCode.NONE, base
+
+    def records(self) -> list[Record]:
+        return list(read_records(self.data))
+
+
+class ScriptedBroker:
+    def __init__(self, host: str = "b", port: int = PORT, partitions: int = 1) -> None:
+        self.host, self.port = host, port
+        self.node_id = 1
+        self.leaders = [1] * partitions
+        self.brokers = {1: self}
+        self.partitions = [Partition() for _ in range(partitions)]
+        self.served = dict(SERVED)
+        self.faults: deque[Fault] = deque()
+        self.asked: list[tuple[int, int, object]] = []
+        self.aborted: tuple[FetchResponse.Response.Partition.AbortedTransaction, ...] = ()
+        self.producer_ids = 0
+        self.greeting = b""
+        self.silent = False
+        self.most_in_flight = 0
+
+    def joined_by(self, host: str) -> ScriptedBroker:
+        """A second broker with the same partitions, of which it leads none yet."""
+        other = ScriptedBroker(host)
+        self.brokers[2] = other
+        other.node_id, other.leaders, other.partitions, other.brokers = 2, self.leaders, self.partitions, self.brokers
+        return other
+
+    async def listen(self, world: World) -> int:
+        return (await world.network.listen(lambda: _Peer(self), "", self.port)).port
+
+    def answer(self, version: int, request: object) -> object:
+        if isinstance(request, MetadataRequest):
+            return self._metadata(request)
+        if isinstance(request, ProduceRequest):
+            return self._produce(request)
+        if isinstance(request, FetchRequest):
+            return self._fetch(request)
+        if isinstance(request, ListOffsetsRequest):
+            return self._list_offsets(request)
+        if isinstance(request, InitProducerIdRequest):
+            self.producer_ids += 1
+            return InitProducerIdResponse(producer_id=self.producer_ids * 1000, producer_epoch=0)
+        raise AssertionError(f"unexpected: {request} v{version}")
+
+    def versions(self, version: int) -> ApiVersionsResponse:
+        keys = tuple(ApiVersionsResponse.ApiKey(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.served.items())
+        unknown = version > self.served[18][1]
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION if unknown else 0, api_keys=keys)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        part = MetadataResponse.Topic.Partition
+        parts = tuple(
+            part(partition_index=one, leader_id=leader, replica_nodes=(1,), isr_nodes=(1,)) for one, leader in enumerate(self.leaders)
+        )
+        names = [TOPIC] if request.topics is None else [one.name for one in request.topics]
+        topics = tuple(
+            MetadataResponse.Topic(name=name, topic_id=TOPIC_ID, partitions=parts)
+            if name == TOPIC
+            else MetadataResponse.Topic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for name in names
+        )
+        brokers = tuple(MetadataResponse.Broker(node_id=key, host=one.host, port=one.port) for key, one in self.brokers.items())
+        return MetadataResponse(brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics)
+
+    def _produce(self, request: ProduceRequest) -> object:
+        fault = self.faults.popleft() if self.faults else None
+        if fault == LOSE_REQUEST:
+            return LOSE_REQUEST
+        (topic,) = request.topic_data
+        (part,) = topic.partition_data
+        if self.leaders[part.index] != self.node_id:
+            fault = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        code, base = (fault.code, -1) if isinstance(fault, Refuse) else self.partitions[part.index].append(part.records)
+        if fault == LOSE_ANSWER:
+            return LOSE_ANSWER
+        answer = ProduceResponse.Response.PartitionResponse(index=part.index, error_code=code, base_offset=base)
+        return ProduceResponse(
+            responses=(ProduceResponse.Response(name=topic.name, topic_id=topic.topic_id, partition_responses=(answer,)),)
+        )
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        (topic,) = request.topics
+        parts = []
+        for asked in topic.partitions:
+            log = self.partitions[asked.partition]
+            code = ErrorCode.OFFSET_OUT_OF_RANGE if asked.fetch_offset > log.end else ErrorCode.NONE
+            if self.leaders[asked.partition] != self.node_id:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            parts.append(
+                FetchResponse.Response.Partition(
+                    partition_index=asked.partition,
+                    error_code=code,
+                    high_watermark=log.end,
+                    aborted_transactions=self.aborted if request.isolation_level else None,
+                    records=bytes(log.data) if not code and asked.fetch_offset < log.end else b"",
+                )
+            )
+        return FetchResponse(responses=(FetchResponse.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(parts)),))
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        (topic,) = request.topics
+        parts = tuple(
+            ListOffsetsResponse.Topic.Partition(
+                partition_index=one.partition_index, offset=self._offset(one.partition_index, one.timestamp)
+            )
+            for one in topic.partitions
+        )
+        return ListOffsetsResponse(topics=(ListOffsetsResponse.Topic(name=topic.name, partitions=parts),))
+
+    def _offset(self, index: int, timestamp: int) -> int:
+        log = self.partitions[index]
+        if timestamp < 0:
+            return log.end if timestamp == -1 else 0
+        return next((one.offset for one in log.records() if one.timestamp >= timestamp), -1)
+
+
+class _Peer(asyncio.Protocol):
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self._broker = broker
+        self._data = b""
+        self._waiting = 0
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._broker.greeting:
+            self._transport.write(self._broker.greeting)
+            return
+        frames, taken = split_frames(self._data + data, 100_000_000)
+        # Answers leave a turn later, so that requests that came together are in flight together.
+        for frame in frames:
+            self._waiting += 1
+            self._broker.most_in_flight = max(self._broker.most_in_flight, self._waiting)
+            asyncio.get_running_loop().call_later(0.001, self._answer, bytes(frame))
+        self._data = (self._data + data)[taken:]
+
+    def _answer(self, frame: bytes) -> None:
+        self._waiting -= 1
+        if self._transport.is_closing():
+            return
+        header, at = decode_request_header(frame)
+        key, version = header.request_api_key, header.request_api_version
+        if key == 18:
+            answered = self._broker.versions(version)
+            self._send(answered, 0 if answered.error_code else version, header.correlation_id)
+            return
+        request: object = decode(request_class(key), version, frame[at:])
+        self._broker.asked.append((key, version, request))
+        if self._broker.silent:
+            return
+        answer = self._broker.answer(version, request)
+        if answer in (LOSE_REQUEST, LOSE_ANSWER):
+            self._transport.abort()
+            return
+        empty = isinstance(answer, FetchResponse) and not any(one.records or one.error_code for one in answer.responses[0].partitions)
+        if empty and isinstance(request, FetchRequest):
+            asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, self._send, answer, version, header.correlation_id)
+        elif not (isinstance(request, ProduceRequest) and request.acks == 0):
+            self._send(answer, version, header.correlation_id)
+
+    def _send(self, answer: object, version: int, correlation_id: int) -> None:
+        if not self._transport.is_closing():
+            parts: list[Any] = frame_response(answer, version, correlation_id)
+            self._transport.write(b"".join(parts))
+
+
+def play(broker: ScriptedBroker, scenario: Callable[[Client], Coroutine[Any, Any, None]], *, timeout_s: float = 30.0) -> None:
+    """A client and the broker in one simulation."""
+
+    async def main() -> None:
+        for one in broker.brokers.values():
+            node = simulation.node(one.host)
+            await node.run(listen(one, node))
+        await a.run(talk())
+
+    async def listen(one: ScriptedBroker, node: Node) -> None:
+        await one.listen(node.world)
+
+    async def talk() -> None:
+        async with Client(a.world, "b:9092", request_timeout_s=timeout_s) as client:
+            await scenario(client)
+
+    simulation = Simulation(seed=1)
+    a = simulation.node("a")
+    simulation.run(main())

@@ -1,0 +1,29 @@
+"""What the tests against a scripted broker do and look at again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.client import Client, Delivered
+from penstock.ids import TopicPartition
+from tests.client.scripted_broker import TOPIC, ScriptedBroker
+
+PARTITION = TopicPartition(TOPIC, 0)
+
+
+def versions_asked(broker: ScriptedBroker) -> dict[int, int]:
+    return {key: version for key, version, _request in broker.asked}
+
+
+async def produce(client: Client, count: int, **options: Any) -> list[asyncio.Future[Delivered]]:
+    async with client.producer(batch_bytes=300, linger_s=0.0, **options) as producer:
+        return [await producer.send(TOPIC, b"%d" % number, partition=0) for number in range(count)]
+
+
+def written(broker: ScriptedBroker) -> list[bytes | None]:
+    return [one.value for one in broker.partitions[0].records()]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
