@@ -1,0 +1,64 @@
+"""One file per API. The table below is what a node serves and advertises: the server dispatches by it, ApiVersions answers from it.
+
+A handler module opens with its behaviour and has `handle(node, request, context)`: a plain function, whose synchronous part runs in order
+for a connection. It returns the response, or an awaitable of it where something must be waited for, or None where nothing is answered.
+A KafkaError that leaves a handler has no place in its response: the server closes the connection and logs the reason.
+Handlers translate and delegate to the node; they never see its logs. They are imported when they are first needed: a message module costs
+some milliseconds, and a node must start quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+# node, request, context -> response; the types are those of the API.
+Handler = Callable[[Any, Any, Any], object | Awaitable[object] | None]
+
+
+class Served(NamedTuple):
+    """An API as this node serves it: the versions it can answer, and the lowest one it tells clients of."""
+
+    module: str
+    first: int
+    last: int
+    advertised_first: int
+
+
+def _served(name: str, first: int, last: int, advertised_first: int | None = None) -> Served:
+    return Served(f"{__name__}.{name}", first, last, first if advertised_first is None else advertised_first)
+
+
+SERVED: Mapping[int, Served] = MappingProxyType(
+    {
+        # Older librdkafka takes a broker without Produce v0 for one that cannot decompress, and stops compressing; nobody sends v0 to 2.
+        0: _served("produce", 3, 13, advertised_first=0),
+        1: _served("fetch", 4, 18),
+        2: _served("list_offsets", 1, 11),
+        3: _served("metadata", 0, 13),
+        18: _served("api_versions", 0, 4),
+        19: _served("create_topics", 2, 7),
+        20: _served("delete_topics", 1, 6),
+        21: _served("delete_records", 0, 2),
+        22: _served("init_producer_id", 0, 5),
+        23: _served("offset_for_leader_epoch", 2, 4),
+        32: _served("describe_configs", 1, 4),
+        33: _served("alter_configs", 0, 2),
+        35: _served("describe_log_dirs", 1, 5),
+        37: _served("create_partitions", 0, 3),
+        44: _served("incremental_alter_configs", 0, 1),
+        60: _served("describe_cluster", 0, 2),
+        74: _served("list_config_resources", 0, 1),
+        75: _served("describe_topic_partitions", 0, 0),
+    }
+)
+
+
+@cache
+def load(api_key: int) -> Handler:
+    """The handler of an API that is in the table. The first call imports it."""
+    handle: Handler = import_module(SERVED[api_key].module).handle
+    return handle

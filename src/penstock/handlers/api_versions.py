@@ -1,0 +1,64 @@
+"""ApiVersions: what this node serves, and the features of its cluster.
+
+Behaviour
+  The APIs are those of the table SERVED. Supported features are those that this broker is registered with; the finalized ones are the
+  cluster's, as of the metadata offset that the feature epoch names. A level of 0 is a feature that is off, and is left out.
+
+Version notes
+  v3 brings the client's name and version (malformed ones: INVALID_REQUEST) and features. Up to v3, supported features with a minimum of 0
+  are left out: clients of that time fail on them (KAFKA-17011). A version that is not served at all is answered as v0, with
+  UNSUPPORTED_VERSION and the list (KIP-511), by the server itself.
+
+Not implemented
+  The other list of APIs that a controller's listener has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.errors import ErrorCode
+from penstock.handlers import SERVED
+from penstock.handlers.context import RequestContext
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+ApiKey = ApiVersionsResponse.ApiKey
+SupportedFeature = ApiVersionsResponse.SupportedFeature
+FinalizedFeature = ApiVersionsResponse.FinalizedFeature
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_API_KEYS = tuple(
+    ApiKey(api_key=key, min_version=served.advertised_first, max_version=served.last) for key, served in sorted(SERVED.items())
+)
+
+
+def handle(node: Node, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    if context.version >= 3 and not _is_well_formed(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    levels = sorted(node.image.features.items())
+    return ApiVersionsResponse(
+        api_keys=_API_KEYS,
+        supported_features=_supported(node, least_minimum=0 if context.version >= 4 else 1),
+        finalized_features_epoch=node.image.offset,
+        finalized_features=tuple(
+            FinalizedFeature(name=name, max_version_level=level, min_version_level=level) for name, level in levels if level > 0
+        ),
+    )
+
+
+def _is_well_formed(request: ApiVersionsRequest) -> bool:
+    return all(_SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version))
+
+
+def _supported(node: Node, *, least_minimum: int) -> tuple[SupportedFeature, ...]:
+    registered = node.image.brokers.get(node.node_id)
+    features = registered.features if registered is not None else ()
+    return tuple(
+        SupportedFeature(name=feature.name, min_version=feature.first, max_version=feature.last)
+        for feature in features
+        if feature.first >= least_minimum
+    )

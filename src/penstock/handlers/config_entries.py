@@ -1,0 +1,92 @@
+"""Settings as DescribeConfigs shows them: a value, its source, and the synonyms, which are all values that could have been its own, the
+one that counts first. The order of sources is Kafka's: set for this broker, set for all, in its file, default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock.config.setting import Dynamic, Setting
+from penstock.config.settings import NODE_SETTINGS
+from penstock.config.topic_settings import TOPIC_SYNONYMS
+from penstock.controller.dynamic import ConfigSource, DynamicBroker, EffectiveSetting
+from penstock.metadata.image import BROKER
+from penstock.protocol.messages.describe_configs import DescribeConfigsResponse
+
+Synonym = DescribeConfigsResponse.Result.Config.Synonym
+
+
+class Entry(NamedTuple):
+    setting: Setting[Any]
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
+    setting = effective.setting
+    value = None if setting.sensitive else effective.value
+    own = [Synonym(name=setting.name, value=value, source=effective.source)] if effective.source is ConfigSource.DYNAMIC_TOPIC else []
+    synonyms = _synonyms(broker, [synonym.setting for synonym in TOPIC_SYNONYMS[setting.name]])
+    return Entry(setting, value, effective.source, False, (*own, *synonyms))
+
+
+def broker_entries(broker: DynamicBroker) -> list[Entry]:
+    entries = []
+    for setting in _by_name(NODE_SETTINGS):
+        value, source = broker.find(setting)
+        if not setting.internal or source is not ConfigSource.DEFAULT:
+            synonyms = tuple(_synonyms(broker, _FAMILIES.get(setting.name, (setting,))))
+            entries.append(Entry(setting, setting.format(value), source, setting.dynamic is Dynamic.READ_ONLY, synonyms))
+    return entries
+
+
+def default_broker_entries(broker: DynamicBroker) -> list[Entry]:
+    """What was set for all brokers while the cluster ran. Names that only another release knows are left out."""
+    texts = broker.image.configs.get((BROKER, ""), {})
+    entries = []
+    for setting in _by_name({name: NODE_SETTINGS[name] for name in texts if name in NODE_SETTINGS}):
+        value = None if setting.sensitive else texts[setting.name]
+        synonym = Synonym(name=setting.name, value=value, source=ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        read_only = setting.dynamic is Dynamic.READ_ONLY
+        entries.append(Entry(setting, value, ConfigSource.DYNAMIC_DEFAULT_BROKER, read_only, (synonym,)))
+    return entries
+
+
+def _by_name(settings: Mapping[str, Setting[Any]]) -> list[Setting[Any]]:
+    return [settings[name] for name in sorted(settings)]
+
+
+def _families() -> dict[str, tuple[Setting[Any], ...]]:
+    """Broker settings that say the same in several units, as log.retention.ms, .minutes and .hours do."""
+    families = (tuple(synonym.setting for synonym in synonyms) for synonyms in TOPIC_SYNONYMS.values() if len(synonyms) > 1)
+    return {setting.name: family for family in families for setting in family}
+
+
+_FAMILIES = _families()
+
+
+def _synonyms(broker: DynamicBroker, settings: Sequence[Setting[Any]]) -> list[Synonym]:
+    found = []
+    for source, texts in _layers(broker, settings):
+        for setting in settings:
+            text = texts.get(setting.name)
+            if text is not None:
+                found.append(Synonym(name=setting.name, value=None if setting.sensitive else text, source=source))
+    return found
+
+
+def _layers(broker: DynamicBroker, settings: Sequence[Setting[Any]]) -> list[tuple[ConfigSource, Mapping[str, str | None]]]:
+    config, configs = broker.config, broker.image.configs
+    return [
+        (ConfigSource.DYNAMIC_BROKER, configs.get((BROKER, str(config.node_id)), {})),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, configs.get((BROKER, ""), {})),
+        (ConfigSource.STATIC_BROKER, {one.name: _shown(one, config[one]) for one in settings if config.is_set(one)}),
+        (ConfigSource.DEFAULT, {one.name: _shown(one, one.default_value()) for one in settings if not one.required}),
+    ]
+
+
+def _shown(setting: Setting[Any], value: object) -> str | None:
+    """A password that is set is there, though nobody is shown what it is."""
+    return "" if setting.sensitive and value is not None else setting.format(value)

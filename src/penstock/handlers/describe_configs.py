@@ -1,0 +1,89 @@
+"""DescribeConfigs: every setting of topics and brokers, with its value and where that comes from.
+
+Behaviour
+  A topic has all topic settings: its own, or its broker's, or Kafka's default. This broker has all its settings; a broker without a name
+  stands for the settings of all, and has those that were set while the cluster ran. Another broker must be asked itself: INVALID_REQUEST.
+  Passwords are never shown. Settings for tests are shown only where they are set. configuration_keys restricts the answer to some names.
+
+Version notes
+  v3 brings the type of a setting, and its documentation where it is asked for.
+
+Not implemented
+  Loggers, client metrics subscriptions and groups: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from penstock.controller.dynamic import DynamicBroker, effective_topic_settings
+from penstock.controller.topic_names import check_topic_name
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entry
+from penstock.handlers.context import RequestContext
+from penstock.metadata.image import BROKER, TOPIC
+from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+Result = DescribeConfigsResponse.Result
+Resource = DescribeConfigsRequest.Resource
+
+
+def handle(node: Node, request: DescribeConfigsRequest, _context: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=tuple(_describe(node, request, resource) for resource in request.resources))
+
+
+def _describe(node: Node, request: DescribeConfigsRequest, resource: Resource) -> Result:
+    try:
+        wanted = resource.configuration_keys or None
+        configs = tuple(
+            _config(entry, request)
+            for entry in _entries(node, resource.resource_type, resource.resource_name)
+            if wanted is None or entry.setting.name in wanted
+        )
+    except KafkaError as error:
+        return Result(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    return Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs)
+
+
+def _entries(node: Node, resource_type: int, name: str) -> Collection[Entry]:
+    broker = DynamicBroker(node.image, node.config)
+    if resource_type == TOPIC:
+        return list(_topic_entries(node, broker, name))
+    if resource_type != BROKER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
+    if name == "":
+        return default_broker_entries(broker)
+    if name != str(node.node_id):
+        reason = f"Unexpected broker id, expected {node.node_id} or empty string, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    return broker_entries(broker)
+
+
+def _topic_entries(node: Node, broker: DynamicBroker, name: str) -> Iterator[Entry]:
+    check_topic_name(name)
+    node.topic(name)
+    overrides = dict(node.image.topic_configs(name))
+    for effective in effective_topic_settings(broker, overrides):
+        yield topic_entry(broker, effective)
+
+
+def _config(entry: Entry, request: DescribeConfigsRequest) -> Result.Config:
+    return Result.Config(
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.setting.sensitive,
+        synonyms=entry.synonyms if request.include_synonyms else (),
+        config_type=entry.setting.type,
+        documentation=entry.setting.doc if request.include_documentation else None,
+    )

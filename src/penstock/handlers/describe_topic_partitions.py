@@ -1,0 +1,83 @@
+"""DescribeTopicPartitions: topics and their partitions, page by page (KIP-966).
+
+Behaviour
+  Topics come in the order of their names, all of them where none is named. A page has at most response_partition_limit partitions, but
+  never more than 2,000; where more are left, next_cursor says where the following page begins. A cursor whose topic was deleted meanwhile
+  goes on with the next one. Topics that are not there are answered with their error, and count for nothing.
+
+Version notes
+  v0 alone.
+
+Not implemented
+  Authorized operations: always unknown. A cursor with a negative partition loses the connection: the response has no place for an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import ErrorCode, ProtocolError
+from penstock.handlers.context import RequestContext
+from penstock.handlers.topic_view import INTERNAL_TOPICS, absence, live_brokers, offline_replicas, partition_error
+from penstock.limits import MAX_DESCRIBED_PARTITIONS
+from penstock.metadata.image import TopicImage
+from penstock.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+Topic = DescribeTopicPartitionsResponse.Topic
+NextCursor = DescribeTopicPartitionsResponse.NextCursor
+
+
+def handle(node: Node, request: DescribeTopicPartitionsRequest, _context: RequestContext) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise ProtocolError(f"a DescribeTopicPartitions cursor cannot begin at partition {cursor.partition_index}")
+    first_name, first_index = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+    names = {topic.name for topic in request.topics} or set(node.image.topics)
+    live = live_brokers(node)
+    left = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
+    described: list[Topic] = []
+    for name in sorted(name for name in names if name >= first_name):
+        topic = node.image.topics.get(name)
+        if topic is None:
+            described.append(Topic(error_code=absence(name), name=name))
+            continue
+        indexes = [index for index in topic.partitions if name != first_name or index >= first_index]
+        if left == 0:
+            return _page(described, NextCursor(topic_name=name, partition_index=indexes[0] if indexes else 0))
+        described.append(_described(topic, indexes[:left], live))
+        if len(indexes) > left:
+            return _page(described, NextCursor(topic_name=name, partition_index=indexes[left]))
+        left -= len(indexes)
+    return _page(described, None)
+
+
+def _page(topics: list[Topic], following: NextCursor | None) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=following)
+
+
+def _described(topic: TopicImage, indexes: list[int], live: set[int]) -> Topic:
+    return Topic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(_partition(topic, index, live) for index in indexes),
+    )
+
+
+def _partition(topic: TopicImage, index: int, live: set[int]) -> Topic.Partition:
+    state = topic.partitions[index]
+    return Topic.Partition(
+        error_code=partition_error(state, live),
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.isr,
+        eligible_leader_replicas=state.eligible_leader_replicas,
+        last_known_elr=state.last_known_elr,
+        offline_replicas=offline_replicas(state, live),
+    )

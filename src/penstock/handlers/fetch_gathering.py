@@ -1,0 +1,169 @@
+"""One fetch's reading: the partitions that are due are read under the request's bounds on bytes, until there is enough to answer.
+
+Knows what a response may hold; the order and the memory of partitions are the interest's, the response itself is `fetch`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.fetch_interest import Asked, Interest, Key
+from penstock.limits import MAX_FETCH_BYTES
+from penstock.metadata.image import PartitionState, TopicImage
+from penstock.protocol.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+    from penstock.node.partition import Partition, ReadResult
+
+READ_COMMITTED = 1
+
+# Errors that may pass while the fetch waits; any other one is answered at once.
+_ABSENT = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# With these the response says who leads.
+_ELSEWHERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class Found(NamedTuple):
+    """What there is of one partition: a read, or an error, or where the fetcher's log diverged. No `partition`: it is not here."""
+
+    partition: Partition | None
+    read: ReadResult | None
+    error: ErrorCode = ErrorCode.NONE
+    diverging: tuple[int, int] | None = None
+    leader: PartitionState | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.read.range) if self.read is not None and self.read.range is not None else 0
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the partition has moved since the read. The last stable offset moves only when the high watermark does."""
+        if self.partition is None or self.read is None:
+            return False
+        moved = self.partition.high_watermark != self.read.high_watermark
+        return moved or self.partition.log_start_offset != self.read.log_start_offset
+
+    @property
+    def absent(self) -> bool:
+        return self.error in _ABSENT
+
+    @property
+    def urgent(self) -> bool:
+        """Something that the fetcher must know now, however few bytes there are."""
+        return self.diverging is not None or (self.error is not ErrorCode.NONE and not self.absent)
+
+
+class Gathering:
+    def __init__(self, node: Node, interest: Interest, request: FetchRequest) -> None:
+        self.found: dict[Key, Found] = {}
+        self._node = node
+        self._interest = interest
+        self._max_bytes = min(max(request.max_bytes, 0), MAX_FETCH_BYTES)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._size = 0
+        self._urgent = False
+
+    @property
+    def enough(self) -> bool:
+        """Also where there is nothing to wait for: none of the partitions is here."""
+        if self._size >= self._min_bytes or self._urgent:
+            return True
+        return not any(key not in self.found or not self.found[key].absent for key in self._interest.partitions)
+
+    def read_due(self) -> None:
+        due, self._interest.due = self._interest.due, {}
+        for key in due:
+            wanted = self._interest.partitions.get(key)
+            if wanted is None:
+                continue
+            previous = self.found.pop(key, None)
+            if previous is not None:
+                self._size -= previous.size
+            found = self.found[key] = self._find(*key, wanted.asked)
+            self._size += found.size
+            self._urgent = self._urgent or found.urgent
+
+    async def wait(self, deadline: float) -> None:
+        """Until there is enough, or the deadline, in seconds of the loop's clock. What changed since the first look, which was perhaps
+        some turns of the loop ago, is looked at again."""
+        interest = self._interest
+        self._watch(self.found)
+        interest.due.update((key, None) for key, found in self.found.items() if found.outdated)
+        self.read_due()
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self.enough:
+                    interest.changed.clear()
+                    await interest.changed.wait()
+                    self.read_due()
+        except TimeoutError:
+            # The time is up: what there is goes out.
+            return
+
+    def settle(self) -> None:
+        """For a session: what is idle is watched until the next fetch. The rest stays due; who was served now comes last."""
+        idle = {key for key in self.found if self._is_idle(key)}
+        self._watch(idle)
+        unserved: dict[Key, None] = {}
+        served: dict[Key, None] = {}
+        for key, found in self.found.items():
+            if key not in idle and key in self._interest.partitions:
+                (served if found.size else unserved)[key] = None
+        meanwhile = {key: None for key in self._interest.due if key not in served}
+        self._interest.due = {**unserved, **meanwhile, **served}
+
+    def _is_idle(self, key: Key) -> bool:
+        """Whether the fetcher has read all that it may see. One that got nothing because the response was full has not."""
+        found, wanted = self.found[key], self._interest.partitions.get(key)
+        if found.read is None or wanted is None:
+            return False
+        readable = found.read.last_stable_offset if self._committed_only else found.read.high_watermark
+        return wanted.asked.fetch_offset >= readable
+
+    def restore(self) -> None:
+        """The response will never leave: all that was found is to be looked at again."""
+        self._interest.due.update((key, None) for key in self.found if key in self._interest.partitions)
+
+    def _watch(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            partition = self.found[key].partition
+            if partition is not None and key in self._interest.partitions:
+                self._interest.watch(key, partition)
+
+    def _find(self, topic_key: str | UUID, index: int, asked: Asked) -> Found:
+        topic: TopicImage | None = None
+        partition: Partition | None = None
+        try:
+            topic = self._node.topic(topic_key) if isinstance(topic_key, str) else self._node.topic("", topic_key)
+            partition = self._node.partition(topic, index)
+            partition.check_epoch(asked.current_leader_epoch)
+            diverging = _diverging(partition, asked)
+            if diverging is not None:
+                return Found(partition, None, diverging=diverging)
+            return Found(partition, self._read(partition, asked))
+        except KafkaError as error:
+            leader = topic.partitions.get(index) if topic is not None and error.code in _ELSEWHERE else None
+            return Found(partition, None, error.code, leader=leader)
+
+    def _read(self, partition: Partition, asked: Asked) -> ReadResult:
+        """The first partition that has something gives at least one batch, however small the bounds: the fetcher must get on."""
+        allowed = max(min(asked.partition_max_bytes, self._max_bytes - self._size), 0)
+        return partition.read(asked.fetch_offset, allowed, committed_only=self._committed_only, at_least_one=self._size == 0)
+
+
+def _diverging(partition: Partition, asked: Asked) -> tuple[int, int] | None:
+    """Where the fetcher's log leaves ours, if it says what it fetched last (KIP-595)."""
+    if asked.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
+    if epoch < 0:
+        message = f"the last fetched epoch {asked.last_fetched_epoch} is not in the log"
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+    return (epoch, end_offset) if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset else None

@@ -1,0 +1,47 @@
+"""ListConfigResources: the names of what can have settings (KIP-1142; before it ListClientMetricsResources).
+
+Behaviour
+  Topics, brokers, and the groups and client metrics subscriptions that have settings of their own. Broker loggers cannot be described
+  here, so none is listed. An unknown type is UNSUPPORTED_VERSION, as in Kafka.
+
+Version notes
+  v0 asks for client metrics subscriptions alone. v1 names the types wanted; none is all of them.
+
+Not implemented
+  -
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import ErrorCode
+from penstock.handlers.context import RequestContext
+from penstock.metadata.image import BROKER, TOPIC
+from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+_TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+
+def handle(node: Node, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+    wanted = (CLIENT_METRICS,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _TYPES
+    if not set(wanted) <= set(_TYPES):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    resources = tuple(
+        ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=resource_type)
+        for resource_type in wanted
+        for name in _names(node, resource_type)
+    )
+    return ListConfigResourcesResponse(config_resources=resources)
+
+
+def _names(node: Node, resource_type: int) -> list[str]:
+    if resource_type == TOPIC:
+        return sorted(node.image.topics)
+    if resource_type == BROKER:
+        return [str(broker) for broker in sorted(node.image.brokers)]
+    return sorted(name for kind, name in node.image.configs if kind == resource_type)

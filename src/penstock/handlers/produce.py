@@ -1,0 +1,151 @@
+"""Produce: record batches are appended to partitions, unread.
+
+Behaviour
+  Every partition has its own outcome. acks=1 is answered after the append, acks=all (-1) when the batch is committed or the timeout has
+  passed (REQUEST_TIMED_OUT: it may still be committed later); any other acks but 0 is INVALID_REQUIRED_ACKS and appends nothing. With
+  acks=0 nothing is answered; if a partition failed, the others are appended all the same and KafkaError is raised, upon which the server
+  closes the connection: that is how such a producer learns of it. A duplicate of an idempotent producer is answered with the offset it had.
+  Where another broker leads, the response names it.
+
+Version notes
+  zstd from v7 on, before UNSUPPORTED_COMPRESSION_TYPE. v8 brings error messages. v10 names the current leader and its address. v13 names
+  topics by id. v0 to v2 are advertised for the sake of old librdkafka, and not served.
+
+Not implemented
+  Transactions: a transactional id, or a batch marked transactional, is INVALID_TXN_STATE (none can have been begun). record_errors are
+  always empty: a batch is refused whole, and its records are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.context import RequestContext
+from penstock.handlers.leaders import endpoints_of
+from penstock.ids import Buffer
+from penstock.metadata.image import TopicImage
+from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.records.batch import CODEC_MASK, TRANSACTIONAL_BIT
+from penstock.records.compression import Codec
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+    from penstock.node.partition import Partition
+
+TopicResponse = ProduceResponse.Response
+PartitionResponse = TopicResponse.PartitionResponse
+
+NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+_ZSTD_SINCE = 7
+_LEADERS_SINCE = 10
+# The low byte of a batch's attributes, which says the codec and whether it is transactional.
+_ATTRIBUTES_AT = 22
+
+
+class _Uncommitted(NamedTuple):
+    """An append that acks=all must wait for, and where its answer goes."""
+
+    partition: Partition
+    end_offset: int
+    answers: list[PartitionResponse]
+    place: int
+
+
+def handle(node: Node, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    uncommitted: list[_Uncommitted] = []
+    topics = [(topic, _append_topic(node, request, topic, context.version, uncommitted)) for topic in request.topic_data]
+    if request.acks == NO_ACKS:
+        _raise_first_error(topics)
+        return None
+    if not uncommitted:
+        return _response(node, topics, context)
+    return _committed(node, topics, context, uncommitted, node.world.clock.monotonic() + request.timeout_ms / 1000)
+
+
+_Topics = list[tuple[ProduceRequest.TopicData, list[PartitionResponse]]]
+
+
+def _append_topic(
+    node: Node, request: ProduceRequest, data: ProduceRequest.TopicData, version: int, uncommitted: list[_Uncommitted]
+) -> list[PartitionResponse]:
+    answers: list[PartitionResponse] = []
+    topic: TopicImage | None = None
+    for asked in data.partition_data:
+        try:
+            _check(request, asked.records, version)
+            topic = topic or node.topic(data.name, data.topic_id)
+            partition = node.partition(topic, asked.index)
+            appended = partition.append(asked.records or b"")
+        except KafkaError as error:
+            answers.append(_failed(topic if version >= _LEADERS_SINCE else None, asked.index, error))
+            continue
+        if request.acks == ALL_ACKS and not partition.is_committed(appended.end_offset):
+            uncommitted.append(_Uncommitted(partition, appended.end_offset, answers, len(answers)))
+        answers.append(
+            PartitionResponse(
+                index=asked.index,
+                base_offset=appended.base_offset,
+                log_append_time_ms=appended.log_append_time_ms,
+                log_start_offset=partition.log_start_offset,
+            )
+        )
+    return answers
+
+
+def _check(request: ProduceRequest, records: Buffer | None, version: int) -> None:
+    """What depends on the request. Whether the batch itself is sound is the partition's matter."""
+    if request.acks not in (ALL_ACKS, LEADER_ACKS, NO_ACKS):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, and not {request.acks}")
+    if not records:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "a produce request must hold exactly one record batch for a partition, but this one has none"
+        )
+    attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
+    if request.transactional_id is not None or attributes & TRANSACTIONAL_BIT:
+        message = "there are no transactions on this broker yet: produce without a transactional id"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
+    if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        message = f"zstd may be used from version {_ZSTD_SINCE} of Produce on, and this request has version {version}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
+
+
+def _failed(topic: TopicImage | None, index: int, error: KafkaError) -> PartitionResponse:
+    current = PartitionResponse.CurrentLeader()
+    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and index in topic.partitions:
+        state = topic.partitions[index]
+        current = PartitionResponse.CurrentLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)
+    return PartitionResponse(
+        index=index, error_code=error.code, base_offset=-1, error_message=error.message or None, current_leader=current
+    )
+
+
+def _raise_first_error(topics: _Topics) -> None:
+    for data, answers in topics:
+        for answer in answers:
+            if answer.error_code:
+                where = f"{data.name or data.topic_id}-{answer.index}"
+                raise KafkaError(ErrorCode(answer.error_code), f"produce with acks=0 to {where} failed: {answer.error_message}")
+
+
+async def _committed(
+    node: Node, topics: _Topics, context: RequestContext, uncommitted: list[_Uncommitted], deadline: float
+) -> ProduceResponse:
+    """One after the other: they share their deadline, so the last is not answered later than if all were waited for at once."""
+    for partition, end_offset, answers, place in uncommitted:
+        try:
+            await partition.wait_committed(end_offset, deadline)
+        except KafkaError as error:
+            answers[place] = _failed(None, answers[place].index, error)
+    return _response(node, topics, context)
+
+
+def _response(node: Node, topics: _Topics, context: RequestContext) -> ProduceResponse:
+    responses = tuple(TopicResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers)) for data, answers in topics)
+    leaders = {answer.current_leader.leader_id for _data, answers in topics for answer in answers if answer.error_code}
+    endpoints = tuple(
+        ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in endpoints_of(node, context, leaders)
+    )
+    return ProduceResponse(responses=responses, node_endpoints=endpoints)

@@ -1,0 +1,265 @@
+"""A node in memory, for the rules of the handlers: real metadata and real decisions, but partitions that are lists of batches.
+
+Time is simulated: `run` drives a test to its end without waiting for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar, cast
+from uuid import UUID
+
+from penstock.config.topic import LogConfig, log_config
+from penstock.controller.context import ControllerContext
+from penstock.controller.create_topics import create_topics
+from penstock.controller.decision import Decision
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import load
+from penstock.handlers.context import RequestContext
+from penstock.ids import NO_UUID, Buffer, TopicPartition
+from penstock.metadata.image import BrokerImage, MetadataImage, SupportedFeature, TopicImage
+from penstock.node.node import Advertised, Node
+from penstock.protocol.codec import encode
+from penstock.protocol.messages.create_topics import CreateTopicsRequest
+from penstock.records.batch import read_header
+from penstock.records.build import build_batch
+from penstock.world.sim import Simulation
+from tests.config.node_examples import COMBINED, read
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    end_offset: int
+    log_append_time_ms: int = -1
+    duplicate: bool = False
+
+
+class ReadResult(NamedTuple):
+    range: bytes | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]]
+
+
+class FakeDirectory:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.failure: str | None = None
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.directories = [FakeDirectory("one"), FakeDirectory("two")]
+
+
+class FakePartition:
+    """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends."""
+
+    def __init__(self, directory: FakeDirectory) -> None:
+        self.directory = directory
+        self.leader_epoch = 3
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.first_unstable: int | None = None
+        self.aborted: list[tuple[int, int]] = []
+        self.epochs: dict[int, tuple[int, int]] = {}
+        self.times: dict[int, tuple[int, int, int]] = {}
+        self.batches: list[tuple[int, int, bytes]] = []
+        self.hold = False
+        self.refusal: KafkaError | None = None
+        self.watchers: dict[Callable[[], None], None] = {}
+        self.reads = 0
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.batches[-1][1] if self.batches else self.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark if self.first_unstable is None else min(self.first_unstable, self.high_watermark)
+
+    @property
+    def size(self) -> int:
+        return sum(len(data) for _base, _end, data in self.batches)
+
+    def append(self, records: Buffer) -> Appended:
+        if self.refusal is not None:
+            raise self.refusal
+        base = self.log_end_offset
+        self.batches.append((base, base + read_header(records).record_count, bytes(records)))
+        if not self.hold:
+            self.commit()
+        return Appended(base, self.log_end_offset)
+
+    def commit(self) -> None:
+        self.high_watermark = self.log_end_offset
+        self.tell()
+
+    def tell(self) -> None:
+        for watcher in list(self.watchers):
+            watcher()
+
+    def is_committed(self, end_offset: int) -> bool:
+        return end_offset <= self.high_watermark
+
+    async def wait_committed(self, end_offset: int, deadline: float) -> None:
+        changed = asyncio.Event()
+        self.on_change(changed.set)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self.is_committed(end_offset):
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late") from None
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch not in (-1, self.leader_epoch):
+            older = current_leader_epoch < self.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH, "another epoch")
+
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool) -> ReadResult:
+        """Whole batches that fit."""
+        self.reads += 1
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not here")
+        bound = self.last_stable_offset if committed_only else self.high_watermark
+        data = b""
+        for _base, end, batch in self.batches:
+            if offset < end <= bound:
+                if len(data) + len(batch) > max_bytes and (data or not at_least_one):
+                    break
+                data += batch
+        return ReadResult(data or None, self.high_watermark, self.last_stable_offset, self.log_start_offset, self.aborted)
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self.watchers[callback] = None
+
+    def off_change(self, callback: Callable[[], None]) -> None:
+        self.watchers.pop(callback, None)
+
+    async def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        return next((found for time, found in sorted(self.times.items()) if time >= timestamp), None)
+
+    async def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        return self.times[max(self.times)] if self.times else None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.epochs.get(epoch, (-1, -1))
+
+    def delete_records(self, before_offset: int) -> int:
+        target = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= target <= self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
+        self.log_start_offset = max(self.log_start_offset, target)
+        self.tell()
+        return self.log_start_offset
+
+
+class FakeNode:
+    """One broker, number 1, registered and unfenced."""
+
+    def __init__(self, simulation: Simulation, **settings: str) -> None:
+        self.world = simulation.node("broker").world
+        self.config = read(COMBINED, **settings)
+        self.node_id = 1
+        self.cluster_id = "the-cluster"
+        self.store = FakeStore()
+        features = (SupportedFeature("group.version", 0, 1), SupportedFeature("metadata.version", 7, 30))
+        broker = BrokerImage(1, 5, UUID(int=500), fenced=False, directories=(UUID(int=900),), features=features)
+        self.image = MetadataImage(brokers={1: broker}, features={"group.version": 0, "metadata.version": 30}, offset=41)
+        self.context = ControllerContext.of(self.config, self.world.chance.uuid)
+        self.partitions: dict[TopicPartition, FakePartition] = {}
+        self.elsewhere: set[TopicPartition] = set()
+        self.producer_ids = iter(range(1000, 2000))
+        self._began = self.world.clock.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds since the test began."""
+        return self.world.clock.monotonic() - self._began
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> list[FakePartition]:
+        wanted = CreateTopicsRequest.Topic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=tuple(CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value) for key, value in configs.items()),
+        )
+        response = self.apply(lambda image: create_topics(image, CreateTopicsRequest(topics=(wanted,)), self.context))
+        assert not response.topics[0].error_code, response
+        return [self.partitions[TopicPartition(name, index)] for index in range(partitions)]
+
+    def apply(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        decision = decide(self.image)
+        if decision.records:
+            self.image, _delta = self.image.replay(decision.records, self.image.offset + len(decision.records))
+        names = {TopicPartition(topic.name, index) for topic in self.image.topics.values() for index in topic.partitions}
+        for gone in self.partitions.keys() - names:
+            self.partitions.pop(gone).tell()
+        for name in sorted(names - self.partitions.keys()):
+            self.partitions[name] = FakePartition(self.store.directories[0])
+        return decision.response
+
+    async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        await asyncio.sleep(0)
+        return self.apply(decide)
+
+    def topic(self, name: str = "", topic_id: UUID = NO_UUID) -> TopicImage:
+        found = self.image.topics.get(name or self.image.topic_names.get(topic_id, ""))
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID, "no such topic")
+        return found
+
+    def partition(self, topic: TopicImage, index: int) -> FakePartition:
+        name = TopicPartition(topic.name, index)
+        if name in self.elsewhere:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads")
+        if name not in self.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        return self.partitions[name]
+
+    def topic_config(self, name: str) -> LogConfig:
+        return log_config(self.config, self.image.topic_configs(name))
+
+    async def next_producer_id(self) -> int:
+        return next(self.producer_ids)
+
+    async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
+        wanted = tuple(CreateTopicsRequest.Topic(name=name, num_partitions=-1, replication_factor=-1) for name in names)
+        response = await self.decide(lambda image: create_topics(image, CreateTopicsRequest(topics=wanted), self.context))
+        return {
+            topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "") if topic.error_code else None
+            for topic in response.topics
+        }
+
+    def advertised(self, listener_name: str, local_host: str) -> list[Advertised]:
+        return [Advertised(1, local_host, 9092, "rack-a")] if listener_name == "PLAINTEXT" else []
+
+
+def call(node: FakeNode, api_key: int, version: int, request: object) -> Any:
+    """What the handler returns: a response, an awaitable of one, or None."""
+    context = RequestContext(api_key, version, 7, "test", "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0)
+    return load(api_key)(cast(Node, node), request, context)
+
+
+async def answer(node: FakeNode, api_key: int, version: int, request: object) -> Any:
+    """The response, awaited where it must be. It can be encoded in the version of its request."""
+    returned = call(node, api_key, version, request)
+    response = await returned if isinstance(returned, Awaitable) else returned
+    encode(response, version)
+    return response
+
+
+def run(test: Callable[[FakeNode], Coroutine[Any, Any, T]], **settings: str) -> T:
+    """In simulated time, which the loop's clock and the node's world share."""
+    simulation = Simulation(seed=1)
+    return simulation.run(test(FakeNode(simulation, **settings)))
+
+
+def records(count: int = 1, value: bytes = b"value", **options: Any) -> bytes:
+    return build_batch([(None, value, (), 1000)] * count, **options)

@@ -1,0 +1,261 @@
+"""Incremental fetch sessions: what is left out, what is refused, and that idle partitions cost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import weakref
+from typing import Any
+
+import pytest
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.fetch_interest import Interest
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.limits import FETCH_SESSION_IDLE_SECONDS
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.world.sim import SimChance
+from tests.handlers.fake_node import FakeNode, answer, records, run
+
+Topic = FetchRequest.Topic
+BATCH = records()
+
+
+def part(index: int, offset: int = 0) -> Topic.Partition:
+    return Topic.Partition(partition=index, fetch_offset=offset, partition_max_bytes=10_000)
+
+
+class Fetcher:
+    """A client's side of a session."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self.node = node
+        self.session_id = 0
+        self.epoch = 0
+
+    async def fetch(self, *partitions: Topic.Partition, forget: tuple[int, ...] = (), **fields: Any) -> dict[int, Any]:
+        topics = (Topic(topic="t", partitions=partitions),) if partitions else ()
+        forgotten = (FetchRequest.ForgottenTopic(topic="t", partitions=forget),) if forget else ()
+        asked = FetchRequest(
+            **({"min_bytes": 1, "max_wait_ms": 0} | fields),
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+        response: FetchResponse = await answer(self.node, 1, 12, asked)
+        assert response.error_code == ErrorCode.NONE, response
+        self.session_id = response.session_id
+        self.epoch += 1
+        return {one.partition_index: one for topic in response.responses for one in topic.partitions}
+
+
+def test_the_first_answer_has_all_and_the_next_only_what_changed() -> None:
+    async def main(node: FakeNode) -> None:
+        first, second, _third = node.create("t", 3)
+        fetcher = Fetcher(node)
+        assert set(await fetcher.fetch(part(0), part(1), part(2))) == {0, 1, 2}
+        assert fetcher.session_id != 0
+        assert await fetcher.fetch() == {}
+        second.append(BATCH)
+        assert {index: one.records for index, one in (await fetcher.fetch()).items()} == {1: BATCH}
+        assert set(await fetcher.fetch()) == {1}, "not fetched on: its data is still due"
+        assert await fetcher.fetch(part(1, offset=1)) == {}
+        first.log_start_offset = 0
+        first.tell()
+        assert await fetcher.fetch() == {}, "told of a change that changed nothing"
+
+    run(main)
+
+
+def test_watermark_and_log_start_are_news_without_records() -> None:
+    async def main(node: FakeNode) -> None:
+        (partition,) = node.create("t")
+        partition.first_unstable = 0
+        fetcher = Fetcher(node)
+        await fetcher.fetch(part(0), isolation_level=1)
+        partition.append(BATCH)
+        (one,) = (await fetcher.fetch(isolation_level=1)).values()
+        assert (one.high_watermark, one.records) == (1, b"")
+        assert await fetcher.fetch(isolation_level=1) == {}
+        partition.first_unstable = None
+        partition.delete_records(1)
+        (one,) = (await fetcher.fetch(part(0, offset=1), isolation_level=1)).values()
+        assert one.log_start_offset == 1
+
+    run(main)
+
+
+def test_idle_partitions_are_not_read() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 50)
+        fetcher = Fetcher(node)
+        await fetcher.fetch(*map(part, range(50)))
+        reads = [partition.reads for partition in partitions]
+        partitions[7].append(BATCH)
+        await fetcher.fetch(max_wait_ms=100)
+        await fetcher.fetch(part(7, offset=1), max_wait_ms=100)
+        assert [index for index, partition in enumerate(partitions) if partition.reads != reads[index]] == [7]
+
+    run(main)
+
+
+def test_a_waiting_session_is_woken_by_any_of_its_partitions() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 5)
+        fetcher = Fetcher(node)
+        await fetcher.fetch(*map(part, range(5)))
+        waiting = asyncio.ensure_future(fetcher.fetch(max_wait_ms=10_000))
+        await asyncio.sleep(1)
+        partitions[3].append(BATCH)
+        assert set(await waiting) == {3}
+        assert node.elapsed() == pytest.approx(1, abs=0.1)
+
+    run(main)
+
+
+def test_partitions_are_added_forgotten_and_served_in_turn() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 3)
+        for partition in partitions:
+            for _ in range(5):
+                partition.append(BATCH)
+        fetcher = Fetcher(node)
+        await fetcher.fetch(part(0), part(1), max_bytes=len(BATCH))
+        served = [next(i for i, one in (await fetcher.fetch(max_bytes=len(BATCH))).items() if one.records) for _ in range(4)]
+        assert served == [1, 0, 1, 0], "none starves"
+        assert set(await fetcher.fetch(part(2), forget=(0, 1))) == {2}
+        assert len(partitions[0].watchers) == 0
+        assert await fetcher.fetch(forget=(2,)) == {}
+        assert fetcher.session_id == 0, "a session without partitions ends"
+
+    run(main)
+
+
+def test_an_error_is_told_again_and_its_end_is_news() -> None:
+    async def main(node: FakeNode) -> None:
+        fetcher = Fetcher(node)
+        assert (await fetcher.fetch(part(0)))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await fetcher.fetch())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        node.create("t")
+        assert (await fetcher.fetch())[0].error_code == ErrorCode.NONE
+        assert await fetcher.fetch() == {}
+
+    run(main)
+
+
+def test_an_answer_that_never_left_is_found_again() -> None:
+    async def main(node: FakeNode) -> None:
+        (partition,) = node.create("t")
+        fetcher = Fetcher(node)
+        await fetcher.fetch(part(0))
+        waiting = asyncio.ensure_future(fetcher.fetch(max_wait_ms=10_000, min_bytes=10_000))
+        await asyncio.sleep(0.1)
+        partition.append(BATCH)
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        fetcher.epoch += 1
+        assert (await fetcher.fetch())[0].records == BATCH
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "version", "code"),
+    [
+        (1, 0, 12, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 1, 12, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, 0, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_what_does_not_fit_the_session_is_refused(session_id: int, epoch: int, version: int, code: ErrorCode) -> None:
+    """Each differs from what would be right."""
+
+    async def main(node: FakeNode) -> None:
+        node.create("t")
+        fetcher = Fetcher(node)
+        await fetcher.fetch(part(0))
+        asked = FetchRequest(session_id=fetcher.session_id ^ session_id, session_epoch=1 + epoch)
+        response = await answer(node, 1, version, asked)
+        assert (response.error_code, response.session_id, response.responses) == (code, 0, ())
+
+    run(main)
+
+
+def test_a_final_request_closes_its_session_and_an_initial_one_replaces_it() -> None:
+    async def main(node: FakeNode) -> None:
+        (partition,) = node.create("t")
+        fetcher = Fetcher(node)
+        await fetcher.fetch(part(0))
+        assert len(partition.watchers) == 1
+        old, fetcher.epoch = fetcher.session_id, 0
+        await fetcher.fetch(part(0))
+        assert fetcher.session_id not in (0, old)
+        assert len(partition.watchers) == 1
+        fetcher.epoch = -1
+        assert set(await fetcher.fetch(part(0))) == {0}
+        assert fetcher.session_id == 0
+        assert partition.watchers == {}
+
+    run(main)
+
+
+def test_sessions_keep_no_node_alive() -> None:
+    async def main(node: FakeNode) -> weakref.ref[FakeNode]:
+        node.create("t")
+        await Fetcher(node).fetch(part(0))
+        return weakref.ref(node)
+
+    gone = run(main)
+    gc.collect()
+    assert gone() is None
+
+
+def interest(partitions: int = 1) -> Interest:
+    made = Interest(uses_ids=False)
+    for index in range(partitions):
+        made.want(("t", index), part(index))
+    return made
+
+
+def sessions(**bounds: int) -> FetchSessions:
+    return FetchSessions(SimChance(random.Random(5)), **bounds)
+
+
+def test_a_full_cache_gives_the_place_of_the_longest_idle_one_only() -> None:
+    cache = sessions(slots=2)
+    first, second = cache.open(interest(), 0), cache.open(interest(), 1)
+    assert first is not None
+    assert second is not None
+    assert cache.open(interest(), FETCH_SESSION_IDLE_SECONDS) is None
+    cache.resume(first.id, 1, False, 2)
+    assert cache.open(interest(), FETCH_SESSION_IDLE_SECONDS + 1.5) is not None
+    assert len(cache) == 2
+    with pytest.raises(KafkaError) as refused:
+        cache.resume(second.id, 1, False, 3)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    cache.resume(first.id, 2, False, 3)
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    cache = sessions(max_partitions=10)
+    session = cache.open(interest(6), 0)
+    assert session is not None
+    assert cache.open(interest(5), 0) is None
+    assert cache.open(interest(4), 0) is not None
+    session.interest.want(("t", 99), part(99))
+    with pytest.raises(KafkaError) as refused:
+        cache.resized(session)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.open(interest(6), 0) is not None, "the closed one's partitions count no more"
+
+
+def test_epochs_go_on_from_one_after_the_last() -> None:
+    cache = sessions()
+    session = cache.open(interest(), 0)
+    assert session is not None
+    session.epoch = 2**31 - 1
+    cache.resume(session.id, 2**31 - 1, False, 0)
+    assert session.epoch == 1

@@ -1,0 +1,198 @@
+"""Metadata and DescribeTopicPartitions: topics by name and id, creation on demand, pages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.handlers.fake_node import FakeNode, answer, call, run
+
+Topic = MetadataRequest.Topic
+
+
+def named(*names: str, **fields: Any) -> MetadataRequest:
+    return MetadataRequest(topics=tuple(Topic(name=name) for name in names), **fields)
+
+
+async def ask(node: FakeNode, asked: MetadataRequest, version: int = 12) -> dict[str | None, Any]:
+    response: MetadataResponse = await answer(node, 3, version, asked)
+    return {topic.name: topic for topic in response.topics}
+
+
+def test_brokers_are_told_as_the_client_reaches_them() -> None:
+    async def main(node: FakeNode) -> None:
+        response = await answer(node, 3, 12, named())
+        assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [(1, "10.0.0.1", 9092, "rack-a")]
+        assert (response.cluster_id, response.controller_id, response.topics) == ("the-cluster", 1, ())
+
+    run(main)
+
+
+@pytest.mark.parametrize(("version", "topics"), [(0, ()), (1, None), (12, None)])
+def test_all_topics_are_asked_for_by_an_empty_list_or_by_null(version: int, topics: tuple[()] | None) -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("a", 2)
+        node.create("__consumer_offsets")
+        found = await ask(node, MetadataRequest(topics=topics), version)
+        assert {name: (len(topic.partitions), topic.is_internal) for name, topic in found.items()} == {
+            "a": (2, False),
+            "__consumer_offsets": (1, True),
+        }
+        assert await ask(node, named(), 12) == {}
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_carries_topics_and_errors(version: int) -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("a")
+        found = await ask(node, named("a", "nowhere", allow_auto_topic_creation=False), version)
+        assert {name: topic.error_code for name, topic in found.items()} == {"a": 0, "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(main)
+
+
+def test_a_partition_is_described_as_the_image_has_it() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("a")
+        topic = (await ask(node, named("a")))["a"]
+        (partition,) = topic.partitions
+        assert (partition.error_code, partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (0, 1, (1,), (1,))
+        assert partition.offline_replicas == ()
+        assert topic.topic_id == node.image.topics["a"].id
+        assert topic.topic_authorized_operations == -(2**31)
+
+    run(main)
+
+
+def test_a_missing_topic_is_created_with_the_defaults_and_answered_ready() -> None:
+    async def main(node: FakeNode) -> None:
+        found = await ask(node, named("new", "new"))
+        assert (found["new"].error_code, len(found["new"].partitions)) == (0, 3)
+        assert list(node.image.topics) == ["new"]
+
+    run(main, num_partitions="3")
+
+
+@pytest.mark.parametrize(("allowed", "setting"), [(False, "true"), (True, "false")])
+def test_nothing_is_created_unless_request_and_setting_allow_it(allowed: bool, setting: str) -> None:
+    async def main(node: FakeNode) -> None:
+        response = call(node, 3, 12, named("new", allow_auto_topic_creation=allowed))
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert node.image.topics == {}
+
+    run(main, auto_create_topics_enable=setting)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "é"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_name_that_cannot_be_is_said_to_be_so(name: str, allowed: bool) -> None:
+    async def main(node: FakeNode) -> None:
+        found = await ask(node, named(name, allow_auto_topic_creation=allowed))
+        assert found[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    run(main)
+
+
+def test_a_topic_that_cannot_be_created_says_why_and_the_others_are_answered() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("a.b")
+        found = await ask(node, named("a_b", "c"))
+        assert found["a_b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert found["c"].error_code == ErrorCode.NONE
+
+    run(main)
+
+
+def test_two_clients_that_ask_for_the_same_missing_topic_both_get_it() -> None:
+    async def main(node: FakeNode) -> None:
+        first, second = await asyncio.gather(ask(node, named("new")), ask(node, named("new")))
+        assert first["new"].topic_id == second["new"].topic_id
+        assert (first["new"].error_code, second["new"].error_code) == (0, 0)
+
+    run(main)
+
+
+def test_a_topic_that_is_just_being_created_may_be_asked_for_again() -> None:
+    async def main(node: FakeNode) -> None:
+        async def decided_by_another(names: list[str]) -> dict[str, KafkaError | None]:
+            return dict.fromkeys(names, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is pending"))
+
+        node.create_missing = decided_by_another  # type: ignore[method-assign]  # as when the metadata log is slow
+        assert (await ask(node, named("new")))["new"].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+    run(main)
+
+
+def test_topics_by_id_from_version_12_on() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("a")
+        topic_id = node.image.topics["a"].id
+        asked = MetadataRequest(topics=(Topic(topic_id=topic_id, name=None), Topic(topic_id=UUID(int=7), name=None)))
+        response = await answer(node, 3, 12, asked)
+        assert [(one.name, one.topic_id, one.error_code) for one in response.topics] == [
+            ("a", topic_id, 0),
+            (None, UUID(int=7), ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        response = await answer(node, 3, 10, asked)
+        assert [one.error_code for one in response.topics] == [ErrorCode.INVALID_REQUEST] * 2
+
+    run(main)
+
+
+def described(response: Any) -> list[tuple[str, list[int]]]:
+    return [(topic.name, [one.partition_index for one in topic.partitions]) for topic in response.topics]
+
+
+def pages(limit: int, *names: str) -> list[list[tuple[str, list[int]]]]:
+    async def main(node: FakeNode) -> list[list[tuple[str, list[int]]]]:
+        node.create("b", 3)
+        node.create("a", 2)
+        node.create("c", 1)
+        found, cursor = [], None
+        topics = tuple(DescribeTopicPartitionsRequest.Topic(name=name) for name in names)
+        while True:
+            asked = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
+            response = await answer(node, 75, 0, asked)
+            found.append(described(response))
+            if response.next_cursor is None:
+                return found
+            following = response.next_cursor
+            cursor = DescribeTopicPartitionsRequest.Cursor(topic_name=following.topic_name, partition_index=following.partition_index)
+
+    return run(main)
+
+
+def test_partitions_come_page_by_page_in_the_order_of_names() -> None:
+    assert pages(2000) == [[("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])]]
+    assert pages(4) == [[("a", [0, 1]), ("b", [0, 1])], [("b", [2]), ("c", [0])]]
+    assert pages(5) == [[("a", [0, 1]), ("b", [0, 1, 2])], [("c", [0])]]
+    assert pages(0, "c", "a") == [[("a", [0])], [("a", [1])], [("c", [0])]]
+
+
+def test_unknown_and_impossible_names_are_answered_with_their_error() -> None:
+    async def main(node: FakeNode) -> None:
+        topics = tuple(DescribeTopicPartitionsRequest.Topic(name=name) for name in ("nowhere", "a/b"))
+        response = await answer(node, 75, 0, DescribeTopicPartitionsRequest(topics=topics))
+        assert [(one.name, one.error_code) for one in response.topics] == [
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+    run(main)
+
+
+def test_a_cursor_whose_topic_is_gone_goes_on_with_the_next() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("c", 2)
+        cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="b", partition_index=1)
+        assert described(await answer(node, 75, 0, DescribeTopicPartitionsRequest(cursor=cursor))) == [("c", [0, 1])]
+
+    run(main)

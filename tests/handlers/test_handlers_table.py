@@ -1,0 +1,104 @@
+"""The table of what is served: every row has a handler that takes each of its versions, and ApiVersions tells of exactly these."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from penstock.errors import ErrorCode
+from penstock.handlers import SERVED, load
+from penstock.metadata.image import MetadataImage
+from penstock.protocol.apis import find_api, request_class
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from tests.handlers.fake_node import FakeNode, answer, run
+
+ROWS = [(key, version) for key, served in SERVED.items() for version in range(served.first, served.last + 1)]
+
+
+@pytest.mark.parametrize("key", SERVED)
+def test_a_row_names_a_plain_function_and_versions_that_exist(key: int) -> None:
+    served, api = SERVED[key], find_api(key)
+    assert served.module.rpartition(".")[2] == api.module.rpartition(".")[2]
+    assert served.first in api.versions
+    assert served.last in api.versions
+    assert not (api.newest_unstable and served.last == api.versions.last)
+    assert not inspect.iscoroutinefunction(load(key))
+    module = inspect.getmodule(load(key))
+    assert module is not None
+    assert all(part in (module.__doc__ or "") for part in ("Behaviour", "Version notes", "Not implemented"))
+
+
+@pytest.mark.parametrize(("key", "version"), ROWS)
+def test_an_empty_request_of_every_version_is_answered(key: int, version: int) -> None:
+    async def main(node: FakeNode) -> None:
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1") if key == 18 else request_class(key)()
+        if key == 0:
+            request = request_class(key)(acks=1)
+        await answer(node, key, version, request)
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_tells_of_the_table(version: int) -> None:
+    async def main(node: FakeNode) -> None:
+        asked = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.0")
+        response = await answer(node, 18, version, asked)
+        told = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+        assert told == {key: (served.advertised_first, served.last) for key, served in SERVED.items()}
+        assert told[0] == (0, 13)
+        assert told[22] == (0, 5)
+        assert [one.name for one in response.supported_features] == ["group.version"] * (version >= 4) + ["metadata.version"]
+        assert [(one.name, one.max_version_level) for one in response.finalized_features] == [("metadata.version", 30)]
+        assert response.finalized_features_epoch == 41
+
+    run(main)
+
+
+def test_api_versions_before_anything_is_known() -> None:
+    async def main(node: FakeNode) -> None:
+        node.image = MetadataImage.empty()
+        response = await answer(node, 18, 0, ApiVersionsRequest())
+        assert (response.error_code, len(response.api_keys)) == (ErrorCode.NONE, len(SERVED))
+
+    run(main)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("x", ""), ("-x", "1"), ("a b", "1"), ("a", "1\n")])
+def test_malformed_client_software_is_refused_from_version_3_on(name: str, version: str) -> None:
+    async def main(node: FakeNode) -> None:
+        asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        assert (await answer(node, 18, 3, asked)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await answer(node, 18, 2, asked)).error_code == ErrorCode.NONE
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"), [(1, ErrorCode.NONE), (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
+    async def main(node: FakeNode) -> None:
+        response = await answer(node, 60, 2, DescribeClusterRequest(endpoint_type=endpoint_type))
+        assert response.error_code == code
+        if not code:
+            assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
+            assert [(one.broker_id, one.host, one.port, one.rack) for one in response.brokers] == [(1, "10.0.0.1", 9092, "rack-a")]
+
+    run(main)
+
+
+def test_the_fake_node_has_what_the_real_one_has() -> None:
+    """What handlers use of a node must be there under the same name."""
+    from penstock.node.node import Node
+    from penstock.node.partition import Partition
+    from tests.handlers.fake_node import FakePartition
+
+    for real, fake in ((Node, FakeNode), (Partition, FakePartition)):
+        methods = {name for name, value in vars(fake).items() if callable(value) and not name.startswith("_")}
+        shared = methods - {"create", "apply", "elapsed", "commit", "tell"}
+        for name in shared:
+            expected = list(inspect.signature(getattr(real, name)).parameters)
+            assert list(inspect.signature(getattr(fake, name)).parameters) == expected, name
