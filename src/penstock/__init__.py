@@ -1,1 +1,19 @@
 """Penstock: a distributed event streaming platform that speaks Kafka's protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.start import Cluster
+
+__all__ = ["Cluster"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when first asked for: a command that needs no broker should not wait for one's imports."""
+    if name == "Cluster":
+        from penstock.start import Cluster
+
+        return Cluster
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -72,3 +72,52 @@ MAX_STRING_BYTES = 2**15 - 1
 
 # Arrays of up to this many numbers have their format kept by the codec, one for each length; longer ones are rare enough to build it anew.
 MAX_KEPT_FORMATS = 100
+
+# A response that our own client takes: fetch.max.bytes is 50 MB by default, and one batch may go beyond it. The bytes with which TLS and
+# HTTP peers answer read as larger sizes, so that they are told apart at once.
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+
+# What one read from a socket takes at most. One such buffer serves all connections of a node that hold no part of a frame, so that idle
+# ones cost nothing; larger reads bring no more throughput on loopback.
+READ_BYTES = 256 * 1024
+
+# The first buffer of a connection that holds a part of a frame. It doubles with what has really come: four bytes that announce 100 MB
+# take no 100 MB.
+MIN_RECEIVE_BYTES = 4 * 1024
+
+# Requests of one connection that wait for their answers; beyond, we stop reading. Java clients send five ahead, librdkafka up to a million.
+MAX_INFLIGHT_REQUESTS = 512
+
+# Bytes of them: of requests under way, and of answers that wait for an earlier one to leave.
+MAX_INFLIGHT_BYTES = 32 * 1024 * 1024
+
+# Requests of one connection handled in one turn of the event loop, so that a client that pipelines thousands does not stall the others.
+MAX_REQUESTS_A_TURN = 32
+
+# A range of a file is read and written in pieces of this size, each when the one before has left.
+SEND_PIECE_BYTES = 1024 * 1024
+
+# How long a connection that we close may take to read what was written to it before.
+CLOSE_GRACE_S = 5.0
+
+# How often connections are looked at for idleness and for buffers that they no longer need. 10,000 of them take some milliseconds.
+SWEEP_INTERVAL_S = 5.0
+
+# Partitions in one answer to DescribeTopicPartitions, which goes on by a cursor (Kafka's max.request.partition.size.limit).
+MAX_DESCRIBED_PARTITIONS = 2_000
+
+# Bytes of records in one fetch response, whatever its request allows (Kafka's fetch.max.bytes).
+MAX_FETCH_BYTES = 55 * 1024 * 1024
+
+# Incremental fetch sessions of one node (Kafka's max.incremental.fetch.session.cache.slots), how long one must have been idle before
+# another may have its place, and the partitions of all of them: some hundred bytes each.
+MAX_FETCH_SESSIONS = 1_000
+FETCH_SESSION_IDLE_SECONDS = 120
+MAX_FETCH_SESSION_PARTITIONS = 200_000
+
+# One request may not make the controller write more records than this, all of which are one batch of the metadata log. Kafka's own bound.
+MAX_RECORDS_PER_DECISION = 10_000
+
+# One line of `penstock produce`: no broker takes a record that large by default (message.max.bytes is 1 MB), and a file without line ends
+# should not be read into memory whole.
+MAX_PRODUCED_LINE_BYTES = 64 * 1024 * 1024

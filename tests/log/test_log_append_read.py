@@ -89,7 +89,8 @@ def test_max_bytes_bounds_all_but_the_first_batch(tmp_path: Path) -> None:
             part = log.read(0, max_bytes, below=10)
             assert part is not None
             assert len(part) == expected
-        assert log.read(0, 10, below=10, at_least_one=False) is not None
+        assert log.read(0, size - 1, below=10, at_least_one=False) is None
+        assert log.read(0, size, below=10, at_least_one=False) is not None
 
     in_real_world(tmp_path, main)
 

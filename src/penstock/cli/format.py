@@ -7,24 +7,14 @@ bootstrap.checkpoint, the first records of the cluster's metadata: that comes wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
-from uuid import UUID
+from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.config.meta_properties import META_PROPERTIES, MetaProperties, decode_meta_properties, encode_meta_properties
-from penstock.config.node import ConfigError, NodeConfig, read_node_config
-from penstock.config.properties import PropertiesError
-from penstock.ids import uuid_text
-
-if TYPE_CHECKING:
-    from penstock.world import Chance, Disk
-
-
-class FormatError(Exception):
-    """Why nothing, or no more, was formatted."""
+from penstock.config.node import ConfigError, read_node_config
+from penstock.node.formatting import FormatError, check_standalone, format_directories
 
 
 def format_command(
@@ -46,7 +36,7 @@ def format_command(
         node = read_node_config(disk.read(str(config)), str(config))
         _warn(node.warnings)
         check_standalone(node, standalone)
-        format_directories(disk, RealChance(), node, cluster_id, ignore_formatted)
+        format_directories(disk, RealChance(), node, cluster_id, ignore_formatted=ignore_formatted, say=typer.echo)
     except ConfigError as error:
         _warn(error.warnings)
         _fail("\n".join(error.problems))
@@ -54,96 +44,6 @@ def format_command(
         _fail(str(error))
     except OSError as error:
         _fail(f"Error reading {config}: {error.strerror or error}")
-
-
-def check_standalone(node: NodeConfig, standalone: bool) -> None:
-    """A quorum is either this node alone or the voters given; a controller must be told which, so that no cluster begins twice."""
-    if standalone and not node.is_controller:
-        raise FormatError("You cannot use --standalone on a broker node.")
-    if standalone and node.voters:
-        raise FormatError("You cannot use --standalone where controller.quorum.voters is set: the voters named there are the quorum.")
-    if not standalone and node.is_own_quorum:
-        raise FormatError(
-            "Because controller.quorum.voters is not set on this controller, you must specify --standalone, "
-            "which makes it a quorum of its own, or set controller.quorum.voters."
-        )
-
-
-def format_directories(disk: Disk, chance: Chance, node: NodeConfig, cluster_id: str | None, ignore_formatted: bool) -> None:
-    """FormatError before anything is written where the directories do not agree with what is asked."""
-    formatted = _read_formatted(disk, node)
-    _check_cluster_id(cluster_id)
-    expected = cluster_id or next((meta.cluster_id for meta in formatted.values()), None)
-    if expected is not None:
-        _check_agreement(formatted, node, expected)
-    if formatted and not ignore_formatted:
-        first = next(iter(formatted))
-        reason = f"Log directory {first} is already formatted. Use --ignore-formatted to ignore this directory and format the others."
-        raise FormatError(reason)
-    unformatted = [directory for directory in node.directories if directory not in formatted]
-    if not unformatted:
-        typer.echo("All of the log directories are already formatted.")
-        return
-    if expected is None:
-        expected = uuid_text(chance.uuid())
-        typer.echo(f"Cluster id: {expected}")
-    taken = {meta.directory_id for meta in formatted.values()}
-    for directory in unformatted:
-        meta = MetaProperties(expected, node.node_id, _new_directory_id(chance, taken))
-        taken.add(meta.directory_id)
-        _write(disk, node, directory, meta)
-
-
-def _read_formatted(disk: Disk, node: NodeConfig) -> dict[str, MetaProperties]:
-    found = {}
-    for directory in node.directories:
-        path = f"{directory}/{META_PROPERTIES}"
-        try:
-            if disk.exists(path):
-                found[directory] = decode_meta_properties(disk.read(path), path)
-        except PropertiesError as error:
-            raise FormatError(f"{error}. If the directory holds nothing of worth, empty it and format again.") from error
-        except OSError as error:
-            raise FormatError(f"Error reading {path}: {error.strerror or error}") from error
-    return found
-
-
-def _check_cluster_id(cluster_id: str | None) -> None:
-    if cluster_id is not None and (not cluster_id or not cluster_id.isprintable() or " " in cluster_id):
-        raise FormatError(f"Invalid cluster id {cluster_id!r}: it must have at least one character, and no blanks.")
-
-
-def _check_agreement(formatted: Mapping[str, MetaProperties], node: NodeConfig, cluster_id: str) -> None:
-    seen: dict[UUID, str] = {}
-    for directory, meta in formatted.items():
-        path = f"{directory}/{META_PROPERTIES}"
-        if meta.cluster_id != cluster_id:
-            raise FormatError(f"Invalid cluster.id in: {path}. Expected {cluster_id}, but read {meta.cluster_id}")
-        if meta.node_id != node.node_id:
-            raise FormatError(
-                f"Stored node id {meta.node_id} doesn't match previous node id {node.node_id} in {path}. If you moved your data, make sure "
-                "your configured node id matches. If you intend to create a new node, you should remove all data in your data directories."
-            )
-        if meta.directory_id is not None and (other := seen.setdefault(meta.directory_id, directory)) != directory:
-            raise FormatError(
-                f"Duplicate directory ID {uuid_text(meta.directory_id)} found. It was the ID of {other}, but also of {directory}"
-            )
-
-
-def _new_directory_id(chance: Chance, taken: set[UUID | None]) -> UUID:
-    while (candidate := chance.uuid()) in taken:
-        continue
-    return candidate
-
-
-def _write(disk: Disk, node: NodeConfig, directory: str, meta: MetaProperties) -> None:
-    kind = "metadata directory" if directory == node.metadata_log_dir else "data directory"
-    typer.echo(f"Formatting {kind} {directory} with cluster.id {meta.cluster_id}.")
-    try:
-        disk.make_dirs(directory)
-        disk.replace(f"{directory}/{META_PROPERTIES}", encode_meta_properties(meta))
-    except OSError as error:
-        raise FormatError(f"Error while writing meta.properties file {directory}: {error.strerror or error}") from error
 
 
 def _warn(warnings: Iterable[str]) -> None:

@@ -98,6 +98,18 @@ SOCKET_RECEIVE_BUFFER_BYTES = Setting(
     "socket.receive.buffer.bytes", INT, 102_400, HIGH, "SO_RCVBUF of connections; -1 leaves it to the operating system."
 )
 SOCKET_REQUEST_MAX_BYTES = Setting("socket.request.max.bytes", INT, 100 * 1024**2, HIGH, "The largest request taken.", at_least(1))
+CONNECTIONS_MAX_IDLE_MS = Setting(
+    "connections.max.idle.ms", LONG, 600_000, MEDIUM, "How long a connection may be silent before it is closed; below 0, for ever."
+)
+MAX_CONNECTIONS = Setting(
+    "max.connections",
+    INT,
+    2**31 - 1,
+    MEDIUM,
+    "How many connections may be open at once. In Penstock a change counts from the next start on.",
+    at_least(0),
+    CLUSTER,
+)
 SOCKET_LISTEN_BACKLOG_SIZE = Setting(
     "socket.listen.backlog.size", INT, 50, MEDIUM, "How many connections may wait to be accepted.", at_least(1)
 )

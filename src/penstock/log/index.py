@@ -71,15 +71,14 @@ class Index:
         return low
 
     def save(self) -> None:
-        """Writes what is in memory to the file. The caller syncs where it matters."""
-        if self._memory is not None:
-            file = self._files.get(self.path, create=True)
-            file.pwrite(self._memory, 0)
-            file.truncate(len(self._memory))
+        """Writes the entries of an active index to its file. The caller syncs where it matters."""
+        entries = self._entries()
+        file = self._files.get(self.path, create=True)
+        file.pwrite(entries, 0)
+        file.truncate(len(entries))
 
     def seal(self) -> None:
         """No more appends: from here on the file is all there is."""
-        self._entries()
         self.save()
         self._memory = None
         self._active = False

@@ -39,7 +39,8 @@ class ReadableLog:
     def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool = True) -> FileRange | None:
         """The bytes from the batch that holds an offset on, up to a bound on offsets (exclusive) and on bytes.
 
-        The first batch is given whole even if it is larger than max_bytes; the last may be cut. None where there is nothing to read yet.
+        The first batch is given whole even if it is larger than max_bytes, or, without at_least_one, not at all then; the last may be cut.
+        None where there is nothing to read.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise KafkaError(
@@ -52,7 +53,9 @@ class ReadableLog:
             found = segment.find(offset)
             if found is not None:
                 position, header = found
-                length = min(self._bound(number, below) - position, max(max_bytes, header.size if at_least_one else 0))
+                if header.size > max_bytes and not at_least_one:
+                    return None
+                length = min(self._bound(number, below) - position, max(max_bytes, header.size))
                 return segment.range(position, length) if length > 0 else None
             number += 1
         return None

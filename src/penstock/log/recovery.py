@@ -88,14 +88,14 @@ def recover(disk: Disk, directory: str, bases: list[int], recovery_point: int, i
                 result.notes += _remove(disk, directory, tail[number:])
             break
         result.end_offset = segment.base_offset
+        if number:
+            save_snapshot(files, directory, segment.base_offset, result.producers)
         problem = _recover_segment(segment, result, index_interval_bytes, gaps_allowed, unsure)
         if problem is not None:
             _refuse_below(recovery_point, result.end_offset, segment.path, problem)
             with cutting(disk, directory):
                 result.notes += _remove(disk, directory, tail[number + 1 :]) + _cut(disk, segment, problem)
             break
-        if number + 1 < len(tail):
-            save_snapshot(files, directory, tail[number + 1].base_offset, result.producers)
     if unsure:
         make_sure(disk, directory, [segment.file for segment in tail if segment.base_offset in result.bases])
     _refuse_below(recovery_point, result.end_offset, directory, f"the log ends at offset {result.end_offset}")
@@ -188,7 +188,10 @@ def _saved_epochs(disk: Disk, directory: str) -> list[EpochStart]:
 
 
 def _remove_snapshots_after(disk: Disk, directory: str, offset: int) -> None:
-    """Snapshots of producers past the recovery point may tell of batches that are about to be cut."""
-    for snapshot in snapshot_offsets(disk, directory):
-        if snapshot > offset:
-            disk.remove(snapshot_path(directory, snapshot))
+    """Snapshots of producers past the recovery point may tell of batches that are about to be cut. Gone for good: one that a power failure
+    brought back later would be taken for one of the batches written since."""
+    stale = [snapshot for snapshot in snapshot_offsets(disk, directory) if snapshot > offset]
+    for snapshot in stale:
+        disk.remove(snapshot_path(directory, snapshot))
+    if stale:
+        disk.sync_dir(directory)

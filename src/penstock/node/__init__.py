@@ -1,0 +1,1 @@
+"""Everything that awaits on behalf of a node: its partitions, its metadata log, its upkeep."""

@@ -1,0 +1,46 @@
+"""What a node does now and then: retention, flushes, checkpoints, the removal of files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from penstock.config import log_settings
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+# Sealed segments are synced, and flush.ms honoured, this often.
+_FLUSH_SECONDS = 0.5
+
+
+class Upkeep:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def run(self) -> None:
+        config = self._node.config
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(_FLUSH_SECONDS, self._node.store.flush_wanted))
+            group.create_task(self._every(config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS] / 1000, self._retain))
+            group.create_task(self._every(config[log_settings.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS] / 1000, self._checkpoint))
+            group.create_task(self._every(config[log_settings.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS] / 1000, self._expire_producers))
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await work()
+
+    async def _retain(self) -> None:
+        self._node.store.retain({name: partition.high_watermark for name, partition in self._node.partitions.items()})
+        await self._node.store.remove_doomed()
+
+    async def _checkpoint(self) -> None:
+        store = self._node.store
+        await store.save_recovery_points()
+        await store.save_start_offsets()
+        await store.save_high_watermarks({name: partition.high_watermark for name, partition in self._node.partitions.items()})
+
+    async def _expire_producers(self) -> None:
+        self._node.store.expire_producers(self._node.config[log_settings.PRODUCER_ID_EXPIRATION_MS])

@@ -1,0 +1,25 @@
+"""The broker that the clients are tried on: a Penstock process of its own, or the one that PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.penstock_process import PenstockProcess
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    given = os.environ.get("PENSTOCK_COMPAT_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    process = PenstockProcess(tmp_path_factory.mktemp("compat"), port=0)
+    process.start()
+    try:
+        yield process.bootstrap
+        process.stop()
+    finally:
+        process.kill()

@@ -1,0 +1,46 @@
+"""One broker for the tests that a broker must survive: a Penstock process, or the broker that PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.raw_connection import RawConnection, metadata
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess | None]:
+    """The process, where it is ours."""
+    if os.environ.get("PENSTOCK_COMPAT_BOOTSTRAP"):
+        yield None
+        return
+    process = PenstockProcess(tmp_path_factory.mktemp("e2e"))
+    process.start()
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: PenstockProcess | None) -> str:
+    return os.environ["PENSTOCK_COMPAT_BOOTSTRAP"] if broker is None else broker.bootstrap
+
+
+@pytest.fixture
+def bystander(bootstrap: str) -> Iterator[RawConnection]:
+    """Another client, connected before and during the misdeeds: it is answered before and after, and may be asked in between."""
+    with RawConnection(bootstrap) as connection:
+        assert metadata(connection).brokers
+        yield connection
+        assert metadata(connection).brokers
+
+
+@pytest.fixture
+def connection(bootstrap: str) -> Iterator[RawConnection]:
+    with RawConnection(bootstrap) as one:
+        yield one
