@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.cli import app
+from penstock.cli import build
 from penstock.records.compression import Codec
 from penstock.world import World
 from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, marker, open_store, sequenced
@@ -16,7 +16,7 @@ KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-4.3"
 
 
 def dumped(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["log", "dump", *map(str, arguments)])
+    return CliRunner().invoke(build(), ["log", "dump", *map(str, arguments)])
 
 
 @pytest.fixture

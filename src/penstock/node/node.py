@@ -13,10 +13,8 @@ from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig, log_config
 from penstock.controller.brokers import register_broker, unfence_broker
 from penstock.controller.context import ControllerContext
-from penstock.controller.create_topics import create_topics
 from penstock.controller.decision import Decision
 from penstock.controller.dynamic import DynamicBroker
-from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, TopicPartition, uuid_text
 from penstock.log.directory import LogDirectory
@@ -26,9 +24,7 @@ from penstock.node.metadata_log import MetadataLog, metadata_log_config
 from penstock.node.partition import Partition
 from penstock.node.upkeep import Upkeep
 from penstock.protocol.internal.metadata_settings import FeatureLevelRecord
-from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
-from penstock.protocol.messages.create_topics import CreateTopicsRequest
 from penstock.world import World
 
 R = TypeVar("R")
@@ -175,6 +171,10 @@ class Node:
         return decision.response
 
     async def next_producer_id(self) -> int:
+        # Loaded when first needed, as handlers are: a node must start quickly.
+        from penstock.controller.producer_ids import allocate_producer_ids
+        from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
         async with self._producer_ids_lock:
             if not self._producer_ids:
                 request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self._broker_epoch)
@@ -187,6 +187,9 @@ class Node:
 
     async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
         """Topics that a client asks for, made with the defaults. What went wrong with each."""
+        from penstock.controller.create_topics import create_topics
+        from penstock.protocol.messages.create_topics import CreateTopicsRequest
+
         wanted = tuple(CreateTopicsRequest.Topic(name=name, num_partitions=-1, replication_factor=-1) for name in dict.fromkeys(names))
         response = await self.decide(lambda image: create_topics(image, CreateTopicsRequest(topics=wanted), node=self.context))
         return {

@@ -1,0 +1,103 @@
+"""The two sides of a comparison as processes: Penstock (`penstock up`) and Apache Kafka 4 (its jars from Maven, its stock JVM flags).
+
+Owns starting, stopping and weighing them. What is measured on them is for the benchmarks.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tests.e2e.penstock_process import PenstockProcess
+from tests.java.kafka_jars import fetch_jars
+from tests.java.kafka_node import KafkaNode
+
+MB = 1024 * 1024
+FIRST_TIMEOUT_S = 60.0
+# As kafka-server-start.sh and kafka-run-class.sh set them.
+HEAP = ["-Xmx1G", "-Xms1G"]
+JVM = ["-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
+# A client that does not add waits of its own to the start of a broker.
+EAGER = {
+    "reconnect.backoff.ms": 5,
+    "reconnect.backoff.max.ms": 10,
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 10,
+    "topic.metadata.refresh.fast.interval.ms": 10,
+    "linger.ms": 0,
+    "log_level": 0,
+}
+
+
+class Peer(Protocol):
+    bootstrap: str
+
+    @property
+    def pid(self) -> int: ...
+    def launch(self) -> None:
+        """Starts the process and waits for nothing."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class KafkaPeer(KafkaNode):
+    """Apache Kafka as its own scripts start it; its directory is formatted beforehand."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, {})
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("Apache Kafka is not running")
+        return self._process.pid
+
+    def launch(self) -> None:
+        command = ["java", *HEAP, *JVM, "-cp", f"{fetch_jars()}/*", "kafka.Kafka", str(self._properties)]
+        with (self.directory / "output").open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory)
+
+    def start(self) -> None:
+        self.launch()
+        first_acknowledged(self.bootstrap)
+
+
+def new_peers(directory: Path) -> dict[str, Peer]:
+    """Both, not started yet."""
+    return {"Penstock": PenstockProcess(directory / "penstock"), "Apache Kafka": KafkaPeer(directory / "kafka")}
+
+
+def first_acknowledged(bootstrap: str) -> None:
+    """Returns when a record is acknowledged, with acks=all, in a topic that the broker creates by itself."""
+    producer = Producer({"bootstrap.servers": bootstrap, **EAGER})
+    failures: list[KafkaError] = []
+    producer.produce("first", b"record", on_delivery=lambda error, _message: failures.append(error) if error else None)
+    if producer.flush(FIRST_TIMEOUT_S):
+        raise SystemExit(f"no record was acknowledged by {bootstrap} within {FIRST_TIMEOUT_S:.0f} s of its start")
+    if failures:
+        raise KafkaException(failures[0])
+
+
+def seconds_to_first_record(peer: Peer) -> float:
+    started = time.perf_counter()
+    peer.launch()
+    first_acknowledged(peer.bootstrap)
+    return time.perf_counter() - started
+
+
+def resident_mb(pid: int) -> float:
+    """Of a process and its children."""
+    total = 0.0
+    with suppress(FileNotFoundError):  # a child may have ended meanwhile
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        total = next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += sum(resident_mb(int(child)) for child in (task / "children").read_text().split())
+    return total
