@@ -1,4 +1,4 @@
-"""Apache Kafka's own command line tools against a real `penstock up`, each run as people run it: a process with arguments, stdin and an exit code.
+"""Apache Kafka's own command line tools against a real `penstock up`, as people run them: with arguments, stdin and an exit code.
 
 Knows Penstock by its address and by what kafka-log-dirs says of its files. One Java process runs at a time. Run by `make test-java`.
 """
@@ -47,7 +47,7 @@ WHAT_CLIENTS_USE = {
     "OffsetForLeaderEpoch": (2, 4),
     "DescribeConfigs": (1, 4),
     "IncrementalAlterConfigs": (0, 1),
-    "DescribeLogDirs": (1, 4),
+    "DescribeLogDirs": (1, 5),
     "CreatePartitions": (0, 3),
     "DescribeCluster": (0, 2),
     "DescribeTopicPartitions": (0, 0),
@@ -138,8 +138,8 @@ def test_topics_from_creation_to_deletion(tools: Tools) -> None:
     [
         (
             ["--create", "--topic", "four", "--replication-factor", "4"],
-            "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be reached because only 1 broker(s) are "
-            "registered or some brokers have all their log directories cordoned.",
+            "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be reached because only 1 broker(s) "
+            "are registered or some brokers have all their log directories cordoned.",
         ),
         (["--create", "--topic", "there"], "Topic 'there' already exists."),
         (["--create", "--topic", "odd", "--config", "no.such=1"], "Unknown topic config name: no.such"),
