@@ -24,11 +24,11 @@ from bench.peer import Peer, new_peers, resident_mb, seconds_to_first_record
 from bench.results import Section, median, spread
 
 QUICK = os.environ.get("PENSTOCK_BENCH_QUICK") == "1"
-ROUNDS = 1 if QUICK else 5
+ROUNDS = 1 if QUICK else 3
 MB = 1_000_000
-PRODUCED = (20 if QUICK else 400) * MB
+PRODUCED = (20 if QUICK else 200) * MB
 MEMORY_AFTER = (50 if QUICK else 1_000) * MB
-LATENCY_S = 3 if QUICK else 20
+LATENCY_S = 3 if QUICK else 10
 RUN_TIMEOUT_S = 600
 SOURCE = Path(__file__).parent / "rdkafka_load.c"
 INTRO = (

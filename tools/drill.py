@@ -14,18 +14,21 @@ RESULTS = Path(__file__).parent.parent / "docs" / "DRILLS.md"
 
 def main(minutes: int) -> int:
     drills = {
-        f"log simulation for {minutes} minutes": ({"PENSTOCK_SIM_SECONDS": str(60 * minutes)}, "tests/sim/test_sim_log.py"),
-        f"kill -9, {20 * minutes} rounds": ({"PENSTOCK_KILL_ROUNDS": str(20 * minutes)}, "tests/log/test_log_kill9.py"),
+        f"simulation of logs and of a broker, {minutes} minutes each": ({"PENSTOCK_SIM_SECONDS": str(60 * minutes)}, ["tests/sim"]),
+        f"kill -9, {20 * minutes} rounds": (
+            {"PENSTOCK_KILL_ROUNDS": str(20 * minutes)},
+            ["tests/log/test_log_kill9.py", "tests/e2e/test_e2e_kill9.py"],
+        ),
         f"fuzzing of every decoder, {10 * minutes} examples a version": (
             {"PENSTOCK_EXAMPLES": str(10 * minutes)},
-            "tests/protocol/test_protocol_fuzz.py",
+            ["tests/protocol/test_protocol_fuzz.py"],
         ),
     }
     lines, failed = [], False
     for name, (environment, tests) in drills.items():
         print(f"{name} …", flush=True)
         started = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-n", "2", tests]
+        command = [sys.executable, "-m", "pytest", "-n", "2", *tests]
         run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
         said = run.stdout.partition("= notes =")[2].partition("\n")[2].splitlines() or run.stdout.splitlines()[-1:]
         outcome = "; ".join(line for line in said if line)
