@@ -83,7 +83,10 @@ def formatted_directory(disk: Disk, path: str, node_id: NodeId) -> LogDirectory:
     """The directory at a path, which `penstock format` made this node's. KafkaError with what to do where it did not."""
     meta = f"{path}/{META_PROPERTIES}"
     if not disk.exists(meta):
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {path} is not formatted: run 'penstock format -c FILE' once")
+        message = (
+            f"log directory {path} is not formatted: run 'penstock format -c FILE' once (--standalone for a controller without voters)"
+        )
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
     try:
         properties = decode_meta_properties(disk.read(meta), meta)
     except PropertiesError as error:
