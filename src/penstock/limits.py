@@ -97,6 +97,9 @@ MAX_REQUESTS_A_TURN = 32
 # A range of a file is read and written in pieces of this size, each when the one before has left.
 SEND_PIECE_BYTES = 1024 * 1024
 
+# A range of a file of at most this size is read and leaves together with the bytes around it, in one system call.
+SMALL_RANGE_BYTES = 64 * 1024
+
 # How long a connection that we close may take to read what was written to it before.
 CLOSE_GRACE_S = 5.0
 

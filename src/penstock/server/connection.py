@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._closed = True
         log.log(level, "closed the connection from %s on %s: %s", self._origin.peer, self._origin.listener_name, reason)
+        self._writer.flush()
         self._let_go()
         self._abort_timer = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
         self._transport.close()
@@ -124,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._take_frames()
             self._buffer.settle()
+            self._writer.flush()
         except ProtocolError as error:
             self._state.counters.connections_broken += 1
             self.close(str(error))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Protocol, cast
 
 from penstock.ids import Buffer
-from penstock.limits import SEND_PIECE_BYTES
+from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.schema import Records
 
 
@@ -43,10 +43,12 @@ class ShortRange(Exception):
 class Writer:
     """`pause` and `resume` are what the transport says of its own buffer."""
 
-    __slots__ = ("_done", "_parts", "_paused", "_transport", "written")
+    __slots__ = ("_done", "_gathered", "_parts", "_paused", "_transport", "written")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        # Small answers to requests that came together leave together: a system call costs more than all the rest of one.
+        self._gathered: list[bytes] = []
         self._parts: deque[Records] = deque()
         self._done = 0  # bytes of the first part that have left, where it is a range
         self._paused = False
@@ -58,13 +60,23 @@ class Writer:
         return self._paused or bool(self._parts)
 
     def send(self, parts: list[Records]) -> None:
-        """Takes all of an answer; what cannot leave now leaves on `resume`. OSError and ShortRange where a range cannot be read."""
+        """Takes all of an answer. It leaves with the next `flush` at the latest; what cannot leave then leaves on `resume`. OSError and
+        ShortRange where a range cannot be read."""
         if len(parts) == 1 and not self._paused and not self._parts and isinstance(parts[0], bytes):
-            self.written += len(parts[0])
-            self._transport.write(parts[0])
+            self._gathered.append(parts[0])
             return
+        self._parts.extend(self._gathered)
+        self._gathered.clear()
         self._parts.extend(parts)
         self._pump()
+
+    def flush(self) -> None:
+        """Whoever calls `send` calls this when it is done with what there is to do now."""
+        if self._gathered:
+            data = b"".join(self._gathered)
+            self._gathered.clear()
+            self.written += len(data)
+            self._transport.write(data)
 
     def pause(self) -> None:
         self._paused = True
@@ -75,6 +87,7 @@ class Writer:
 
     def drop(self) -> None:
         """The connection is no more: files are let go."""
+        self._gathered.clear()
         self._parts.clear()
 
     def _pump(self) -> None:
@@ -87,8 +100,19 @@ class Writer:
                 self._send_piece()
 
     def _take_bytes(self) -> Iterable[Buffer]:
-        while self._parts and isinstance(self._parts[0], bytes | bytearray | memoryview):
-            yield cast(Buffer, self._parts.popleft())
+        """What can leave in one call: bytes, and small ranges between them, up to a piece."""
+        taken = 0
+        while self._parts and taken < SEND_PIECE_BYTES:
+            part = self._parts[0]
+            if isinstance(part, bytes | bytearray | memoryview):
+                data = part
+            elif self._done == 0 and len(part) <= SMALL_RANGE_BYTES and hasattr(part, "file"):
+                data = _piece(cast(_FileRange, part), 0, len(part))
+            else:
+                return
+            self._parts.popleft()
+            taken += len(data)
+            yield data
 
     def _send_piece(self) -> None:
         part = cast(_FileRange, self._parts[0])
