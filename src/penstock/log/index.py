@@ -36,11 +36,10 @@ class Index:
         self._active = active
 
     def _entries(self) -> bytearray:
-        """The entries of an active index, read when first needed."""
+        """The entries of an active index, read when first needed. There is no file before it is first saved."""
         if self._memory is None:
-            file = self._files.get(self.path, create=True)
-            size = file.size()
-            self._memory = bytearray(file.pread(size - size % self.entry.size, 0))
+            data = self._files.disk.read(self.path) if self._files.disk.exists(self.path) else b""
+            self._memory = bytearray(data[: len(data) - len(data) % self.entry.size])
         return self._memory
 
     @property

@@ -11,6 +11,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP, TopicPartition
 from penstock.log.directory import LogDirectory, guarded
 from penstock.log.files import FileRange
+from penstock.log.retention import SegmentFacts
 from penstock.log.segment import Segment
 from penstock.log.txn_index import AbortedTxn
 
@@ -71,6 +72,16 @@ class ReadableLog:
 
     def _segment_number(self, offset: int) -> int:
         return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+    @guarded
+    def facts(self) -> list[SegmentFacts]:
+        """What retention looks at. A segment whose records have no time is as old as its file."""
+        ends = [segment.base_offset for segment in self.segments[1:]] + [self.end_offset]
+        times = [segment.max_timestamp.timestamp for segment in self.segments]
+        return [
+            SegmentFacts(end, segment.size, time if time >= 0 else segment.created_ms)
+            for end, segment, time in zip(ends, self.segments, times, strict=True)
+        ]
 
     @guarded
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:

@@ -22,7 +22,7 @@ from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
 from penstock.log.open import Found, create_log, open_log
-from penstock.log.retention import SegmentFacts, expired
+from penstock.log.retention import expired
 from penstock.world import World
 
 logger = logging.getLogger(__name__)
@@ -167,9 +167,10 @@ class LogStore:
     def retain(self, high_watermarks: Mapping[TopicPartition, int]) -> int:
         """Lets go of segments that are too old or too many. Gives their number."""
         count = 0
-        for partition, log in self.logs.items():
-            if partition in high_watermarks and log.directory.failure is None:
-                number = expired(_facts(log), log.config, log.start_offset, high_watermarks[partition], self._world.clock.now_ms())
+        for partition in [partition for partition in self.logs if partition in high_watermarks]:
+            log = self.logs[partition]
+            with unless_offline(log.directory):
+                number = expired(log.facts(), log.config, log.start_offset, high_watermarks[partition], self._world.clock.now_ms())
                 for path in log.retire(number):
                     self._doom(path, log.config.file_delete_delay_ms)
                 count += number
@@ -234,11 +235,3 @@ class LogStore:
         for log in self.logs.values():
             self._files.forget_under(log.path)
         self._locks.clear()
-
-
-def _facts(log: Log) -> list[SegmentFacts]:
-    ends = [segment.base_offset for segment in log.segments[1:]] + [log.end_offset]
-    return [
-        SegmentFacts(end, segment.size, segment.max_timestamp.timestamp if segment.max_timestamp.timestamp >= 0 else segment.created_ms)
-        for end, segment in zip(ends, log.segments, strict=True)
-    ]

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
-from penstock.world.sim.errors import SimulationFailed, SimulationStuck
+from penstock.world.sim.errors import NodeCrashed, SimulationFailed, SimulationStuck
 from penstock.world.sim.owner import NOBODY, Owner, owner_of
 from penstock.world.sim.tasks import SimFuture, SimTask, describe
 
@@ -181,12 +181,13 @@ class SimLoop(asyncio.BaseEventLoop):
     # Failing
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """asyncio reports here what nobody has caught. Crashed processes may: they are being unwound."""
+        """asyncio reports here what nobody has caught. Crashed processes may: they are being unwound; and so may what was under way when
+        `stop_after` stopped a node."""
         source = context.get("task") or context.get("future")
         owner = source.owner if isinstance(source, SimTask | SimFuture) else self._running
-        if self._unwinding or (owner is not None and owner.dead):
-            return
         cause = context.get("exception")
+        if self._unwinding or (owner is not None and owner.dead) or isinstance(cause, NodeCrashed):
+            return
         whose = "no node" if owner is None else owner.name
         failure = SimulationFailed(f"{self._label}, at {self._now:.6f} s, on {whose}: {context.get('message')}: {cause!r}")
         failure.__cause__ = cause
