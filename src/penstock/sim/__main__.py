@@ -7,9 +7,12 @@ import secrets
 import sys
 import time
 
+from penstock.sim.broker_run import run_broker
 from penstock.sim.log_model import Broken
 from penstock.sim.log_run import run_log
 from penstock.sim.quiet import quiet
+
+RUNS = (run_log, run_broker)
 
 
 def main() -> int:
@@ -19,21 +22,24 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, help="this seed alone")
     given = arguments.parse_args()
     if given.seed is not None:
-        print(run_log(given.seed))
+        for run in RUNS:
+            print(f"{run.__name__}: {run(given.seed)}")
         return 0
     deadline = time.monotonic() + given.seconds if given.seconds else None
     count, failed = 0, 0
     with quiet():
         while time.monotonic() < deadline if deadline is not None else count < given.seeds:
+            seed = secrets.randbits(48)
             try:
-                run_log(secrets.randbits(48))
+                for run in RUNS:
+                    run(seed)
             except Broken as broken:
                 failed += 1
                 print(broken, file=sys.stderr)
             count += 1
             if count % 100 == 0:
                 print(f"{count} seeds, {failed} failed", flush=True)
-    print(f"log: {count} fresh seeds, {failed} failed")
+    print(f"a log and a broker: {count} fresh seeds, {failed} failed")
     return 1 if failed else 0
 
 

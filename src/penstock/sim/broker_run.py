@@ -45,7 +45,9 @@ def run_broker(seed: int) -> str:
         simulation.run(BrokerRun(simulation).main())
     except Exception as error:
         tail = "\n".join(simulation.trace.lines())
-        raise Broken(f"broker seed {seed}: {error!r}\nthe last events:\n{tail}") from error
+        raise Broken(
+            f"broker seed {seed}: {error!r}\nthe last events:\n{tail}\nagain with: python -m penstock.sim --seed {seed}"
+        ) from error
     return simulation.trace.digest()
 
 
