@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
-from penstock.protocol.apis import APIS
-from penstock.protocol.codec import decode, decode_from
+from penstock.protocol.apis import APIS, response_class
+from penstock.protocol.codec import decode, decode_from, encode_bytes
 from penstock.protocol.framing import frame, frame_request, frame_response, frame_size, split_frames
 from penstock.protocol.headers import (
     RequestHeader,
@@ -19,7 +19,6 @@ from penstock.protocol.headers import (
     decode_request_header,
     decode_response_header,
     encode_request_header,
-    encode_response_header,
     request_header_version,
     response_header_version,
 )
@@ -94,8 +93,11 @@ def test_headers_there_and_back(api: Any, version: int, correlation_id: int, cli
     request = encode_request_header(api.key, version, correlation_id, client_id)
     expected = RequestHeader(request_api_key=api.key, request_api_version=version, correlation_id=correlation_id, client_id=client_id)
     assert decode_request_header(request + b"body") == (expected, len(request))
-    response = encode_response_header(api.key, version, correlation_id)
-    assert decode_response_header(api.key, version, response) == (ResponseHeader(correlation_id=correlation_id), len(response))
+    known = min(max(version, api.versions.first), api.versions.last)
+    response = joined(frame_response(response_class(api.key)(), known, correlation_id))[4:]
+    header, position = decode_response_header(api.key, known, response)
+    assert header == ResponseHeader(correlation_id=correlation_id)
+    assert response[position:] == encode_bytes(response_class(api.key)(), known)
 
 
 def test_headers_that_are_none() -> None:

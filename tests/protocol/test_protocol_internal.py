@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 from uuid import UUID
@@ -149,7 +148,7 @@ def test_coordinator_records_that_are_none() -> None:
 def test_transaction_values_of_both_versions() -> None:
     value = TransactionLogValue(producer_id=4, producer_epoch=1, transaction_partitions=None)
     assert TRANSACTION_LOG.encode_value(value, 0)[:2] == b"\0\0"
-    late = dataclasses.replace(value, next_producer_id=8)
+    late = TransactionLogValue(producer_id=4, producer_epoch=1, transaction_partitions=None, next_producer_id=8)
     assert TRANSACTION_LOG.decode_value(TransactionLogKey(), TRANSACTION_LOG.encode_value(late, 1)) == late
 
 

@@ -5,9 +5,9 @@ What a node serves and advertises is a matter of its handlers; this is what the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from typing import NamedTuple
 
 from penstock.errors import ProtocolError
 from penstock.protocol.schema import Versions, schema_of
@@ -17,8 +17,7 @@ CONTROLLER = frozenset({"controller"})
 BOTH = BROKER | CONTROLLER
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One row. Request and response have the same versions, and are flexible from the same one on."""
 
     key: int

@@ -8,6 +8,7 @@ Whatever a peer sends, decoding raises ProtocolError or returns a message, in bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from penstock.errors import ProtocolError
@@ -32,10 +33,15 @@ def decode(cls: type[T], version: int, buffer: Buffer) -> T:
 
 def decode_from(cls: type[T], version: int, buffer: Buffer, position: int) -> tuple[T, int]:
     """The message that begins at a position, and the position after it."""
+    return decoder_of(cls, version)(buffer, position)
+
+
+def decoder_of(cls: type[T], version: int) -> Callable[[Buffer, int], tuple[T, int]]:
+    """What `decode_from` calls: for whoever decodes the same message again and again."""
     compiled = _decoders.get((cls, version))
     if compiled is None:
         compiled = _decoders[cls, version] = compile_decoder(cls, version)
-    return cast("tuple[T, int]", compiled(buffer, position))
+    return compiled
 
 
 def encode(message: object, version: int) -> list[Records]:

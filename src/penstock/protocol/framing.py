@@ -12,12 +12,14 @@ from penstock.errors import ProtocolError
 from penstock.ids import Buffer
 from penstock.protocol.apis import api_of
 from penstock.protocol.codec import encode
-from penstock.protocol.headers import encode_request_header, encode_response_header
+from penstock.protocol.headers import encode_request_header, response_header_version
 from penstock.protocol.schema import Records
 
 SIZE_BYTES = 4
+MAX_FRAME_BYTES = 2**31 - 1
 
 _SIZE = struct.Struct(">i")
+_response_heads: dict[tuple[type, int], struct.Struct] = {}
 # A size read from the first bytes of something that is not Kafka's protocol at all.
 _STRANGERS = {
     b"GET ": "HTTP",
@@ -59,8 +61,8 @@ def split_frames(buffer: Buffer, maximum: int) -> tuple[list[memoryview], int]:
 def frame(parts: list[Records]) -> list[Records]:
     """The same parts behind their size."""
     size = sum(map(len, parts))
-    if size > 2**31 - 1:
-        raise ValueError(f"a frame of {size} bytes is longer than Kafka's protocol can say")
+    if size > MAX_FRAME_BYTES:
+        raise _too_long(size)
     first = parts[0] if parts else b""
     if isinstance(first, bytes):
         return [_SIZE.pack(size) + first, *parts[1:]]
@@ -69,7 +71,23 @@ def frame(parts: list[Records]) -> list[Records]:
 
 def frame_response(response: object, version: int, correlation_id: int) -> list[Records]:
     """A whole response, ready to be sent: bytes, and between them the records as they are."""
-    return frame(_behind(encode_response_header(api_of(type(response)).key, version, correlation_id), encode(response, version)))
+    parts = encode(response, version)
+    head = _response_head(type(response), version)
+    size = head.size - SIZE_BYTES + sum(map(len, parts))
+    if size > MAX_FRAME_BYTES:
+        raise _too_long(size)
+    # The first part is always bytes: at the least there is a length before records.
+    parts[0] = head.pack(size, correlation_id) + cast(bytes, parts[0])
+    return parts
+
+
+def _response_head(response: type, version: int) -> struct.Struct:
+    """What a response begins with: its size, and its header of version 0 (the correlation id) or 1 (and a zero: no tagged fields)."""
+    head = _response_heads.get((response, version))
+    if head is None:
+        with_tags = response_header_version(api_of(response).key, version) == 1
+        head = _response_heads[response, version] = struct.Struct(">iix" if with_tags else ">ii")
+    return head
 
 
 def frame_request(request: object, version: int, correlation_id: int, client_id: str | None) -> list[Records]:
@@ -80,3 +98,7 @@ def frame_request(request: object, version: int, correlation_id: int, client_id:
 def _behind(header: bytes, parts: list[Records]) -> list[Records]:
     first = parts[0] if parts else b""
     return [header + first, *parts[1:]] if isinstance(first, bytes) else [header, *parts]
+
+
+def _too_long(size: int) -> ValueError:
+    return ValueError(f"a frame of {size} bytes is longer than Kafka's protocol can say")

@@ -17,6 +17,7 @@ from penstock.protocol.schema import int16, int32, message, string
 API_VERSIONS_KEY = 18
 
 _KEY_AND_VERSION = struct.Struct(">hh")
+KEY_AND_VERSION_BYTES = _KEY_AND_VERSION.size
 
 
 @message(versions="1-2", flexible="2+")
@@ -40,12 +41,12 @@ def response_header_version(api_key: int, version: int) -> int:
     return 1 if api_key != API_VERSIONS_KEY and find_api(api_key).flexible(version) else 0
 
 
-def decode_request_header(buffer: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a request, and where its body begins. Any version of a known API can be read, also one not served."""
-    if len(buffer) < _KEY_AND_VERSION.size:
-        raise ProtocolError(f"a request of {len(buffer)} bytes is too short for a header")
-    api_key, version = _KEY_AND_VERSION.unpack_from(buffer)
-    return decode_from(RequestHeader, request_header_version(api_key, version), buffer, 0)
+def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
+    """The header at a position, and where its body begins. Any version of a known API can be read, also one not served."""
+    if len(buffer) - position < KEY_AND_VERSION_BYTES:
+        raise ProtocolError(f"a request of {len(buffer) - position} bytes is too short for a header")
+    api_key, version = _KEY_AND_VERSION.unpack_from(buffer, position)
+    return decode_from(RequestHeader, request_header_version(api_key, version), buffer, position)
 
 
 def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -55,7 +56,3 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 
 def decode_response_header(api_key: int, version: int, buffer: Buffer) -> tuple[ResponseHeader, int]:
     return decode_from(ResponseHeader, response_header_version(api_key, version), buffer, 0)
-
-
-def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    return encode_bytes(ResponseHeader(correlation_id=correlation_id), response_header_version(api_key, version))

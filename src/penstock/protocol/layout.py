@@ -5,8 +5,8 @@ Both compilers read declarations through this file. It must never know of genera
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.protocol.primitives import RepeatedFormats
@@ -23,8 +23,7 @@ REPEATED = {kind: RepeatedFormats(code) for kind, code in FORMATS.items() if kin
 NULL_MARKERS = {False: (-1, 1), True: (0, 1)}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """One version of one message."""
 
     message: type
@@ -61,7 +60,7 @@ class Layout:
         return sum(self._minimum_field_size(field) for field in self.plain(cls)) + self.flexible
 
     def minimum_element_size(self, field: Field) -> int:
-        return self._minimum_field_size(dataclasses.replace(field, is_array=False))
+        return self._minimum_field_size(field._replace(is_array=False))
 
     def _minimum_field_size(self, field: Field) -> int:
         if field.is_array or field.kind in ("bytes", "records"):

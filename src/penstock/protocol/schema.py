@@ -1,4 +1,4 @@
-"""How messages are declared: one frozen dataclass for all versions, each field saying which versions carry it.
+"""How messages are declared: one frozen class for all versions, each field saying which versions carry it.
 
     @message(api_key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest:
@@ -9,19 +9,23 @@
 Structs within a message are nested classes marked `@struct`. Every field has a default, so that a message is built from what matters.
 This file knows nothing of bytes: `compile_decoder` and `compile_encoder` read what is declared here.
 
+Messages behave like frozen dataclasses and are not made by `dataclasses`, which would take a millisecond a class: a start would spend a
+quarter of its time on it. What a class needs is shared by all of them, but for `__init__`, which is compiled when a first instance is made.
+
 Type checkers see `int32(...)` as an ordinary default value: the functions below are deliberately no field specifiers in the sense of
 dataclass_transform, which would make every field without `default=` a required one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sized
-from functools import lru_cache
+from dataclasses import FrozenInstanceError
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform, overload
 from uuid import UUID
 
 from penstock.ids import NO_UUID, Buffer
+from penstock.protocol.source import Source
 
 T = TypeVar("T")
 
@@ -62,8 +66,7 @@ def parse_versions(text: str) -> Versions:
     return Versions(int(first), int(last or first))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the nested class where it is a struct."""
 
     kind: str
@@ -78,8 +81,7 @@ class Field:
     name: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """What `@message` was told."""
 
     versions: Versions
@@ -113,16 +115,55 @@ def _repr(self: object) -> str:
     return f"{type(self).__qualname__}({shown})"
 
 
+def _refuse_change(self: object, name: str, _value: object = None) -> None:
+    raise FrozenInstanceError(f"cannot change {name!r}: a {type(self).__qualname__} is frozen")
+
+
+def _first_init(self: object, **values: object) -> None:
+    """Stands for `__init__` until a first instance is made."""
+    cls = type(self)
+    init = _compile_init(cls)
+    type.__setattr__(cls, "__init__", init)
+    init(self, **values)
+
+
+@cache
+def raw_twin(cls: type) -> type:
+    """A plain class with the same slots. Setting the fields of a frozen instance is slow: whoever makes one fills a twin instead, and then
+    assigns its `__class__`, which CPython allows between classes of equal layout."""
+    return type(cls.__name__, (), {"__slots__": tuple(field.name for field in fields_of(cls))})
+
+
+def _compile_init(cls: type) -> Callable[..., None]:
+    source = Source(f"make {cls.__qualname__}")
+    become, raw, made = source.name("become", object.__setattr__), source.name("Raw", raw_twin(cls)), source.name("Made", cls)
+    parameters = "".join(f", {field.name}={source.constant(field.default)}" for field in fields_of(cls))
+    with source.block(f"def __init__(self{', *' if parameters else ''}{parameters}):"):
+        source.line(f"{become}(self, '__class__', {raw})")
+        for field in fields_of(cls):
+            source.line(f"self.{field.name} = {field.name}")
+        source.line(f"self.__class__ = {made}")
+    return source.function("__init__")
+
+
+_SHARED = {
+    "__init__": _first_init,
+    "__eq__": _equal,
+    "__hash__": _hash,
+    "__repr__": _repr,
+    "__setattr__": _refuse_change,
+    "__delattr__": _refuse_change,
+}
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
     """Marks a class nested in a message (or shared by two of one module)."""
-    # Written once for all instead of generated for each: it halves the time that a message takes to load, of which a start has many.
-    for name, method in (("__eq__", _equal), ("__hash__", _hash), ("__repr__", _repr)):
-        setattr(cls, name, method)
-    made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)(cls)
-    declared = tuple(dataclasses.replace(field.metadata["kafka"], name=field.name) for field in dataclasses.fields(cast(Any, made)))
-    type.__setattr__(made, "__kafka_fields__", declared)
-    return made
+    declared = tuple(value._replace(name=name) for name, value in vars(cls).items() if isinstance(value, Field))
+    names = tuple(field.name for field in declared)
+    kept = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
+    made = {**kept, **_SHARED, "__qualname__": cls.__qualname__, "__slots__": names, "__kafka_fields__": declared}
+    return cast("type[T]", type(cls.__name__, cls.__bases__, made))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -150,9 +191,7 @@ def _declare(
     is_array: bool = False,
     never_compact: bool = False,
 ) -> Any:
-    where = parse_versions(versions)
-    field = Field(kind, where, default, parse_versions(nullable), tag, ignorable, struct, is_array, never_compact)
-    return dataclasses.field(default=default, metadata={"kafka": field})
+    return Field(kind, parse_versions(versions), default, parse_versions(nullable), tag, ignorable, struct, is_array, never_compact)
 
 
 def boolean(versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> bool:

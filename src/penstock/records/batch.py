@@ -183,10 +183,11 @@ def validate(records: Buffer, *, max_batch_bytes: int, from_client: bool = True)
     found: list[BatchHeader] = []
     position, end = 0, len(records)
     while position < end:
-        header = _framed(records, position, end)
-        _check_bytes(records, position, header, max_batch_bytes)
+        header = _framed(records, position, end, from_client)
+        size = header.size
+        _check_bytes(records, position, size, header, max_batch_bytes)
         found.append(header)
-        position += header.size
+        position += size
     if from_client:
         if len(found) != 1:
             raise _invalid(f"a produce request must hold exactly one record batch for a partition, but this one holds {len(found)}")
@@ -196,19 +197,22 @@ def validate(records: Buffer, *, max_batch_bytes: int, from_client: bool = True)
     return found
 
 
-def _framed(buffer: Buffer, position: int, end: int) -> BatchHeader:
+def _framed(buffer: Buffer, position: int, end: int, from_client: bool) -> BatchHeader:
     """The header of a whole batch of format v2, which ends within the buffer."""
-    if end - position >= BATCH_HEADER_BYTES:
+    left = end - position
+    if left >= BATCH_HEADER_BYTES:
         header = read_header(buffer, position)
-        if header.magic == MAGIC and BATCH_HEADER_BYTES <= header.size <= end - position:
+        if header.magic == MAGIC and BATCH_HEADER_BYTES <= LENGTH_OVERHEAD + header.batch_length <= left:
             return header
-    raise _frame_error(buffer, position, end - position)
+    raise _frame_error(buffer, position, left, from_client)
 
 
-def _frame_error(buffer: Buffer, position: int, left: int) -> KafkaError:
+def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) -> KafkaError:
     """The magic comes before the sizes: a batch of an old format may be short, and is refused for what it is."""
+    # Kafka overlooks a batch that is cut, and then misses the one that a producer must send.
+    cut = _invalid if from_client and position == 0 else CorruptBatch
     if left <= _MAGIC_AT:
-        return CorruptBatch(f"{left} bytes at position {position} are too few for a record batch")
+        return cut(f"{left} bytes at position {position} are too few for a record batch")
     magic = buffer[position + _MAGIC_AT]
     if magic < MAGIC:
         return _invalid(
@@ -219,48 +223,48 @@ def _frame_error(buffer: Buffer, position: int, left: int) -> KafkaError:
     size = LENGTH_OVERHEAD + _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
     if size < BATCH_HEADER_BYTES:
         return _too_short(position, size)
-    return CorruptBatch(f"the batch at position {position} claims {size} bytes, but {left} are left")
+    return cut(f"the batch at position {position} claims {size} bytes, but {left} are left")
 
 
-def _check_bytes(buffer: Buffer, position: int, header: BatchHeader, max_batch_bytes: int) -> None:
-    size = header.size
+def _check_bytes(buffer: Buffer, position: int, size: int, header: BatchHeader, max_batch_bytes: int) -> None:
     if size > max_batch_bytes:
         message = f"a record batch of {size} bytes is larger than the {max_batch_bytes} allowed by max.message.bytes"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
     crc = crc_of(buffer, position, size)
     if crc != header.crc:
         raise CorruptBatch(f"the batch at position {position} has CRC {header.crc:#010x}, but its bytes give {crc:#010x}")
-    if header.codec > _HIGHEST_CODEC:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"the batch at position {position} has the unknown codec {header.codec}")
+    if header.attributes & CODEC_MASK > _HIGHEST_CODEC:
+        # What Kafka answers; it keeps UNSUPPORTED_COMPRESSION_TYPE for a codec that the request's version may not use.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch at position {position} has the unknown codec {header.codec}")
 
 
 def _check_from_client(header: BatchHeader) -> None:
     """In the order of Kafka's own checks (UnifiedLog, then LogValidator)."""
-    count = header.record_count
+    count, last_offset_delta, attributes = header.record_count, header.last_offset_delta, header.attributes
     if header.base_offset != 0:
         raise _invalid(f"the base offset of a produced batch must be 0, but it is {header.base_offset}")
-    if header.last_offset_delta < 0:
-        raise _invalid(f"the last offset delta of a batch cannot be {header.last_offset_delta}")
+    if last_offset_delta < 0:
+        raise _invalid(f"the last offset delta of a batch cannot be {last_offset_delta}")
     if count <= 0:
         raise _invalid(f"a produced batch cannot hold {count} records")
-    if count != header.last_offset_delta + 1:
-        raise _invalid(f"a batch of {count} records cannot end at offset delta {header.last_offset_delta}")
+    if count != last_offset_delta + 1:
+        raise _invalid(f"a batch of {count} records cannot end at offset delta {last_offset_delta}")
     if count > _most_records(header):
         raise _invalid(f"{header.size - BATCH_HEADER_BYTES} bytes cannot hold {count} records")
-    if header.is_control:
+    if attributes & CONTROL_BIT:
         raise _invalid("clients are not allowed to write control records")
-    if header.log_append_time:
+    if attributes & LOG_APPEND_TIME_BIT:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime: the broker does")
     _check_producer(header)
 
 
 def _check_producer(header: BatchHeader) -> None:
-    if header.has_producer:
+    if header.producer_id > NO_PRODUCER_ID:
         if header.producer_epoch < 0:
             raise _invalid(f"producer {header.producer_id} cannot have the epoch {header.producer_epoch}")
         if header.base_sequence < 0:
             raise _invalid(f"producer {header.producer_id} cannot have the sequence number {header.base_sequence}")
-    elif header.is_transactional:
+    elif header.attributes & TRANSACTIONAL_BIT:
         raise _invalid("a transactional batch needs a producer id")
 
 
@@ -278,8 +282,8 @@ def _check_replicated(headers: list[BatchHeader]) -> None:
 
 def _most_records(header: BatchHeader) -> int:
     """How many records the bytes can hold at most. What a compressed batch holds is known only to its readers."""
-    payload = header.size - BATCH_HEADER_BYTES
-    if header.codec == 0:
+    payload = LENGTH_OVERHEAD + header.batch_length - BATCH_HEADER_BYTES
+    if header.attributes & CODEC_MASK == 0:
         return payload // MIN_RECORD_BYTES
     return _MAX_OFFSET if payload else 0
 

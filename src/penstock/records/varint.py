@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 _INT64 = 2**63
 _MAX_BITS = 70
 
@@ -18,17 +20,24 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
-# Lengths, counts and deltas of most records, from -1 (null) to what two bytes hold.
-_SHORT = {value: _encode(value) for value in range(-1, 8192)}
+class _Short(dict[int, bytes]):
+    """Lengths, counts and deltas of most records, from -1 (null) to what two bytes hold: kept from their first use on."""
+
+    def __missing__(self, value: int) -> bytes:
+        encoded = _encode(value)
+        if -1 <= value < 8192:
+            self[value] = encoded
+        return encoded
 
 
-def encode(value: int) -> bytes:
-    """The varint of an int64. Those of int32 are the same bytes."""
-    return _SHORT.get(value) or _encode(value)
+# The varint of an int64. Those of int32 are the same bytes.
+encode: Callable[[int], bytes] = _Short().__getitem__
 
-
-# The value of every unsigned number that one or two bytes hold.
-ZIGZAG = tuple((unsigned >> 1) ^ -(unsigned & 1) for unsigned in range(1 << 14))
+# The value of every unsigned number that one or two bytes hold: 0, -1, 1, -2 and so on.
+_ZIGZAG = [0] * (1 << 14)
+_ZIGZAG[::2] = range(1 << 13)
+_ZIGZAG[1::2] = range(-1, -(1 << 13) - 1, -1)
+ZIGZAG = tuple(_ZIGZAG)
 
 
 def decode(data: bytes, position: int) -> tuple[int, int]:
