@@ -124,3 +124,55 @@ MAX_RECORDS_PER_DECISION = 10_000
 # One line of `penstock produce`: no broker takes a record that large by default (message.max.bytes is 1 MB), and a file without line ends
 # should not be read into memory whole.
 MAX_PRODUCED_LINE_BYTES = 64 * 1024 * 1024
+
+# How densely a range of a file is probed for what is not in memory. The kernel reads ahead and reclaims by larger runs than this.
+PROBE_EVERY_BYTES = 64 * 1024
+
+# What a transport holds of an answer before it asks for a pause. It goes on when all of it has left: only then may a file be sent.
+WRITE_BUFFER_BYTES = 64 * 1024
+
+# Memory for the requests of all connections: those under way, and receive buffers. Beyond, only one connection is read at a time. Eight
+# connections at their own bound; a request of socket.request.max.bytes (100 MB) has room beside others.
+MAX_NODE_INFLIGHT_BYTES = 256 * 1024 * 1024
+
+# How long it may be short before whoever holds most is closed: what is under way ends long before, unless a peer means harm.
+MEMORY_SHORT_S = 10.0
+
+# A replica that moves to another log directory is copied in pieces of this size, each read by a thread: checking and writing one takes the
+# loop some tenths of a millisecond.
+MOVE_PIECE_BYTES = 256 * 1024
+
+# So much of a copy may be unsynced: with more the kernel would make writers wait, the loop among them.
+MOVE_UNSYNCED_BYTES = 16 * 1024 * 1024
+
+# How long the last step of a move may hold back flushes and truncations. Where appends outrun it, it is tried again later.
+MOVE_LAST_STEP_SECONDS = 1.0
+
+# A segment remembers where its last batches lie, for readers at its end. A reader that keeps up is rarely further behind; some kilobytes
+# for each partition that is written to.
+REMEMBERED_TAIL_BATCHES = 8
+
+# So many partitions a fetch reads before others may have their turn on the event loop: some milliseconds.
+FETCH_PARTITIONS_A_TURN = 200
+
+# The name of a file or directory, on every file system that Kafka's directories may lie on.
+MAX_FILE_NAME_BYTES = 255
+
+# How long a follower's fetch that has nothing but a new high watermark to bring is held back, so that records may come with it. Under load
+# they always do; otherwise readers of followers see a record this much later.
+STALE_WATERMARK_S = 0.005
+
+# A batch of the metadata log, which one decision fills at most (Kafka's own bound), and what a replica of it fetches at once: decoding and
+# applying so much takes some ten milliseconds.
+MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
+METADATA_FETCH_BYTES = 256 * 1024
+
+# Bytes of a leader's answer that a follower appends before others get their turn on the event loop: about a millisecond.
+FOLLOWER_APPEND_BYTES = 1024 * 1024
+
+# A snapshot of the metadata that a replica takes from its leader: that of a cluster with some ten million partitions.
+MAX_SNAPSHOT_BYTES = 2 * 1024 * 1024 * 1024
+
+# Bytes of one connection read in one turn of the event loop, as far as a single read does not bring more: what is produced is written to a
+# file meanwhile, which takes some milliseconds a megabyte.
+READ_BYTES_A_TURN = 512 * 1024

@@ -95,9 +95,9 @@ def answer_now(_node: Any, request: HeartbeatRequest, _context: RequestContext) 
     return HeartbeatResponse(throttle_time_ms=len(request.member_id))
 
 
-def config(listeners: str = "PLAINTEXT://localhost:0,CONTROLLER://localhost:0") -> NodeConfig:
+def config(listeners: str = "PLAINTEXT://localhost:0,CONTROLLER://localhost:0", more: str = "") -> NodeConfig:
     text = f"process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlisteners={listeners}\n"
-    return read_node_config(text.encode(), "server.properties")
+    return read_node_config((text + more).encode(), "server.properties")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,7 @@ async def serving(
     dispatch = Dispatch(node, {key: SERVED[key] for key in handlers}, handlers.__getitem__)
     server = Server(world, config(), dispatch, bounds)
     await server.start()
+    await server.accept_clients()
     try:
         yield Served(world, server)
     finally:

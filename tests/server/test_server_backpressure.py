@@ -37,6 +37,9 @@ class FakeFile:
         shift = position % 256
         return (block * (length // 256 + 2))[shift : shift + min(length, self.size - position)]
 
+    def fileno(self) -> int:
+        raise OSError("it has no descriptor")
+
 
 @dataclass(frozen=True)
 class FakeRange:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
+import socket
 
 import pytest
 
+from penstock.limits import ACCEPT_BACKLOG
 from penstock.server.bounds import Bounds, bounds_of
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import World
+from penstock.world.real import run
 from penstock.world.sim import Simulation
 from tests.server.serving import Client, Served, answer_now, config, heartbeat, serving
 from tests.server.test_server_order import Gates, until
-from tests.world.both_worlds import Play
+from tests.world.both_worlds import Play, play_simulated
 
 
 def test_idle_connections_are_closed_and_others_are_not() -> None:
@@ -160,3 +164,49 @@ def test_bounds_come_from_the_config() -> None:
     assert bounds.max_request_bytes == 104_857_600
     assert bounds.max_idle_s == 600
     assert bounds.max_connections == 2**31 - 1
+
+
+def test_socket_settings_count_where_they_are_given() -> None:
+    assert (bounds_of(config()).send_buffer_bytes, bounds_of(config()).receive_buffer_bytes) == (None, None)
+    assert bounds_of(config()).accept_backlog == ACCEPT_BACKLOG
+    given = bounds_of(config(more="socket.send.buffer.bytes=-1\nsocket.receive.buffer.bytes=5000\nsocket.listen.backlog.size=7\n"))
+    assert (given.send_buffer_bytes, given.receive_buffer_bytes, given.accept_backlog) == (None, 5_000, 7)
+
+
+def test_socket_buffers_are_as_the_settings_say() -> None:
+    async def scenario(world: World) -> tuple[int, int]:
+        async with serving(world, answer_now, Bounds(send_buffer_bytes=50_000, receive_buffer_bytes=70_000)) as served:
+            client = await served.connect()
+            client.send(heartbeat(1))
+            await client.wait_answers(1)
+            (connection,) = served.server._state.connections
+            own = connection._transport.get_extra_info("socket")
+            return tuple(own.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF))
+
+    assert run(scenario) == (100_000, 140_000)  # Linux doubles them, for its own use
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "told"),
+    [
+        ("PLAINTEXT://:0", "", True),
+        ("PLAINTEXT://[::]:0", "", True),
+        ("PLAINTEXT://localhost:0", "", False),
+        ("PLAINTEXT://:0", "advertised.listeners=PLAINTEXT://broker.example:9092\n", False),
+    ],
+)
+def test_a_wildcard_listener_without_advertised_listeners_is_told(
+    listeners: str, advertised: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        settings = config(f"{listeners},CONTROLLER://localhost:0", advertised)
+        server = Server(world, settings, Dispatch(None, {}, lambda _: answer_now))
+        await server.start()
+        await server.accept_clients()
+        await server.stop()
+
+    with caplog.at_level(logging.INFO, "penstock.server"):
+        play_simulated(scenario)
+    lines = [line for line in caplog.messages if "advertised.listeners" in line]
+    assert len(lines) == told
+    assert all("port forward" in line and listeners in line for line in lines)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any, cast
 
 from penstock.handlers.context import RequestContext
-from penstock.limits import MAX_REQUESTS_A_TURN, READ_BYTES
+from penstock.limits import MAX_REQUESTS_A_TURN, READ_BYTES, READ_BYTES_A_TURN
 from penstock.protocol.framing import frame_request
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -260,3 +260,34 @@ def test_a_handler_is_told_where_its_request_came_from(play: Play) -> None:
     assert (context.listener_name, context.local_port) == ("CONTROLLER", ports["CONTROLLER"])
     assert context.peer == f"{name[0]}:{name[1]}"
     assert context.received > 0
+
+
+def test_one_connection_is_not_read_for_longer_than_its_turn() -> None:
+    """However much has come: the others, and the timers, would have to wait for all of it."""
+    request = heartbeat(1, "x" * 30_000)
+    turns: list[int] = []
+
+    async def scenario(world: World) -> None:
+        turn = 0
+
+        async def count_turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        def handle(*_: Any) -> HeartbeatResponse:
+            turns.append(turn)
+            return HeartbeatResponse()
+
+        async with serving(world, handle) as served:
+            client = await served.connect()
+            counting = asyncio.ensure_future(count_turns())
+            client.send(*[request] * 200)
+            await client.wait_answers(200)
+            counting.cancel()
+
+    run(scenario)
+    assert len(turns) == 200
+    in_one_turn = max(turns.count(turn) for turn in turns)
+    assert in_one_turn * len(request) <= READ_BYTES_A_TURN + READ_BYTES + len(request)

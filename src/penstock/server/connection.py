@@ -4,7 +4,8 @@ Laws:
 - The synchronous part of a handler runs before the next frame is looked at, and before the receive buffer is used again.
 - What is answered at once, with nothing before it, is written at once: no task, no future, no queue.
 - Every awaitable of a handler belongs to its connection, and is cancelled when the connection is lost.
-- A frame is taken only while the peer reads and what is in flight is below its bounds; otherwise reading is paused.
+- A frame is taken only while the peer reads and what is in flight is below its bounds; otherwise reading is paused, as it is while the
+  memory of all connections together is short.
 - A peer that breaks the protocol, and a handler that raises, end the connection with a reason in the log. A broken invariant ends the node.
 
 It must never know what a request means.
@@ -17,17 +18,18 @@ import logging
 from functools import partial
 from typing import Any, cast
 
-from penstock.errors import InvariantBroken, ProtocolError
-from penstock.limits import CLOSE_GRACE_S, MAX_REQUESTS_A_TURN
+from penstock.errors import InvariantBroken, KafkaError, ProtocolError
+from penstock.limits import CLOSE_GRACE_S, MAX_REQUESTS_A_TURN, READ_BYTES_A_TURN
 from penstock.protocol.framing import frame_response
 from penstock.protocol.schema import Records
+from penstock.server.accepted import origin_of, set_buffers
 from penstock.server.answers import Answers, Slot
 from penstock.server.bounds import Bounds
 from penstock.server.context import Origin
-from penstock.server.dispatch import describe
+from penstock.server.dispatch import Dispatch, describe
 from penstock.server.receive import ReceiveBuffer
 from penstock.server.state import ServerState
-from penstock.server.writer import ShortRange, Writer
+from penstock.server.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +39,9 @@ class Connection(asyncio.BufferedProtocol):
     _writer: Writer
     _origin: Origin
 
-    def __init__(self, state: ServerState, listener_name: str) -> None:
+    def __init__(self, state: ServerState, dispatch: Dispatch, listener_name: str) -> None:
         self._state = state
+        self._dispatch = dispatch
         self._bounds: Bounds = state.bounds
         self._listener_name = listener_name
         self._loop = asyncio.get_running_loop()
@@ -49,7 +52,9 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._closed = False
         self._active = self._loop.time()
-        self._unsent = 0
+        self._left = 0
+        self._read_bytes = 0
+        self.memory_held = 0
         self._turn: asyncio.Handle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
 
@@ -57,11 +62,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = Writer(self._transport)
-        self._origin = _origin(self._transport, self._listener_name)
+        self._writer = Writer(self._transport, self._state.offload, self._writer_woke, self._cannot_send)
+        set_buffers(self._transport, self._bounds)
+        self._origin = origin_of(self._transport, self._listener_name)
         if not self._state.admit(self):
             self._closed = True
             self._transport.abort()
+        elif self._state.memory.short:
+            self._loop.call_soon(self.set_reading)  # the transport begins to read after this call
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -71,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._state.forget(self)
+        self._origin.departure.happened()
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         """What was written still leaves, within a bound; everything else is dropped."""
@@ -100,6 +109,8 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.cancel()
         self._writer.drop()
         self._buffer.discard()
+        self._count_memory()
+        self._state.memory.forget(self)
         if self._turn is not None:
             self._turn.cancel()
 
@@ -114,6 +125,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._draining or self._closed:
             return
         self._buffer.received(nbytes)
+        self._read_bytes += nbytes
+        if self._read_bytes >= READ_BYTES_A_TURN:  # uvloop would read up to 32 times before it looks at anyone else
+            self._end_turn()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -129,13 +143,12 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._state.counters.connections_broken += 1
             self.close(str(error))
-        except (OSError, ShortRange) as error:
-            self.close(f"an answer could not be read from its file: {error}", logging.ERROR)
         finally:
             self._advancing = False
         if self._draining and not self._answers and not self._writer.blocked:
             self.close("the server stops", logging.DEBUG)
-        self._set_reading()
+        self._count_memory()
+        self.set_reading()
 
     def _take_frames(self) -> None:
         for _ in range(MAX_REQUESTS_A_TURN):
@@ -145,11 +158,15 @@ class Connection(asyncio.BufferedProtocol):
             if frame is None:
                 return
             self._take(frame)
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Nothing more is read before the others had their turn."""
         if self._turn is None:
             self._turn = self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._turn = None
+        self._turn, self._read_bytes = None, 0
         self._go_on()
 
     def _may_take(self) -> bool:
@@ -162,8 +179,12 @@ class Connection(asyncio.BufferedProtocol):
             or answers.bytes >= bounds.max_inflight_bytes
         )
 
-    def _set_reading(self) -> None:
-        wanted = self._draining or (self._turn is None and self._may_take())
+    def set_reading(self) -> None:
+        """Reads on or not, as things are now."""
+        wanted = self._may_take()
+        if self._state.memory.short:
+            wanted = self._state.memory.may_read(self, half=wanted and self._buffer.held > 0)
+        wanted = (wanted and self._turn is None) or self._draining
         if wanted != self._reading and not self._closed and not self._transport.is_closing():
             self._reading = wanted
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
@@ -173,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, frame: memoryview) -> None:
         self._state.counters.requests += 1
         try:
-            context, result = self._state.dispatch.run(frame, self._origin, self._active)
+            context, result = self._dispatch.run(frame, self._origin, self._active)
             if result is None:
                 return None
             if hasattr(result, "__await__"):
@@ -181,9 +202,11 @@ class Connection(asyncio.BufferedProtocol):
             parts = frame_response(result, context.version, context.correlation_id)
         except ProtocolError:
             raise
+        except KafkaError as error:
+            return self._handler_failed(" ".join((str(error), *error.__notes__)))
         except Exception as error:
             log.exception("a handler failed")
-            return self._handler_failed(error)
+            return self._handler_failed(repr(error))
         except InvariantBroken as error:
             return self._state.fail(error)
         if self._answers:
@@ -203,9 +226,11 @@ class Connection(asyncio.BufferedProtocol):
             parts = [] if response is None else frame_response(response, context.version, context.correlation_id)
         except asyncio.CancelledError:
             return self.close(f"a handler was cancelled {describe(context)}")
+        except KafkaError as error:
+            return self._handler_failed(f"{error} {describe(context)}")
         except Exception as error:
             log.exception("a handler failed %s", describe(context))
-            return self._handler_failed(error)
+            return self._handler_failed(repr(error))
         except InvariantBroken as error:
             return self._state.fail(error)
         if not self._closed:
@@ -213,10 +238,10 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
         return None
 
-    def _handler_failed(self, error: Exception) -> None:
+    def _handler_failed(self, what: str) -> None:
         """A handler may raise nothing: what a client is to know is in its response."""
         self._state.counters.handler_errors += 1
-        self.close(f"a handler failed: {error!r}", logging.ERROR)
+        self.close(f"a handler failed: {what}", logging.ERROR)
 
     # Sending
 
@@ -233,27 +258,41 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._writer.pause()
         if not self._advancing:
-            self._set_reading()
+            self.set_reading()
 
     def resume_writing(self) -> None:
+        self._writer.resume()
+        self._writer_woke()
+
+    def _writer_woke(self) -> None:
         self._active = self._loop.time()
-        if self._closed:
-            return
-        try:
-            self._writer.resume()
-        except (OSError, ShortRange) as error:
-            self.close(f"an answer could not be read from its file: {error}", logging.ERROR)
+        self._writer.go_on()
         self._go_on()
 
+    def _cannot_send(self, error: Exception) -> None:
+        if isinstance(error, ConnectionError):  # the peer is gone: the transport will say so too
+            self.abort()
+        else:
+            self.close(f"an answer could not be read from its file: {error}", logging.ERROR)
+
     # Looking after
+
+    def trim(self) -> None:
+        self._buffer.trim()
+        self._count_memory()
+
+    def _count_memory(self) -> None:
+        if self._state.memory.short:
+            self._buffer.trim()
+        self._state.memory.hold(self, self._answers.bytes + self._buffer.own_bytes)
 
     def check(self, now: float) -> None:
         """Called from time to time: gives back memory, and ends what is idle. A connection that waits for a handler is not idle, unless
         it does not read what it was sent; and one that has not read a byte for so long is idle however much it sends."""
-        self._buffer.trim()
-        unsent = self._transport.get_write_buffer_size()
-        if unsent != self._unsent:
-            self._unsent, self._active = unsent, now
+        self.trim()
+        left = self._writer.written - self._transport.get_write_buffer_size()
+        if left != self._left:
+            self._left, self._active = left, now
         idle = self._bounds.max_idle_s
         if idle is None or self._closed or now - self._active < idle:
             return
@@ -263,10 +302,3 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._answers:
             self._state.counters.connections_idle_closed += 1
             self.close(f"idle for {idle:g} s (connections.max.idle.ms)", logging.INFO)
-
-
-def _origin(transport: asyncio.Transport, listener_name: str) -> Origin:
-    # A peer that is gone already has no name any more.
-    local = transport.get_extra_info("sockname") or ("", 0)
-    peer = transport.get_extra_info("peername") or ("unknown", 0)
-    return Origin(listener_name, str(local[0]), int(local[1]), f"{peer[0]}:{peer[1]}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from penstock.handlers.context import Departure
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +15,4 @@ class Origin:
     local_host: str
     local_port: int
     peer: str
+    departure: Departure = field(default_factory=Departure)

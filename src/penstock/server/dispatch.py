@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.handlers.context import RequestContext
+from penstock.ids import Buffer
 from penstock.protocol.apis import find_api, request_class
-from penstock.protocol.codec import decode_from
-from penstock.protocol.headers import API_VERSIONS_KEY, RequestHeader, decode_request_header
+from penstock.protocol.codec import decoder_of
+from penstock.protocol.headers import (
+    API_VERSIONS_KEY,
+    KEY_AND_VERSION_BYTES,
+    RequestHeader,
+    decode_request_header,
+    request_header_version,
+)
 from penstock.server.context import Origin
 
 # (node, request, context) -> a response, an awaitable of one, or None where none is to be sent. A plain function: what it does before it
@@ -40,10 +46,13 @@ class Served(Protocol):
     def advertised_first(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
+class _Route(NamedTuple):
+    """What requests of one API and version have in common."""
+
+    version: int
+    decode_header: Callable[[Buffer, int], tuple[RequestHeader, int]]
+    decode: Callable[[Buffer, int], tuple[Any, int]]
     handler: Handler
-    request: type[Any]
 
 
 class Dispatch:
@@ -53,21 +62,22 @@ class Dispatch:
         self._node = node
         self._served = served
         self._load = load
-        self._routes: dict[tuple[int, int], _Route] = {}
+        # By the first bytes of a request, its key and version.
+        self._routes: dict[bytes, _Route] = {}
 
     def run(self, frame: memoryview, origin: Origin, now: float) -> tuple[RequestContext, object]:
         """Runs the synchronous part of a request. The version in the context is the one to answer with. ProtocolError where the request
         cannot be taken; whatever else the handler raises."""
-        header, position = _read_header(frame)
-        key, version = header.request_api_key, header.request_api_version
-        route = self._routes.get((key, version))
+        route = self._routes.get(bytes(frame[:KEY_AND_VERSION_BYTES]))
+        header, position = _read_header(frame, decode_request_header if route is None else route.decode_header)
         if route is None:
+            key, version = header.request_api_key, header.request_api_version
             if key == API_VERSIONS_KEY and not self._serves(key, version):
                 return _context(header, 0, origin, now), self._unsupported_version()
-            route = self._find(key, version, origin)
-        context = _context(header, version, origin, now)
+            route = self._routes[bytes(frame[:KEY_AND_VERSION_BYTES])] = self._find(key, version, origin)
+        context = _context(header, route.version, origin, now)
         # What is left over after the message is ignored, as in Kafka: librdkafka's Metadata v13 ends in three bytes too many.
-        request, _end = decode_from(route.request, version, frame[position:], 0)
+        request, _end = route.decode(frame[position:], 0)
         try:
             return context, route.handler(self._node, request, context)
         except BaseException as error:
@@ -91,8 +101,8 @@ class Dispatch:
                 f"the handler of {name} is a coroutine function: it would run out of order, and after its request's buffer is used again. "
                 "Make it a plain function that returns an awaitable"
             )
-        route = self._routes[key, version] = _Route(handler, request_class(key))
-        return route
+        decode_header = decoder_of(RequestHeader, request_header_version(key, version))
+        return _Route(version, decode_header, decoder_of(request_class(key), version), handler)
 
     def _unsupported_version(self) -> object:
         from penstock.protocol.messages.api_versions import ApiVersionsResponse
@@ -110,13 +120,13 @@ def describe(context: RequestContext) -> str:
     return f"while serving {name} v{context.version} of client {context.client_id!r} at {context.peer} on {context.listener_name}"
 
 
-def _read_header(frame: memoryview) -> tuple[RequestHeader, int]:
+def _read_header(frame: memoryview, decode: Callable[[Buffer, int], tuple[RequestHeader, int]]) -> tuple[RequestHeader, int]:
     if len(frame) > _USUAL_HEADER_BYTES:
         try:
-            return decode_request_header(frame[:_USUAL_HEADER_BYTES])
+            return decode(frame[:_USUAL_HEADER_BYTES], 0)
         except ProtocolError:
             pass  # a long client id perhaps: what is really wrong is said below
-    return decode_request_header(frame)
+    return decode(frame, 0)
 
 
 def _context(header: RequestHeader, version: int, origin: Origin, now: float) -> RequestContext:
@@ -130,4 +140,5 @@ def _context(header: RequestHeader, version: int, origin: Origin, now: float) ->
         origin.local_port,
         origin.peer,
         now,
+        origin.departure,
     )

@@ -15,6 +15,7 @@ import logging
 from functools import partial
 from typing import NoReturn
 
+from penstock.config import node_settings
 from penstock.config.listeners import Listener as ListenerConfig
 from penstock.config.node import NodeConfig
 from penstock.errors import InvariantBroken
@@ -22,6 +23,7 @@ from penstock.limits import SWEEP_INTERVAL_S
 from penstock.server.bounds import Bounds, Counters, bounds_of
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatch
+from penstock.server.loop_delay import LoopDelay
 from penstock.server.state import ServerState
 from penstock.world import Listener, World
 
@@ -34,11 +36,16 @@ STOP_WITHIN_S = 5.0
 class Server:
     """To be made within a running event loop. `bounds` default to those of the config."""
 
-    def __init__(self, world: World, config: NodeConfig, dispatch: Dispatch, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, world: World, config: NodeConfig, dispatch: Dispatch, bounds: Bounds | None = None, *, controllers: Dispatch | None = None
+    ) -> None:
         self._world = world
-        self._listener_configs = config.listeners
-        self._state = ServerState(dispatch, bounds_of(config) if bounds is None else bounds)
+        self._state = ServerState(world.offload, bounds_of(config) if bounds is None else bounds)
+        self._config = config
+        self._dispatch = dict.fromkeys((listener.name for listener in config.broker_listeners), dispatch)
+        self._dispatch |= dict.fromkeys((listener.name for listener in config.controller_listeners), controllers or dispatch)
         self._listeners: dict[str, Listener] = {}
+        self.loop_delay = LoopDelay(world.clock)
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -51,23 +58,33 @@ class Server:
         return self._state.counters
 
     async def start(self) -> None:
-        """Listens on every listener, or on none: OSError names the one that cannot be had."""
+        """Takes the ports of all listeners, or of none: OSError names the one that cannot be had. Controllers and brokers are let in from
+        here on, clients with `accept_clients`."""
         try:
-            for listener in self._listener_configs:
+            for listener in self._config.listeners:
                 self._listeners[listener.name] = await self._listen(listener)
         except BaseException:
             self._close_listeners()
             raise
+        self._tell_of_wildcards()
+        self.loop_delay.start()
         self._sweep()
 
     async def _listen(self, listener: ListenerConfig) -> Listener:
-        factory = partial(Connection, self._state, listener.name)
+        factory = partial(Connection, self._state, self._dispatch[listener.name], listener.name)
+        accepting = listener in self._config.controller_listeners
+        backlog = self._state.bounds.accept_backlog
         try:
-            return await self._world.network.listen(factory, listener.host or "", listener.port)
+            return await self._world.network.listen(factory, listener.host or "", listener.port, backlog, accepting=accepting)
         except OSError as error:
             raise OSError(
                 error.errno, f"cannot listen on {listener}: {error.strerror or error}. Is another broker running there?"
             ) from error
+
+    async def accept_clients(self) -> None:
+        """Until now they were refused, as by a node that is not there."""
+        for listener in self._config.broker_listeners:
+            await self._listeners[listener.name].accept()
 
     async def stop(self, within_s: float = STOP_WITHIN_S) -> None:
         """Takes no new connections nor requests, lets the answers under way leave, then closes; what takes longer is cut."""
@@ -79,6 +96,8 @@ class Server:
             log.warning("%d connections are cut: they did not end within %g s", len(self._state.connections), within_s)
         self._state.abort()
         await self._state.quiet.wait()
+        self.loop_delay.stop()
+        log.info("loop delay since the start: %s", self.loop_delay)
 
     async def wait_failed(self) -> NoReturn:
         """Raises the broken invariant that a handler met; until then it waits."""
@@ -91,9 +110,22 @@ class Server:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
 
+    def _tell_of_wildcards(self) -> None:
+        if self._config[node_settings.ADVERTISED_LISTENERS] is not None:
+            return
+        for listener in self._config.broker_listeners:
+            if listener.host in (None, "::"):
+                log.info(
+                    "%s listens on every address, and advertised.listeners is not set: each client is told the address by which it reached "
+                    "this node, which suits containers and machines with several addresses. Clients that come through a port forward or "
+                    "NAT cannot come back by it: for them set advertised.listeners to the host and port that they use",
+                    listener,
+                )
+
     def _sweep(self) -> None:
         loop, idle = asyncio.get_running_loop(), self._state.bounds.max_idle_s
         for connection in list(self._state.connections):
             connection.check(loop.time())
+        self._state.memory.check(loop.time())
         interval = SWEEP_INTERVAL_S if idle is None else max(0.01, min(SWEEP_INTERVAL_S, idle / 4))
         self._sweep_timer = loop.call_later(interval, self._sweep)

@@ -1,4 +1,4 @@
-"""What the connections of a server share: its dispatch, bounds, counters, one receive buffer, and who is there.
+"""What the connections of a server share: its bounds, counters, one receive buffer, and who is there.
 
 Owns admission and the end of all. It must never know how connections work.
 """
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import InvariantBroken
 from penstock.limits import READ_BYTES
 from penstock.server.bounds import Bounds, Counters
-from penstock.server.dispatch import Dispatch
+from penstock.server.memory import Memory
+from penstock.world import Offload
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -23,12 +24,13 @@ log = logging.getLogger(__name__)
 class ServerState:
     """`waiting` counts awaitables of handlers, those of lost connections that still unwind included."""
 
-    def __init__(self, dispatch: Dispatch, bounds: Bounds) -> None:
-        self.dispatch = dispatch
+    def __init__(self, offload: Offload, bounds: Bounds) -> None:
+        self.offload = offload
         self.bounds = bounds
         self.counters = Counters()
         self.shared_buffer = memoryview(bytearray(READ_BYTES))
         self.connections: dict[Connection, None] = {}  # a dict for its order
+        self.memory = Memory(bounds.max_node_inflight_bytes, self.connections)
         self.waiting = 0
         self.stopping = False
         self.failure: InvariantBroken | None = None

@@ -1,74 +1,80 @@
-"""How answers leave: bytes at once, ranges of files in pieces as the peer takes them. The one place that knows what a range is.
+"""How answers leave: bytes at once, ranges of files as the peer takes them. Owns the order of what leaves on one connection.
 
-At most one piece is in memory beside what the transport holds, however large the range and slow the reader. Sending by os.sendfile belongs
-here too, in `_piece` (uvloop's own is not implemented); a simulated file has no descriptor and is read.
+Large ranges go from file to socket inside the kernel (`outlet`), small ones are read and leave with the bytes around them in one call. What
+is not in memory is brought there in a thread first, a piece at a time (`ranges`). Whatever the size of a range and the speed of its reader,
+at most one piece is in memory beside what the transport holds, and at most one leaves in a turn of the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from penstock.ids import Buffer
 from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.schema import Records
-
-
-class _File(Protocol):
-    def pread(self, length: int, position: int, /) -> bytes: ...
-
-
-class _FileRange(Protocol):
-    """What a log gives instead of bytes."""
-
-    @property
-    def file(self) -> _File: ...
-
-    @property
-    def position(self) -> int: ...
-
-    def __len__(self) -> int: ...
+from penstock.server.outlet import Outlet
+from penstock.server.ranges import FileRange, RangeFile, ShortRange, descriptor, in_memory, read, read_at_once, short
+from penstock.world import Offload
 
 
 class _Readable(Protocol):
     def read(self) -> bytes: ...
 
 
-class ShortRange(Exception):
-    """A file has fewer bytes than its range promised. The answer is half sent, so that its connection cannot be used any more."""
-
-
 class Writer:
-    """`pause` and `resume` are what the transport says of its own buffer."""
+    """`pause` and `resume` are what the transport says of its own buffer. `wake` is called when it is time to `go_on`, and `failed` where
+    an answer cannot be sent: OSError and ShortRange of its file, ConnectionError where the peer is gone."""
 
-    __slots__ = ("_done", "_gathered", "_parts", "_paused", "_transport", "written")
+    __slots__ = (
+        "_done",
+        "_failed",
+        "_fetching",
+        "_gathered",
+        "_in_memory",
+        "_offload",
+        "_outlet",
+        "_parts",
+        "_paused",
+        "_transport",
+        "_wake",
+        "written",
+    )
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, offload: Offload, wake: Callable[[], None], failed: Callable[[Exception], None]
+    ) -> None:
         self._transport = transport
+        self._offload = offload
+        self._wake = wake
+        self._failed = failed
+        self._outlet = Outlet(transport, wake)
         # Small answers to requests that came together leave together: a system call costs more than all the rest of one.
         self._gathered: list[bytes] = []
         self._parts: deque[Records] = deque()
-        self._done = 0  # bytes of the first part that have left, where it is a range
+        # Of the first part, where it is a range: bytes that have left, and those that are known to be in memory.
+        self._done = 0
+        self._in_memory = 0
+        self._fetching: asyncio.Task[object] | None = None
         self._paused = False
         self.written = 0
 
     @property
     def blocked(self) -> bool:
-        """Whether the peer has to read before anything more can be sent."""
+        """Whether what was sent before has to leave before anything more can."""
         return self._paused or bool(self._parts)
 
     def send(self, parts: list[Records]) -> None:
-        """Takes all of an answer. It leaves with the next `flush` at the latest; what cannot leave then leaves on `resume`. OSError and
-        ShortRange where a range cannot be read."""
+        """Takes all of an answer. It leaves with the next `flush` at the latest; what cannot leave then leaves when it can."""
         if len(parts) == 1 and not self._paused and not self._parts and isinstance(parts[0], bytes):
             self._gathered.append(parts[0])
             return
         self._parts.extend(self._gathered)
         self._gathered.clear()
         self._parts.extend(parts)
-        self._pump()
+        self.go_on()
 
     def flush(self) -> None:
         """Whoever calls `send` calls this when it is done with what there is to do now."""
@@ -83,58 +89,92 @@ class Writer:
 
     def resume(self) -> None:
         self._paused = False
-        self._pump()
 
     def drop(self) -> None:
         """The connection is no more: files are let go."""
         self._gathered.clear()
         self._parts.clear()
+        self._outlet.stop_waiting()
+        if self._fetching is not None:
+            self._fetching.cancel()
 
-    def _pump(self) -> None:
-        while self._parts and not self._paused:
-            ready = list(self._take_bytes())
+    def go_on(self) -> None:
+        """Sends what can be sent now."""
+        try:
+            self._send_on()
+        except (OSError, ShortRange) as error:
+            self._failed(error)
+
+    def _send_on(self) -> None:
+        turn_ends = self.written + SEND_PIECE_BYTES
+        while self._parts and not (self._paused or self._outlet.waiting or self._fetching or self._transport.is_closing()):
+            ready = self._take_bytes()
             if ready:
                 self.written += sum(map(len, ready))
                 self._transport.writelines(ready)
-            else:
-                self._send_piece()
+            elif self.written < turn_ends or not self._outlet.usable:
+                self._send_range()
+            else:  # the other connections have their turn
+                self._outlet.wait_room()
 
-    def _take_bytes(self) -> Iterable[Buffer]:
+    def _take_bytes(self) -> list[Buffer]:
         """What can leave in one call: bytes, and small ranges between them, up to a piece."""
+        ready: list[Buffer] = []
         taken = 0
         while self._parts and taken < SEND_PIECE_BYTES:
             part = self._parts[0]
+            data: Buffer | None = None
             if isinstance(part, bytes | bytearray | memoryview):
                 data = part
-            elif self._done == 0 and len(part) <= SMALL_RANGE_BYTES and hasattr(part, "file"):
-                data = _piece(cast(_FileRange, part), 0, len(part))
-            else:
-                return
+            elif self._done == self._in_memory == 0 and len(part) <= SMALL_RANGE_BYTES and hasattr(part, "file"):
+                small = cast(FileRange, part)
+                data = read_at_once(small.file, len(part), small.position)
+            if data is None:
+                break
             self._parts.popleft()
             taken += len(data)
-            yield data
+            ready.append(data)
+        return ready
 
-    def _send_piece(self) -> None:
-        part = cast(_FileRange, self._parts[0])
+    def _send_range(self) -> None:
+        part = cast(FileRange, self._parts[0])
         if not hasattr(part, "file"):  # a range of something else: it can only be read as a whole
             self._parts[0] = cast(_Readable, part).read()
             return
-        left = len(part) - self._done
-        if left:
-            piece = _piece(part, self._done, min(left, SEND_PIECE_BYTES))
-            self._done += len(piece)
-            self.written += len(piece)
+        length, position = min(len(part) - self._done, SEND_PIECE_BYTES), part.position + self._done
+        if self._in_memory < self._done + length:
+            if not in_memory(part.file, length, position):
+                self._fetching = asyncio.ensure_future(self._fetch(part.file, length, position))
+                return
+            self._in_memory = self._done + length
+        sent = self._send_piece(part.file, length, position)
+        self._done += sent
+        self.written += sent
         if self._done == len(part):
             self._parts.popleft()
-            self._done = 0
-        if left:
-            self._transport.write(piece)
+            self._done = self._in_memory = 0
 
+    def _send_piece(self, file: RangeFile, length: int, position: int) -> int:
+        fd = descriptor(file)
+        if fd is None or not self._outlet.usable:
+            # A simulated file; or a transport that still holds bytes, behind which this piece goes. Soon that is more than it takes
+            # without a pause, after which it is empty.
+            self._transport.write(read(file, length, position))
+            return length
+        sent = self._outlet.send_file(fd, length, position)
+        if sent == 0:
+            raise short(0, length, position)
+        if sent != length:
+            self._outlet.wait_room()
+        return sent or 0
 
-def _piece(part: _FileRange, start: int, length: int) -> bytes:
-    piece = part.file.pread(length, part.position + start)
-    if len(piece) != length:
-        raise ShortRange(
-            f"a file gave {len(piece)} of {length} bytes at {part.position + start}: it was cut while an answer was being sent"
-        )
-    return piece
+    async def _fetch(self, file: RangeFile, length: int, position: int) -> None:
+        """From the disk into memory, away from the event loop."""
+        try:
+            await self._offload.thread(file.pread, length, position)
+        except OSError as error:
+            self._failed(error)
+            return
+        self._in_memory = self._done + length
+        self._fetching = None
+        self._wake()

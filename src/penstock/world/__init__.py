@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.ids import Buffer
+from penstock.limits import ACCEPT_BACKLOG
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +69,13 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Volume(NamedTuple):
+    """The bytes that a file system holds, and those that are still free for us."""
+
+    total_bytes: int
+    free_bytes: int
+
+
 class Disk(Protocol):
     """A file system. Paths are absolute or relative strings with '/'. Every call may raise OSError (FileNotFoundError and so on)."""
 
@@ -88,6 +96,9 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int: ...
+
+    def volume(self, path: str) -> Volume:
+        """The volume that a path lies on."""
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -116,6 +127,9 @@ class Listener(Protocol):
     @property
     def port(self) -> int: ...
 
+    async def accept(self) -> None:
+        """From here on connections are taken; no effect where they are already."""
+
     def close(self) -> None:
         """Takes no new connections; open ones live on."""
 
@@ -128,8 +142,11 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 class Network(Protocol):
     """Connections in the shape of asyncio's transports and protocols (BufferedProtocol included)."""
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
-        """Port 0 takes a free one."""
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, backlog: int = ACCEPT_BACKLOG, *, accepting: bool = True
+    ) -> Listener:
+        """Port 0 takes a free one. The backlog is how many connections may wait to be taken. Not accepting, the port is ours, but whoever
+        connects is refused until `Listener.accept`."""
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
 

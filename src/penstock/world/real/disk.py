@@ -18,6 +18,7 @@ from functools import partial
 from typing import NoReturn
 
 from penstock.ids import Buffer
+from penstock.world import Volume
 from penstock.world.replace import replace_file
 
 _FILE_MODE = 0o644
@@ -112,6 +113,10 @@ class RealDisk:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def volume(self, path: str) -> Volume:
+        found = os.statvfs(path)
+        return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

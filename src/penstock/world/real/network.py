@@ -9,6 +9,7 @@ import asyncio
 
 from penstock.limits import ACCEPT_BACKLOG
 from penstock.world import ProtocolFactory
+from penstock.world.real.open_files import raise_open_files
 
 
 class RealListener:
@@ -19,6 +20,9 @@ class RealListener:
     def __init__(self, server: asyncio.Server, port: int) -> None:
         self._server = server
         self.port = port
+
+    async def accept(self) -> None:
+        await self._server.start_serving()
 
     def close(self) -> None:
         self._server.close()
@@ -31,24 +35,27 @@ class RealListener:
 class RealNetwork:
     __slots__ = ()
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> RealListener:
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, backlog: int = ACCEPT_BACKLOG, *, accepting: bool = True
+    ) -> RealListener:
         """An empty host listens on every address."""
-        server = await _serve(factory, host, port)
+        raise_open_files()
+        server = await _serve(factory, host, port, backlog, accepting)
         ports = _ports(server)
         if len(set(ports)) > 1:
             # A name with several addresses got a free port on each. Clients expect one: the first one's, taken on all of them.
             server.close()
             await asyncio.sleep(0)
-            server = await _serve(factory, host, ports[0])
+            server = await _serve(factory, host, ports[0], backlog, accepting)
         return RealListener(server, ports[0])
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         return await asyncio.get_running_loop().create_connection(factory, host, port)
 
 
-async def _serve(factory: ProtocolFactory, host: str, port: int) -> asyncio.Server:
+async def _serve(factory: ProtocolFactory, host: str, port: int, backlog: int, accepting: bool) -> asyncio.Server:
     loop = asyncio.get_running_loop()
-    return await loop.create_server(factory, host or None, port, backlog=ACCEPT_BACKLOG, reuse_address=True)
+    return await loop.create_server(factory, host or None, port, backlog=backlog, reuse_address=True, start_serving=accepting)
 
 
 def _ports(server: asyncio.Server) -> list[int]:

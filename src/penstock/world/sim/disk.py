@@ -9,11 +9,15 @@ import errno
 import os
 
 from penstock.ids import Buffer
+from penstock.world import Volume
 from penstock.world.replace import replace_file
 from penstock.world.sim.drive import SimDrive
 from penstock.world.sim.inode import Inode
 from penstock.world.sim.names import Directory, Link, Parts, Rename, Unlink, find, find_directory, find_file, joined, os_error, split
 from penstock.world.sim.trace import fingerprint
+
+# What a drive without a bound holds: the most that the protocol can say.
+_BOUNDLESS = 2**63 - 1
 
 
 class SimFile:
@@ -162,6 +166,11 @@ class SimDisk:
 
     def modified_ms(self, path: str) -> int:
         return find_file(self._root, split(path)).modified_ms
+
+    def volume(self, path: str) -> Volume:
+        find(self._root, split(path))
+        total, free = self._drive.capacity_bytes, self._drive.free_bytes()
+        return Volume(_BOUNDLESS if total is None else total, _BOUNDLESS if free is None else free)
 
     def list(self, path: str) -> list[str]:
         directory = find_directory(self._root, split(path))

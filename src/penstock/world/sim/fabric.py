@@ -42,7 +42,8 @@ class Machine:
     def __init__(self, name: str) -> None:
         self.name = name
         self.powered = True
-        self.listeners: dict[int, Callable[..., Any]] = {}
+        # None: the port is taken, but whoever comes is refused.
+        self.listeners: dict[int, Callable[..., Any] | None] = {}
         self._next_port = FIRST_FREE_PORT
 
     def free_port(self) -> int:

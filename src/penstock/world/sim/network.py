@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 import socket
+from collections.abc import Callable
 from functools import partial
 
 from penstock.world import ProtocolFactory
@@ -22,9 +23,13 @@ UNREACHABLE_AFTER_S = 3.0
 
 
 class SimListener:
-    def __init__(self, machine: Machine, port: int) -> None:
+    def __init__(self, machine: Machine, port: int, taking: Callable[..., SimTransport]) -> None:
         self._machine = machine
+        self._taking = taking
         self.port = port
+
+    async def accept(self) -> None:
+        self._machine.listeners[self.port] = self._taking
 
     def close(self) -> None:
         self._machine.listeners.pop(self.port, None)
@@ -42,16 +47,17 @@ class SimNetwork:
         self._owner = owner
         self._transports: dict[SimTransport, None] = {}  # a dict for its order
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimListener:
+    async def listen(self, factory: ProtocolFactory, host: str, port: int, _backlog: int = 0, *, accepting: bool = True) -> SimListener:
         self._check_alive()
         if self._resolve(host) is not self._machine:
             raise network_error(errno.EADDRNOTAVAIL, f"{host!r} is not an address of {self._machine.name}")
         port = port or self._machine.free_port()
         if port in self._machine.listeners:
             raise network_error(errno.EADDRINUSE, f"port {port} of {self._machine.name}")
-        self._machine.listeners[port] = partial(self._accept, factory)
+        taking = partial(self._accept, factory)
+        self._machine.listeners[port] = taking if accepting else None
         self._fabric.trace.record(self._machine.name, "listen", port)
-        return SimListener(self._machine, port)
+        return SimListener(self._machine, port, taking)
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         self._check_alive()

@@ -42,11 +42,12 @@ class SimOffload:
         self._chance = chance
         self._drive = drive
         self._disk = disk
+        self.thread_delay_s = THREAD_DELAY_S
         self._turn = asyncio.Lock()
         self._waiting: dict[_Work, None] = {}  # a dict for its order
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return cast("T", await self._begin(partial(call, *args, **kwargs), THREAD_DELAY_S, killable=False))
+        return cast("T", await self._begin(partial(call, *args, **kwargs), self.thread_delay_s, killable=False))
 
     async def process(self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls take turns, and pass through pickle as they do outside."""

@@ -31,7 +31,7 @@ from penstock.world.sim.errors import NodeCrashed
 from penstock.world.sim.fabric import Fabric, Machine
 from penstock.world.sim.loop import SimLoop
 from penstock.world.sim.network import SimNetwork
-from penstock.world.sim.offload import SimOffload
+from penstock.world.sim.offload import THREAD_DELAY_S, SimOffload
 from penstock.world.sim.owner import Owner, current_name
 from penstock.world.sim.streams import SimChance, stream
 from penstock.world.sim.trace import Trace
@@ -153,3 +153,8 @@ class Node:
     def resume(self) -> None:
         self._simulation.trace.record(self.name, "resume")
         self._simulation.loop.resume(self._owner)
+
+    def slow_disk(self, delay_s: float | None) -> None:
+        """Whatever this process hands to a thread takes up to twice so long from here on; None: as usual."""
+        self._simulation.trace.record(self.name, "slow-disk", delay_s)
+        self._offload.thread_delay_s = THREAD_DELAY_S if delay_s is None else delay_s

@@ -1,0 +1,123 @@
+"""Memory for requests is bounded for all connections together, and whoever waits for it gets on in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from penstock.handlers.context import RequestContext
+from penstock.limits import MEMORY_SHORT_S, SWEEP_INTERVAL_S
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.server.bounds import Bounds
+from penstock.world import World
+from penstock.world.sim import Simulation
+from tests.server.serving import Served, answer_now, heartbeat, raw_request, serving
+from tests.server.test_server_order import Gates, until
+from tests.world.both_worlds import Play
+
+MEGABYTE = 1024 * 1024
+LIMIT = 4 * MEGABYTE
+REQUEST = 2 * MEGABYTE
+BOUNDS = Bounds(max_node_inflight_bytes=LIMIT, max_request_bytes=3 * MEGABYTE)
+
+
+def large(correlation: int) -> bytes:
+    """A heartbeat with much behind it, which is ignored."""
+    small = heartbeat(correlation)
+    return struct.pack(">i", REQUEST) + small[4:] + bytes(REQUEST - len(small) + 4)
+
+
+def used(served: Served) -> int:
+    return served.server._state.memory.used
+
+
+def test_requests_that_come_in_halves_never_take_more_than_the_bound_and_all_are_answered(play: Play) -> None:
+    async def scenario(world: World) -> tuple[int, int, int]:
+        most = 0
+
+        def look(_node: Any, _request: HeartbeatRequest, _context: RequestContext) -> HeartbeatResponse:
+            nonlocal most
+            most = max(most, used(served))
+            return HeartbeatResponse()
+
+        async with serving(world, look, BOUNDS) as served:
+            clients = [await served.connect() for _ in range(30)]
+            for number, client in enumerate(clients):
+                client.send(large(number)[: REQUEST // 2])
+            await until(lambda: served.server._state.memory.short)
+            for number, client in enumerate(clients):
+                client.send(large(number)[REQUEST // 2 :])
+            for number, client in enumerate(clients):
+                assert await client.wait_answers(1) == [number]
+            for number, client in enumerate(clients):  # and once more, when it is over
+                client.send(heartbeat(number))
+                assert await client.wait_answers(2) == [number, number]
+            return most, served.server._state.memory.times_short, used(served)
+
+    most, times_short, left = play(scenario)
+    assert most <= LIMIT + 2 * REQUEST  # the one that reached the bound, and the one that was read then
+    assert times_short >= 1
+    assert left < LIMIT // 4 * 3
+
+
+def test_connections_that_hold_nothing_are_not_read_while_it_is_short(play: Play) -> None:
+    async def scenario(world: World) -> tuple[list[int], list[int]]:
+        gates = Gates()
+        async with serving(world, gates.handle, Bounds(max_node_inflight_bytes=20_000)) as served:
+            busy, other = await served.connect(), await served.connect()
+            busy.send(*(heartbeat(number, "wait " + "a" * 5_000) for number in range(5)))
+            await until(lambda: served.server._state.memory.short)
+            other.send(heartbeat(100))
+            await asyncio.sleep(0.05)
+            seen = list(gates.seen)
+            gates.gate("a" * 5_000).set()
+            assert await other.wait_answers(1) == [100]
+            return seen, await busy.wait_answers(5)
+
+    seen, answered = play(scenario)
+    assert 100 not in seen
+    assert answered == list(range(5))
+
+
+def test_a_peer_that_sends_half_a_request_and_no_more_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    simulation = Simulation(seed=3)
+    node = simulation.node("n1")
+
+    async def scenario() -> tuple[list[int], float, int]:
+        async with serving(node.world, answer_now, BOUNDS) as served:
+            silent, honest = [await served.connect() for _ in range(4)], await served.connect()
+            for client in silent:
+                client.send(large(1)[:-1])
+            await until(lambda: served.server._state.memory.short)
+            start = node.world.clock.monotonic()
+            honest.send(heartbeat(7))
+            order = await honest.wait_answers(1)
+            return order, node.world.clock.monotonic() - start, sum(client.lost.is_set() for client in silent)
+
+    order, waited, closed = simulation.run(node.run(scenario()))
+    assert order == [7]
+    assert waited <= MEMORY_SHORT_S + 4 * SWEEP_INTERVAL_S  # at worst all four go before it has its turn
+    assert closed >= 1
+    assert "the most of all" in caplog.text
+
+
+def test_what_a_lost_connection_held_is_given_back(play: Play) -> None:
+    async def scenario(world: World) -> tuple[int, int]:
+        gates = Gates()
+        async with serving(world, gates.handle, BOUNDS) as served:
+            half, waiting = await served.connect(), await served.connect()
+            half.send(large(1)[:-1])
+            waiting.send(heartbeat(1, "wait a"), raw_request(12, 4, 2)[:-1])
+            await until(lambda: used(served) > REQUEST)
+            before = used(served)
+            half.transport.abort()
+            waiting.transport.abort()
+            await until(lambda: served.server.counters.connections == 0)
+            return before, used(served)
+
+    before, after = play(scenario)
+    assert before > REQUEST
+    assert after == 0

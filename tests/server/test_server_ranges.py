@@ -1,0 +1,211 @@
+"""Ranges of real files: sent by the kernel, brought in by threads when they are cold, whole and in order whatever the peer does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+
+from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
+from penstock.protocol.codec import encode
+from penstock.protocol.messages.fetch import FetchResponse
+from penstock.server import ranges
+from penstock.world import Offload, World
+from penstock.world.real import RealDisk, RealFile, run
+from tests.server.serving import FETCH, HEARTBEAT, Client, answer_now, heartbeat, serving
+from tests.server.test_server_backpressure import MEGABYTE, connect_deaf, fetch, fetch_handler
+from tests.server.test_server_order import until
+
+P = ParamSpec("P")
+T = TypeVar("T")
+SIZE = 8 * MEGABYTE
+
+
+@dataclass
+class SpiedFile:
+    """Counts what is read into Python's memory."""
+
+    file: RealFile
+    reads: list[int] = field(default_factory=list)
+
+    def pread(self, length: int, position: int, /) -> bytes:
+        self.reads.append(length)
+        return self.file.pread(length, position)
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+
+@dataclass(frozen=True)
+class Range:
+    file: SpiedFile
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class SpiedThreads:
+    def __init__(self, offload: Offload) -> None:
+        self._offload = offload
+        self.calls = 0
+
+    async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.calls += 1
+        return await self._offload.thread(call, *args, **kwargs)
+
+    async def process(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise AssertionError("nothing of this is for a child process")
+
+
+@pytest.fixture
+def content() -> bytes:
+    return random.Random(1).randbytes(SIZE)
+
+
+@pytest.fixture
+def file(tmp_path: Path, content: bytes) -> SpiedFile:
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    return SpiedFile(RealDisk().open(str(path)))
+
+
+def body_of(parts: list[bytes]) -> bytes:
+    """A Fetch v4 answer with these records, as the client keeps it."""
+    partitions = tuple(FetchResponse.Response.Partition(partition_index=index, records=part) for index, part in enumerate(parts))
+    response = FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=partitions),))
+    return b"".join(part for part in encode(response, 4) if isinstance(part, bytes))
+
+
+def ask(file: SpiedFile, pieces: list[tuple[int, int]], *, deaf: bool = False) -> tuple[list[tuple[int, bytes]], int]:
+    """The answers to a fetch of these (position, length), a heartbeat and the fetch again, all sent at once; and the calls to threads."""
+
+    async def scenario(world: World) -> tuple[list[tuple[int, bytes]], int]:
+        threads = SpiedThreads(world.offload)
+        spied = replace(world, offload=threads)
+        handler = fetch_handler(*(Range(file, *piece) for piece in pieces))
+        async with serving(spied, {FETCH: handler, HEARTBEAT: answer_now}) as served:
+            client = await (connect_deaf(served) if deaf else served.connect())
+            client.send(fetch(1), heartbeat(2), fetch(3))
+            await until(lambda: served.server.counters.requests)
+            if deaf:
+                await asyncio.sleep(0.05)
+                client.transport.resume_reading()
+            await client.wait_answers(3)
+            return client.answers, threads.calls
+
+    answers: tuple[list[tuple[int, bytes]], int] = run(scenario)
+    return answers
+
+
+PIECES = [(17, 5 * MEGABYTE + 3), (0, 100), (SIZE - 1, 1), (5, 0), (MEGABYTE, SMALL_RANGE_BYTES + 1), (3, SMALL_RANGE_BYTES)]
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_large_ranges_never_become_python_objects(file: SpiedFile, content: bytes, deaf: bool) -> None:
+    answers, thread_calls = ask(file, PIECES, deaf=deaf)
+    wanted = body_of([content[position : position + length] for position, length in PIECES])
+    assert [correlation for correlation, _ in answers] == [1, 2, 3]
+    assert answers[0][1] == answers[2][1] == wanted
+    assert file.reads == []
+    assert thread_calls == 0
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_what_is_not_in_memory_is_brought_in_by_threads(
+    file: SpiedFile, content: bytes, deaf: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_at_once", lambda _fd, into, _position: len(into) == 0)
+    answers, thread_calls = ask(file, PIECES, deaf=deaf)
+    wanted = body_of([content[position : position + length] for position, length in PIECES])
+    assert [correlation for correlation, _ in answers] == [1, 2, 3]
+    assert answers[0][1] == answers[2][1] == wanted
+    assert thread_calls == len(file.reads) >= 2 * (6 + 4)
+    assert max(file.reads) == SEND_PIECE_BYTES
+
+
+def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(file: SpiedFile) -> None:
+    os.fsync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    cold = ranges.read_at_once(file, SIZE, 0) is None
+    file.pread(SIZE, 0)
+    assert ranges.in_memory(file, SIZE, 0)
+    assert ranges.read_at_once(file, 100, SIZE - 100) == file.pread(100, SIZE - 100)
+    assert ranges.read_at_once(file, 100, SIZE - 99) is None
+    assert cold or in_memory_file_system(file.file.path)
+
+
+def in_memory_file_system(path: str) -> bool:
+    """tmpfs never forgets a page."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    mount = max((mount for mount in mounts if path.startswith(mount[0].rstrip("/") + "/")), key=lambda mount: len(mount[0]))
+    return mount[1] in ("tmpfs", "ramfs")
+
+
+def test_a_disk_that_fails_ends_the_connection(file: SpiedFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_length: int, _position: int, /) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(ranges, "_at_once", lambda *_: False)
+    monkeypatch.setattr(file, "pread", broken)
+    answers = ask(file, [(0, MEGABYTE)])[0]
+    assert answers == []
+    assert "an answer could not be read from its file: [Errno 5]" in caplog.text
+
+
+def test_a_file_that_was_cut_ends_the_connection(file: SpiedFile, caplog: pytest.LogCaptureFixture) -> None:
+    file.file.truncate(3 * MEGABYTE)
+    assert ask(file, [(0, 4 * MEGABYTE)])[0] == []
+    assert "it was cut while an answer was being sent" in caplog.text
+
+
+def test_a_peer_that_goes_away_within_a_range_leaves_nothing_behind(file: SpiedFile) -> None:
+    async def scenario(world: World) -> tuple[int, int]:
+        before = sockets()
+        async with serving(world, {FETCH: fetch_handler(Range(file, 0, SIZE)), HEARTBEAT: answer_now}) as served:
+            clients = [await connect_deaf(served) for _ in range(20)]
+            for client in clients:
+                client.send(fetch(1), fetch(2))
+            await until(lambda: served.server.counters.requests == 20)
+            for number, client in enumerate(clients):
+                (client.transport.abort if number % 2 else client.transport.close)()
+            await until(lambda: served.server.counters.connections == 0)
+        await until(lambda: sockets() <= before)
+        return before, sockets()
+
+    before, after = run(scenario)
+    assert after <= before
+
+
+def sockets() -> int:
+    gc.collect()
+    links = (Path(entry.path) for entry in os.scandir("/proc/self/fd"))
+    return sum(str(link.readlink()).startswith("socket:") for link in links if link.is_symlink())
+
+
+def test_many_readers_at_once_each_get_their_own_bytes(file: SpiedFile, content: bytes) -> None:
+    chance = random.Random(7)
+    pieces = [(position, chance.randrange(SIZE - position)) for position in (chance.randrange(SIZE) for _ in range(4))]
+    wanted = body_of([content[position : position + length] for position, length in pieces])
+
+    async def scenario(world: World) -> list[Client]:
+        handler = fetch_handler(*(Range(file, *piece) for piece in pieces))
+        async with serving(world, {FETCH: handler, HEARTBEAT: answer_now}) as served:
+            clients = [await served.connect() for _ in range(5)]
+            for number, client in enumerate(clients):
+                client.send(*(heartbeat(0) for _ in range(number)), fetch(1), heartbeat(2))
+            for number, client in enumerate(clients):
+                await client.wait_answers(number + 2)
+            return clients
+
+    for number, client in enumerate(run(scenario)):
+        assert client.order == [0] * number + [1, 2]
+        assert client.answers[number][1] == wanted
