@@ -7,6 +7,9 @@ import pytest
 
 from penstock.config.topic import LogConfig, TimestampType
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import REMEMBERED_TAIL_BATCHES
+from penstock.log.files import OpenFiles
+from penstock.log.segment import Segment
 from penstock.records.batch import batches, crc_matches
 from penstock.records.record import read_records
 from penstock.world import World
@@ -48,6 +51,32 @@ def test_segments_roll_by_size_and_every_offset_is_found(tmp_path: Path) -> None
             assert part is not None
             [(_position, header)] = batches(part.read())
             assert header.base_offset <= offset <= header.last_offset
+
+    in_real_world(tmp_path, main)
+
+
+def test_remembered_batches_and_the_file_tell_the_same(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        log = await new_log(world, path, replace(SMALL, segment_bytes=1_000_000))
+        for number in range(REMEMBERED_TAIL_BATCHES * 3):
+            log.append_as_leader(batch(*(str(number) for _ in range(number % 3 + 1))), 0)
+        remembering = [log.active.find(offset) for offset in range(log.end_offset + 1)]
+        reopened = Segment(OpenFiles(world.disk), log.path, 0, active=True, created_ms=0, size=log.active.size)
+        assert [reopened.find(offset) for offset in range(log.end_offset + 1)] == remembering
+        assert remembering[-1] is None
+
+    in_real_world(tmp_path, main)
+
+
+def test_what_was_cut_is_not_remembered(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        log = await new_log(world, path)
+        for number in range(4):
+            log.append_as_leader(batch(str(number)), 0)
+        log.truncate_to(2)
+        log.append_as_leader(batch("new", "newer"), 1)
+        assert [record.value for record in records(log)] == [b"0", b"1", b"new", b"newer"]
+        assert log.active.find(4) is None
 
     in_real_world(tmp_path, main)
 

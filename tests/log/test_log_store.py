@@ -11,6 +11,7 @@ import pytest
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NodeId, TopicPartition
+from penstock.limits import REMEMBERED_TAIL_BATCHES
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.store import LogStore
 from penstock.world import World
@@ -117,6 +118,8 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(operation: str,
         good = store.create(OTHER, TOPIC_ID, SMALL, store.directories[1])
         for log in (bad, good):
             log.append_as_leader(batch("before"), 0)
+        for _ in range(REMEMBERED_TAIL_BATCHES):  # with fewer the file would not be read to find the first
+            bad.append_as_leader(batch("more"), 0)
         node.drive.fail("/a/orders-0", {operation}, number, times=1)
         with pytest.raises(KafkaError) as failed:
             bad.append_as_leader(batch("lost"), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import NO_TIMESTAMP, Buffer
+from penstock.ids import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
 from penstock.log.producer_state import AppendedBatch, EndMarker, ProducerStates
 from penstock.records.batch import BatchHeader, patch, patch_log_append_time
 
@@ -14,7 +14,7 @@ def check_producers(producers: ProducerStates, headers: list[BatchHeader], marke
     for header, marker in zip(headers, markers, strict=True):
         if marker is not None:
             producers.check_marker(header, marker)
-        elif header.has_producer and not header.is_control:
+        elif header.producer_id > NO_PRODUCER_ID and not header.is_control:
             duplicate = producers.check(header)
             if duplicate is not None:
                 return duplicate
@@ -46,7 +46,7 @@ def with_offsets(
     position, patched = 0, []
     for header in headers:
         patch(view, position, offset, leader_epoch)
-        header = BatchHeader(offset, header.batch_length, leader_epoch, *header[3:])
+        header = BatchHeader._make((offset, header.batch_length, leader_epoch, *header[3:]))
         patched.append(header if append_time_ms is None else patch_log_append_time(view, position, header, append_time_ms))
         position += header.size
         offset = header.next_offset

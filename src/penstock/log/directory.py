@@ -12,6 +12,7 @@ from penstock.config.meta_properties import META_PROPERTIES, decode_meta_propert
 from penstock.config.properties import PropertiesError
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, DirectoryId, NodeId
+from penstock.log.names import LOCK
 from penstock.world import Disk
 
 P = ParamSpec("P")
@@ -29,6 +30,18 @@ class LogDirectory:
         self.id = directory_id
         self.failure: str | None = None
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
+        self._lock: object = None
+
+    def take(self, disk: Disk) -> None:
+        """For this process alone, until it is let go. KafkaError where another one has it."""
+        try:
+            self._lock = self._lock or disk.lock(f"{self.path}/{LOCK}")
+        except BlockingIOError as error:
+            message = f"log directory {self.path} is in use by another process: stop it, or give this node directories of its own"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+
+    def let_go(self) -> None:
+        self._lock = None
 
     def fail(self, doing: str, error: OSError) -> KafkaError:
         """Takes the directory offline. Gives the error that its clients get."""

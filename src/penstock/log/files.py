@@ -53,10 +53,13 @@ class OpenFiles:
         self._open.pop(path, None)
         self._cached_bytes -= len(self._contents.pop(path, b""))
 
-    def forget_under(self, directory: str) -> None:
+    def forget_under(self, directory: str) -> list[File]:
+        """Gives those that were open, for a thread to let go of: ext4 writes out a file that was once truncated when it is closed."""
         prefix = directory + "/"
+        files = [file for path, file in self._open.items() if path.startswith(prefix)]
         for path in [path for path in (*self._open, *self._contents) if path.startswith(prefix)]:
             self.forget(path)
+        return files
 
     def __len__(self) -> int:
         return len(self._open)

@@ -69,7 +69,7 @@ class Flush:
         await self.to(self._log.end_offset)
 
     async def _sync(self) -> None:
-        log = self._log
+        log, path = self._log, self._log.path
         end, directories = log.end_offset, [log.path, log.directory.path] if self.names_changed else []
         files = [self._files.get(path) for path in self._unsynced_paths()]
         self.names_changed, self.wanted, self.also, self._cut_at = False, False, [], self._held_at
@@ -77,11 +77,14 @@ class Flush:
             await self._offload.thread(sync_log, self._disk, log.path, files, directories)
             await self._save_changed_epochs()
         except OSError as error:
-            if not self.abandoned:
+            if not self.abandoned and log.path == path:
                 log.directory.fail("flush", error)
             return
         finally:
             self._running = None
+        if log.path != path:
+            # Moved meanwhile: what was synced is not where the log is now.
+            return
         self._last_flush = self._clock.monotonic()
         synced = end if self._cut_at is None else min(end, self._cut_at)
         self.recovery_point = max(self.recovery_point, synced)
@@ -98,8 +101,9 @@ class Flush:
     async def _save_changed_epochs(self) -> None:
         data = epochs_text(self._log.epochs.entries)
         if data != self._saved_epochs:
-            await self._offload.thread(self._disk.replace, f"{self._log.path}/{names.LEADER_EPOCHS}", data)
-            self._saved_epochs = data
+            path = self._log.path
+            await self._offload.thread(self._disk.replace, f"{path}/{names.LEADER_EPOCHS}", data)
+            self._saved_epochs = data if self._log.path == path else None
 
     def save_epochs(self) -> None:
         self._disk.replace(f"{self._log.path}/{names.LEADER_EPOCHS}", epochs_text(self._log.epochs.entries))
@@ -118,6 +122,13 @@ class Flush:
         """What is appended from here on lies where other bytes were synced."""
         self._lower(end_offset)
         self.names_changed = True
+
+    def relocate(self, other: Flush, old_path: str, path: str) -> None:
+        """The log goes on where another one was, whose directory was renamed: what is on disk there counts."""
+        self.recovery_point = other.recovery_point
+        self.also = [path + name.removeprefix(old_path) for name in other.also]
+        self.names_changed, self.wanted, self._saved_epochs = True, True, None
+        other.abandoned = True
 
     def _lower(self, offset: int) -> None:
         self._cut_at = offset if self._cut_at is None else min(self._cut_at, offset)

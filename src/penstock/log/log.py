@@ -70,6 +70,8 @@ class Log(ReadableLog):
         self.config = config
         self.epochs = state.epochs
         self.producers = state.producers
+        # How often the log was cut: whoever copies it must then begin anew.
+        self.cuts = 0
         self._files = files
         self._clock = world.clock
         self._jitter_ms = world.chance.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
@@ -80,12 +82,14 @@ class Log(ReadableLog):
     @guarded
     def append_as_leader(self, records: Buffer, leader_epoch: int, *, from_client: bool = True) -> Appended:
         """Gives offsets to batches of a client (exactly one) or of this node itself, and appends them."""
-        headers = validate(records, max_batch_bytes=self.config.max_message_bytes, from_client=from_client)
-        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        if len(records) > self.config.segment_bytes:
-            message = f"{len(records)} bytes are more than a segment of {self.partition} holds ({self.config.segment_bytes}, segment.bytes)"
+        config = self.config
+        headers = validate(records, max_batch_bytes=config.max_message_bytes, from_client=from_client)
+        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        if len(records) > config.segment_bytes:
+            message = f"{len(records)} bytes are more than a segment of {self.partition} holds ({config.segment_bytes}, segment.bytes)"
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
-        markers = end_markers(headers, records)
+        # A client writes no markers: that was checked.
+        markers: list[EndMarker | None] = [None] if from_client else end_markers(headers, records)
         duplicate = check_producers(self.producers, headers, markers)
         if duplicate is not None:
             return Appended(
@@ -93,7 +97,7 @@ class Log(ReadableLog):
             )
         now_ms, base_offset = self._clock.now_ms(), self.end_offset
         if not stamped:
-            check_timestamps(self.config, headers, now_ms)
+            check_timestamps(config, headers, now_ms)
         view, headers = with_offsets(records, headers, base_offset, leader_epoch, now_ms if stamped else None)
         self._append(view, headers, markers, now_ms)
         return Appended(base_offset, self.end_offset, now_ms if stamped else NO_TIMESTAMP)
@@ -111,25 +115,25 @@ class Log(ReadableLog):
         return Appended(base_offset, self.end_offset, NO_TIMESTAMP)
 
     def _append(self, data: Buffer, headers: list[BatchHeader], markers: list[EndMarker | None], now_ms: int) -> None:
-        first, last = headers[0], headers[-1]
-        if self._must_roll(len(data), first, last, now_ms):
+        if self._must_roll(len(data), headers[0], headers[-1], now_ms):
             self.roll()
-        self.active.append(data, headers, self.config.index_interval_bytes)
+        active = self.segments[-1]
+        active.append(data, headers, self.config.index_interval_bytes)
         for header, marker in zip(headers, markers, strict=True):
             if header.leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-            apply_batch(self.producers, header, marker, self.active.txn_index)
-        self.end_offset = last.next_offset
+            apply_batch(self.producers, header, marker, active.txn_index)
+        self.end_offset = headers[-1].next_offset
 
     # Rolling
 
     def _must_roll(self, size: int, first: BatchHeader, last: BatchHeader, now_ms: int) -> bool:
-        active = self.active
+        active, config = self.segments[-1], self.config
         if active.size == 0:
             return last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         return (
-            active.is_full_for(size, last.last_offset, self.config.segment_bytes, self.config.segment_index_bytes)
-            or active.age_ms(first.max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms
+            active.is_full_for(size, last.last_offset, config.segment_bytes, config.segment_index_bytes)
+            or active.age_ms(first.max_timestamp, now_ms) > config.segment_ms - self._jitter_ms
         )
 
     @guarded
@@ -193,6 +197,7 @@ class Log(ReadableLog):
         self._after_truncation()
 
     def _after_truncation(self) -> None:
+        self.cuts += 1
         self.start_offset = min(self.start_offset, self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
         self.flushing.truncated(self.end_offset)
@@ -235,6 +240,18 @@ class Log(ReadableLog):
             self._files.forget(path)
             disk.rename(path, path + names.DELETED)
         return [path + names.DELETED for path in paths]
+
+    # Moving
+
+    @guarded
+    def relocate(self, other: Log, path: str) -> None:
+        """Goes on with the segments of another log that has come to hold the same records, and whose directory is at this path now.
+        `Moves` calls it and sees to the disk."""
+        for segment in other.segments:
+            segment.relocate(path)
+        self.flushing.relocate(other.flushing, other.path, path)
+        self.path, self.directory, self.segments = path, other.directory, other.segments
+        self._snapshot(self.end_offset)
 
     # Ending
 

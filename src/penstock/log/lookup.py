@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.errors import ErrorCode, KafkaError
 from penstock.log.files import FileRange
 from penstock.log.log import Log
 from penstock.records.batch import read_header
@@ -41,7 +42,11 @@ async def _in_batch(world: World, found: FileRange, timestamp: int, start_offset
     arguments = (found.file.path, found.position, found.length, timestamp, start_offset)
     if found.length <= _INLINE_BYTES and read_header(found.file.pread(61, found.position)).codec == 0:
         return first_at(world.disk, *arguments)
-    return await world.offload.process(first_at, *arguments)
+    try:
+        return await world.offload.process(first_at, *arguments)
+    except FileNotFoundError as error:
+        message = f"{found.file.path} was moved or deleted while a time was looked for in it: ask again"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
 
 def first_at(disk: Disk, path: str, position: int, length: int, timestamp: int, start_offset: int) -> TimedOffset | None:

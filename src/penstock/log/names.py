@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 from penstock.ids import TopicPartition
 
@@ -25,12 +26,16 @@ LOCK = ".lock"
 # Not Kafka's: words of a process that died or failed to the next one, in a partition's directory. See `certainty`.
 SYNCING = ".penstock_syncing"
 CUTTING = ".penstock_cutting"
+# Nor is this: the replica has moved here from another log directory, where it may still lie. See `moving`.
+MOVED = ".penstock_moved"
 
 DELETE_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
 
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 _PARTITION_DIR = re.compile(r"(.+)-(\d+)")
 _DELETED_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+_FUTURE_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-future")
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
@@ -52,3 +57,12 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 def is_deleted_dir(name: str) -> bool:
     """A partition that was being deleted when the node stopped: topic-0.<32 hex digits>-delete."""
     return _DELETED_DIR.fullmatch(name) is not None
+
+
+def future_dir(partition: TopicPartition, uuid: UUID) -> str:
+    """The directory that a partition is copied to before it moves there: topic-0.<32 hex digits>-future."""
+    return f"{partition}.{uuid.hex}{FUTURE_DIR_SUFFIX}"
+
+
+def is_future_dir(name: str) -> bool:
+    return _FUTURE_DIR.fullmatch(name) is not None

@@ -43,21 +43,27 @@ def create_log(
     world: World,
     config: LogConfig,
     start_offset: int = 0,
+    name: str = "",
 ) -> Log:
-    """A new, empty log. Its first flush makes its directory's name durable as well."""
-    path = f"{directory.path}/{partition}"
+    """A new, empty log, in a directory named after the partition unless told otherwise. Its first flush makes that name durable as well."""
+    path = f"{directory.path}/{name or partition}"
     disk = world.disk
     disk.make_dirs(path)
-    metadata = f"{path}/{names.PARTITION_METADATA}"
-    disk.open(metadata, create=True).pwrite(partition_metadata_text(topic_id), 0)
     segment = Segment(files, path, start_offset, active=True, created_ms=world.clock.now_ms(), size=0)
     segment.file.truncate(0)
     producers = ProducerStates()
     producers.end_offset = start_offset
     state = LogState([segment], start_offset, start_offset, start_offset, LeaderEpochs(), producers)
     log = Log(partition, topic_id, path, directory, files, world, config, state)
-    log.flushing.also.append(metadata)
+    write_topic_id(disk, log)
     return log
+
+
+def write_topic_id(disk: Disk, log: Log) -> None:
+    """Durable with the next flush."""
+    metadata = f"{log.path}/{names.PARTITION_METADATA}"
+    disk.open(metadata, create=True).pwrite(partition_metadata_text(log.topic_id), 0)
+    log.flushing.also.append(metadata)
 
 
 async def open_log(

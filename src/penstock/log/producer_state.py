@@ -66,6 +66,8 @@ class ProducerStates:
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.end_offset = 0
+        # Producers with an open transaction, and its first offset: few, where there may be many producers.
+        self._open: dict[int, int] = {}
         # Transactions whose marker is in the log but not yet below the high watermark: (first offset, marker's offset).
         self._unreplicated: dict[int, int] = {}
 
@@ -94,8 +96,11 @@ class ProducerStates:
     def _duplicate(producer: Producer, header: BatchHeader) -> AppendedBatch | None:
         if header.producer_epoch != producer.epoch:
             return None
-        wanted = (header.base_sequence, header.last_sequence)
-        return next((batch for batch in producer.batches if (batch.first_sequence, batch.last_sequence) == wanted), None)
+        first, last = header.base_sequence, header.last_sequence
+        for batch in producer.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
 
     @staticmethod
     def _check_sequence(producer: Producer, header: BatchHeader) -> None:
@@ -135,7 +140,9 @@ class ProducerStates:
         self.end_offset = header.next_offset
         if not header.has_producer:
             return None
-        producer = self.producers.setdefault(header.producer_id, Producer())
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer()
         if header.producer_epoch != producer.epoch:
             producer.batches.clear()
             producer.epoch = header.producer_epoch
@@ -146,7 +153,7 @@ class ProducerStates:
             AppendedBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp)
         )
         if header.is_transactional and producer.txn_first_offset is None:
-            producer.txn_first_offset = header.base_offset
+            producer.txn_first_offset = self._open[header.producer_id] = header.base_offset
         return None
 
     def _end_txn(self, header: BatchHeader, producer: Producer, marker: EndMarker | None) -> CompletedTxn | None:
@@ -155,6 +162,7 @@ class ProducerStates:
         producer.coordinator_epoch = marker.coordinator_epoch
         first = producer.txn_first_offset
         producer.txn_first_offset = None
+        self._open.pop(header.producer_id, None)
         if first is None:
             return None
         self._unreplicated[first] = header.last_offset
@@ -162,19 +170,16 @@ class ProducerStates:
 
     def stable_end_after(self, completed: CompletedTxn) -> int:
         """Where the last stable offset goes when this transaction is all that ended: kept with an aborted one in the index."""
-        others = [producer.txn_first_offset for producer in self.producers.values() if producer.txn_first_offset is not None]
-        return min([*others, completed.last_offset + 1])
+        return min((*self._open.values(), completed.last_offset + 1))
 
     def advance(self, high_watermark: int) -> None:
         """Markers below the high watermark are replicated: their transactions hold nothing back any more."""
-        for first, last in list(self._unreplicated.items()):
-            if last < high_watermark:
-                del self._unreplicated[first]
+        if self._unreplicated:
+            self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= high_watermark}
 
     def first_unstable_offset(self) -> int | None:
         """The first offset of a transaction that is open, or whose end is not yet replicated."""
-        open_at = (producer.txn_first_offset for producer in self.producers.values() if producer.txn_first_offset is not None)
-        return min([*open_at, *self._unreplicated], default=None)
+        return min((*self._open.values(), *self._unreplicated), default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets producers that were silent for long and have no transaction open."""
@@ -185,5 +190,7 @@ class ProducerStates:
     def restore(self, producers: Iterable[tuple[int, Producer]], end_offset: int) -> None:
         """Takes the state of a snapshot in place of what it has."""
         self.producers = dict(producers)
+        first_offsets = {producer_id: producer.txn_first_offset for producer_id, producer in self.producers.items()}
+        self._open = {producer_id: first for producer_id, first in first_offsets.items() if first is not None}
         self.end_offset = end_offset
         self._unreplicated.clear()

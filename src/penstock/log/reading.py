@@ -71,6 +71,8 @@ class ReadableLog:
         return segment.size if found is None else found[0]
 
     def _segment_number(self, offset: int) -> int:
+        if offset >= self.segments[-1].base_offset:
+            return len(self.segments) - 1
         return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
     @guarded

@@ -5,11 +5,12 @@ Owns positions. Knows nothing of high watermarks, retention or other segments.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
-from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
+from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET, REMEMBERED_TAIL_BATCHES
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset
@@ -55,6 +56,8 @@ class Segment:
         self._since_index_entry = 0
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp: int | None = None
+        # The last batches that were appended, and their positions: readers that keep up find theirs without a look into the file.
+        self._tail: deque[tuple[int, BatchHeader]] = deque(maxlen=REMEMBERED_TAIL_BATCHES)
 
     @property
     def file(self) -> File:
@@ -97,11 +100,15 @@ class Segment:
             self._since_index_entry = 0
         if self.size == 0:
             self._first_timestamp = timestamp
+        self._tail.append((self.size, header))
         self.size += size
         self._since_index_entry += size
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after this offset; None where the segment ends before it."""
+        remembered = self._find_in_tail(offset)
+        if remembered is not None:
+            return remembered
         position = self.offset_index.lookup(offset)
         try:
             return self._scan_for(offset, position)
@@ -113,6 +120,16 @@ class Segment:
             return self._scan_for(offset, 0)
         except CorruptBatch as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
+
+    def _find_in_tail(self, offset: int) -> tuple[int, BatchHeader] | None:
+        if not self._tail or offset < self._tail[0][1].base_offset:
+            return None
+        found = None
+        for batch in reversed(self._tail):
+            if batch[1].last_offset < offset:
+                break
+            found = batch
+        return found
 
     def _scan_for(self, offset: int, start: int) -> tuple[int, BatchHeader] | None:
         if start and not 0 < start < self.size:
@@ -192,6 +209,7 @@ class Segment:
         self.time_index.truncate(offset)
         self.txn_index.truncate(offset)
         self._first_timestamp = None
+        self._tail.clear()
         self._since_index_entry = 0
         self._max_timestamp = self._largest_timestamp(self.time_index.last(), self._last_indexed())
 
@@ -209,6 +227,7 @@ class Segment:
 
     def seal(self) -> None:
         """No more appends."""
+        self._tail.clear()
         self._index_largest_timestamp()
         self.offset_index.seal()
         self.time_index.seal()
@@ -224,8 +243,19 @@ class Segment:
         self.txn_index.truncate(0)
 
     def reset_offset_and_time_indexes(self) -> None:
+        self._tail.clear()
         self.offset_index.reset()
         self.time_index.reset()
+
+    def relocate(self, directory: str) -> None:
+        """The files lie in another directory from here on."""
+        for part, suffix in (
+            (self, names.LOG),
+            (self.offset_index, names.OFFSET_INDEX),
+            (self.time_index, names.TIME_INDEX),
+            (self.txn_index, names.TXN_INDEX),
+        ):
+            part.path = f"{directory}/{names.segment_file(self.base_offset, suffix)}"
 
     def activate(self) -> None:
         self.offset_index.activate()

@@ -6,6 +6,7 @@ of a clean shutdown) is read and written here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
@@ -21,9 +22,10 @@ from penstock.log.checkpoints import Checkpoints
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
-from penstock.log.open import Found, create_log, open_log
+from penstock.log.moving import Moves
+from penstock.log.open import Found, create_log, open_log, write_topic_id
 from penstock.log.retention import expired
-from penstock.world import World
+from penstock.world import File, World
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +49,12 @@ class LogStore:
         self._files = OpenFiles(world.disk, open_files)
         self._doomed: list[tuple[float, str]] = []
         self._checkpoints = Checkpoints(world)
-        self._locks: list[object] = []
+        self._closing: list[File] = []
+        # Where a partition that is not there yet is wanted.
+        self.preferred: dict[TopicPartition, LogDirectory] = {}
+        # Held by a truncation, and by the last step of a move: one at a time.
+        self.cut_lock = asyncio.Lock()
+        self.moves = Moves(self, world, self._files)
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -55,10 +62,22 @@ class LogStore:
 
     # Opening
 
-    async def open(self, config_of: ConfigOf) -> None:
-        """Opens every log of every directory but the metadata log, which is the quorum's. A directory that cannot be read is offline."""
+    def prepare(self) -> None:
+        """Takes the directories for this process, and reads how its last life ended. One that cannot be used is offline."""
         for directory in self.directories:
             directory.on_failure = lambda failed: self.on_failure(failed)
+            try:
+                directory.take(self._disk)
+                self.clean_epochs[directory.path] = self._checkpoints.take_clean_mark(directory.path)
+                self.moves.find_arrived(directory)
+            except OSError as error:
+                directory.fail("opening", error)
+
+    async def open(self, config_of: ConfigOf) -> None:
+        """Opens every log of every directory but the metadata log, which is the quorum's."""
+        if not self.clean_epochs:
+            self.prepare()
+        for directory in self.online:
             try:
                 await self._open_directory(directory, config_of)
             except OSError as error:
@@ -67,26 +86,25 @@ class LogStore:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used: " + "; ".join(str(d.failure) for d in self.directories)
             )
-
-    def _lock(self, directory: LogDirectory) -> object:
-        try:
-            return self._disk.lock(f"{directory.path}/{names.LOCK}")
-        except BlockingIOError as error:
-            message = f"log directory {directory.path} is in use by another process: stop it, or give this node directories of its own"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+        await self.moves.settle_arrived()
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
-        self._locks.append(self._lock(directory))
-        epoch = self.clean_epochs[directory.path] = self._checkpoints.take_clean_mark(directory.path)
+        epoch = self.clean_epochs[directory.path]
         recovery_points = self._checkpoints.read(directory.path, names.RECOVERY_POINTS)
         starts = self._checkpoints.read(directory.path, names.LOG_STARTS)
         for name in self._disk.list(directory.path):
             path = f"{directory.path}/{name}"
             partition = names.parse_partition_dir(name)
             if names.is_deleted_dir(name):
-                self._doom(path, 0)
+                self.doom(path, 0)
+            elif names.is_future_dir(name):
+                logger.warning("%s is dropped: the node stopped before the replica had moved there. Ask for the move again", path)
+                self.doom(path, 0)
             elif partition is not None and partition.topic != METADATA_TOPIC and self._disk.is_dir(path):
-                found = Found(epoch is not None, recovery_points.get(partition, 0), starts.get(partition, 0))
+                if self.moves.has_left(partition, directory):
+                    continue
+                start_offset = max(starts.get(partition, 0), self.moves.arrived_at(partition))
+                found = Found(epoch is not None, recovery_points.get(partition, 0), start_offset)
                 await self._open_log(partition, directory, config_of(partition), found)
 
     async def _open_log(self, partition: TopicPartition, directory: LogDirectory, config: LogConfig, found: Found) -> None:
@@ -104,13 +122,14 @@ class LogStore:
     # Partitions
 
     def create(self, partition: TopicPartition, topic_id: UUID, config: LogConfig, directory: LogDirectory | None = None) -> Log:
-        """A new log, in the directory that has the fewest unless one is named."""
+        """A new log, in the directory that has the fewest unless one is named or was asked for before."""
         if partition in self.logs or partition in self.damaged:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is there already")
         if not self.online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
         counts = {d.path: sum(log.directory is d for log in self.logs.values()) for d in self.online}
-        chosen = directory or min(self.online, key=lambda d: counts[d.path])
+        preferred = self.preferred.pop(partition, None)
+        chosen = directory or (preferred if preferred in self.online else None) or min(self.online, key=lambda d: counts[d.path])
         try:
             log = create_log(partition, topic_id, chosen, self._files, self._world, config)
         except OSError as error:
@@ -118,25 +137,45 @@ class LogStore:
         self.logs[partition] = log
         return log
 
+    def give_topic_id(self, partition: TopicPartition, topic_id: UUID) -> None:
+        """To a log that was found without one: the file that says it may not have been synced when the power failed."""
+        log = self.logs[partition]
+        log.topic_id = topic_id
+        try:
+            write_topic_id(self._disk, log)
+        except OSError as error:
+            raise log.directory.fail(f"writing the topic id of {partition}", error) from error
+
     def delete(self, partition: TopicPartition) -> None:
         """Takes a log out of service at once; its files go after file.delete.delay.ms."""
         log = self.logs.pop(partition)
         log.flushing.abandoned = True
+        self.moves.forget(partition)
+        self.set_aside(partition, log.directory, log.config.file_delete_delay_ms)
+
+    def set_aside(self, partition: TopicPartition, directory: LogDirectory, delay_ms: int) -> None:
+        """What a directory holds of a partition is not there any more for the next start, and goes after a delay."""
+        path = f"{directory.path}/{partition}"
         suffix = f".{self._world.chance.uuid().hex}{names.DELETE_DIR_SUFFIX}"
-        doomed = f"{log.directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
-        self._files.forget_under(log.path)
+        doomed = f"{directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
+        self.let_go(path)
         try:
-            self._disk.rename(log.path, doomed)
+            self._disk.rename(path, doomed)
         except OSError as error:
-            raise log.directory.fail(f"deleting {partition}", error) from error
-        self._doom(doomed, log.config.file_delete_delay_ms)
+            raise directory.fail(f"deleting {partition}", error) from error
+        self.doom(doomed, delay_ms)
 
     async def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Cuts logs back. Nothing may be appended to them until it returns.
 
         The recovery points on disk are lowered first, since recovery takes a log that ends below its point for damaged.
         """
-        cut = [self.logs[partition] for partition, offset in offsets.items() if offset < self.logs[partition].end_offset]
+        async with self.cut_lock:
+            logs = [(self.logs[partition], offset) for partition, offset in offsets.items() if partition in self.logs]
+            cut = [log for log, offset in logs if offset < log.end_offset]
+            await self._truncate(cut, offsets)
+
+    async def _truncate(self, cut: list[Log], offsets: Mapping[TopicPartition, int]) -> None:
         with contextlib.ExitStack() as held:
             for log in cut:
                 held.enter_context(log.flushing.held_at(log.batch_start(offsets[log.partition])))
@@ -149,18 +188,25 @@ class LogStore:
 
     async def restart(self, partition: TopicPartition, offset: int) -> None:
         """Empties a log, which goes on from an offset: a follower whose leader no longer has the records where it stopped."""
-        log = self.logs[partition]
-        with log.flushing.held_at(0):
-            await self.save_recovery_points()
-            await self._cut(log, log.restart_at, offset)
+        async with self.cut_lock:
+            log = self.logs.get(partition)
+            if log is None:
+                return
+            with log.flushing.held_at(0):
+                await self.save_recovery_points()
+                await self._cut(log, log.restart_at, offset)
 
     async def _cut(self, log: Log, cut: Callable[[int], None], offset: int) -> None:
+        if log.flushing.abandoned:
+            return
         try:
             with cutting(self._disk, log.path):
                 cut(offset)
                 await self._world.offload.thread(sync_log, self._disk, log.path, [log.active.file], [log.path])
         except OSError as error:
-            raise log.directory.fail(f"truncating {log.partition}", error) from error
+            # A partition that is deleted meanwhile takes its files with it.
+            if not log.flushing.abandoned:
+                raise log.directory.fail(f"truncating {log.partition}", error) from error
 
     # Upkeep
 
@@ -172,7 +218,7 @@ class LogStore:
             with unless_offline(log.directory):
                 number = expired(log.facts(), log.config, log.start_offset, high_watermarks[partition], self._world.clock.now_ms())
                 for path in log.retire(number):
-                    self._doom(path, log.config.file_delete_delay_ms)
+                    self.doom(path, log.config.file_delete_delay_ms)
                 count += number
         return count
 
@@ -181,11 +227,22 @@ class LogStore:
         for log in self.logs.values():
             log.producers.expire(self._world.clock.now_ms(), expiration_ms)
 
-    def _doom(self, path: str, delay_ms: int) -> None:
+    def doom(self, path: str, delay_ms: int) -> None:
+        """A file or a tree that `remove_doomed` removes after a delay."""
         self._doomed.append((self._world.clock.monotonic() + delay_ms / 1000, path))
+
+    def let_go(self, path: str) -> None:
+        """The files of a log lie elsewhere from here on, or will be gone."""
+        self._closing += self._files.forget_under(path)
+
+    async def close_files(self) -> None:
+        """Off the loop: the last reference goes in a thread."""
+        closing, self._closing = self._closing, []
+        await self._world.offload.thread(closing.clear)
 
     async def remove_doomed(self) -> None:
         """Removes files whose time has come, off the loop: a large one takes long."""
+        await self.close_files()
         now = self._world.clock.monotonic()
         due = [path for at, path in self._doomed if at <= now]
         self._doomed = [(at, path) for at, path in self._doomed if at > now]
@@ -194,6 +251,8 @@ class LogStore:
             try:
                 remove = self._disk.remove_tree if self._disk.is_dir(path) else self._disk.remove
                 await self._world.offload.thread(remove, path)
+            except FileNotFoundError:
+                pass  # a segment of a partition that was deleted or moved since: it goes with its directory, under another name
             except OSError as error:
                 directory.fail(f"removing {path}", error)
 
@@ -201,8 +260,12 @@ class LogStore:
         """Syncs the logs that sealed a segment, or whose flush.ms has passed."""
         for log in list(self.logs.values()):
             if log.flushing.wanted or log.flushing.due():
-                with unless_offline(log.directory):
+                try:
                     await log.flushing.all()
+                except KafkaError:
+                    # The directory has said so itself; it may be another one by now, and the log deleted.
+                    if log.directory.failure is None and not log.flushing.abandoned:
+                        raise
 
     async def save_recovery_points(self) -> None:
         await self._checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
@@ -234,4 +297,5 @@ class LogStore:
             await self._checkpoints.mark_clean(directory, broker_epoch)
         for log in self.logs.values():
             self._files.forget_under(log.path)
-        self._locks.clear()
+        for directory in self.directories:
+            directory.let_go()
