@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from penstock.controller.bootstrap import bootstrap_records
 from penstock.controller.context import ControllerContext
 from penstock.controller.decision import Decision
-from penstock.metadata.image import BrokerImage, MetadataImage, SupportedFeature
-from penstock.metadata.snapshot import register_broker_record
+from penstock.controller.features import SUPPORTED_FEATURES
+from penstock.metadata.image import NO_LEADER, TOPIC, BrokerImage, MetadataImage, PartitionState
+from penstock.metadata.snapshot import partition_record, register_broker_record
+from penstock.protocol.internal.metadata_settings import ConfigRecord
+from penstock.protocol.internal.metadata_topics import TopicRecord
 from tests.config.node_examples import COMBINED, read
 
 FIRST_UUID = 1_000
@@ -26,7 +31,7 @@ def broker(
         fenced=fenced,
         in_controlled_shutdown=shutting_down,
         directories=tuple(directory(broker_id, index) for index in range(directories)),
-        features=(SupportedFeature("metadata.version", 1, 30),),
+        features=SUPPORTED_FEATURES,
     )
 
 
@@ -38,6 +43,38 @@ def cluster(*brokers: BrokerImage) -> MetadataImage:
     """With broker 1 alone if none is given."""
     image, _delta = MetadataImage.empty().replay(map(register_broker_record, brokers or (broker(1),)), 9)
     return image
+
+
+def running(*brokers: BrokerImage) -> MetadataImage:
+    """A cluster with its feature levels, eligible leader replicas among them."""
+    return cluster(*brokers).replay(bootstrap_records(context()), 19)[0]
+
+
+def partition(*replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more: Any) -> PartitionState:
+    """In sync and led by the first of them, unless something else is said. Each replica lies in its broker's first directory."""
+    in_sync = replicas if isr is None else isr
+    first = next(iter(in_sync), NO_LEADER) if leader is None else leader
+    where = tuple(map(directory, replicas))
+    return replace(PartitionState(replicas=replicas, isr=in_sync, leader=first, directories=where), **more)
+
+
+TOPIC_ID = UUID(int=900)
+
+
+def with_topic(
+    image: MetadataImage, *partitions: PartitionState, name: str = "t", topic_id: UUID = TOPIC_ID, **configs: str
+) -> MetadataImage:
+    """Settings with _ for . in their names."""
+    records: list[object] = [TopicRecord(name=name, topic_id=topic_id)]
+    records += [partition_record(topic_id, index, state) for index, state in enumerate(partitions)]
+    records += [
+        ConfigRecord(resource_type=TOPIC, resource_name=name, name=key.replace("_", "."), value=value) for key, value in configs.items()
+    ]
+    return image.replay(records, image.offset + len(records))[0]
+
+
+def state_of(image: MetadataImage, index: int = 0, name: str = "t") -> PartitionState:
+    return image.topics[name].partitions[index]
 
 
 def context(**settings: str) -> ControllerContext:

@@ -1,4 +1,4 @@
-"""Registration, unfencing, and producer ids."""
+"""Registration, and producer ids."""
 
 from __future__ import annotations
 
@@ -6,47 +6,114 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.brokers import register_broker, unfence_broker
+from penstock.controller.brokers import register_broker
+from penstock.controller.decision import Decision
+from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.errors import ErrorCode, KafkaError
-from penstock.metadata.image import NO_LEADER, Endpoint, MetadataImage, PartitionState
-from penstock.metadata.snapshot import partition_record
-from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord
-from penstock.protocol.internal.metadata_settings import FeatureLevelRecord
-from penstock.protocol.internal.metadata_topics import TopicRecord
+from penstock.metadata.image import NO_LEADER, Endpoint, MetadataImage
+from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord, RegisterBrokerRecord
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
-from tests.controller.clusters import after, broker, cluster, directory
+from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from tests.controller.clusters import after, broker, cluster, context, directory, partition, running, state_of, with_topic
 
-A = UUID(int=1_001)
+Feature = BrokerRegistrationRequest.Feature
 
 
-def registration(broker_id: int = 1, life: int = 700, directories: tuple[UUID, ...] = (), version: int = 30) -> BrokerRegistrationRequest:
+def registration(
+    broker_id: int = 1,
+    life: int = 700,
+    directories: tuple[UUID, ...] = (),
+    previous_epoch: int = -1,
+    features: tuple[Feature, ...] | None = None,
+) -> BrokerRegistrationRequest:
+    supported = tuple(Feature(name=one.name, min_supported_version=one.first, max_supported_version=one.last) for one in SUPPORTED_FEATURES)
     return BrokerRegistrationRequest(
         broker_id=broker_id,
         cluster_id="c",
         incarnation_id=UUID(int=life),
         listeners=(BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="h", port=9092),),
-        features=(BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=version),),
+        features=supported if features is None else features,
         rack="r",
         log_dirs=directories or (directory(broker_id),),
+        previous_broker_epoch=previous_epoch,
     )
 
 
+def register(image: MetadataImage, request: BrokerRegistrationRequest, *alive: int) -> Decision[BrokerRegistrationResponse]:
+    return register_broker(image, request, context(), cluster_id="c", alive=alive.__contains__)
+
+
 def test_a_broker_comes_in_fenced_with_what_it_says_of_itself() -> None:
-    decision = register_broker(MetadataImage.empty(), registration(), cluster_id="c")
+    decision = register(MetadataImage.empty(), registration())
     known = after(MetadataImage.empty(), decision).brokers[1]
     assert (known.fenced, known.rack, known.directories) == (True, "r", (directory(1),))
     assert known.endpoints == (Endpoint("PLAINTEXT", "h", 9092, 0),)
+    assert known.features == SUPPORTED_FEATURES
     assert known.epoch == decision.response.broker_epoch == 0
 
 
 def test_a_new_life_gets_a_higher_epoch_and_the_same_life_keeps_its_own() -> None:
-    image = cluster(broker(1))
-    assert register_broker(image, registration()).response.broker_epoch == image.offset + 1
-    amended = register_broker(image, registration(life=501))
+    image = running(broker(1))
+    assert register(image, registration()).response.broker_epoch == image.offset + 1
+    amended = register(image, registration(life=501), 1)
     assert amended.response.broker_epoch == image.brokers[1].epoch
     assert not after(image, amended).brokers[1].fenced
+
+
+def test_the_epoch_is_the_offset_of_the_registration() -> None:
+    """So that a broker that has applied the metadata up to its epoch knows of its own registration, however the records are batched."""
+    image = with_topic(running(broker(1), broker(2)), partition(1, 2), partition(2, 1))
+    decision = register(image, registration())
+    assert isinstance(decision.records[-1], RegisterBrokerRecord)
+    assert decision.response.broker_epoch == image.offset + len(decision.records) == image.offset + 3
+
+
+def test_another_life_that_is_still_in_session_keeps_its_place() -> None:
+    with pytest.raises(KafkaError, match="Another broker is registered with that broker id") as refused:
+        register(running(broker(1)), registration(), 1)
+    assert refused.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert register(running(broker(1)), registration()).records
+    assert register(running(broker(1, fenced=True)), registration(), 1).records
+
+
+def test_a_broker_that_cannot_show_its_last_epoch_leaves_isr_and_elr() -> None:
+    """KIP-966: it may have lost what it had acknowledged."""
+    image = with_topic(
+        running(broker(1), broker(2)),
+        partition(1, 2),
+        partition(1, 2, isr=(2,), eligible_leader_replicas=(1,)),
+        min_insync_replicas="2",
+    )
+    for previous_epoch in (-1, 100):
+        now = after(image, register(image, registration(previous_epoch=previous_epoch)))
+        for index in (0, 1):
+            state = state_of(now, index)
+            assert (state.leader, state.isr, state.eligible_leader_replicas) == (2, (2,), ())
+
+
+def test_a_broker_that_shows_its_last_epoch_stays_eligible() -> None:
+    image = with_topic(
+        running(broker(1), broker(2)),
+        partition(1, 2),
+        partition(1, 2, isr=(2,), eligible_leader_replicas=(1,)),
+        min_insync_replicas="2",
+    )
+    now = after(image, register(image, registration(previous_epoch=image.brokers[1].epoch)))
+    for index in (0, 1):
+        state = state_of(now, index)
+        assert (state.leader, state.isr, state.eligible_leader_replicas) == (2, (2,), (1,))
+
+
+def test_a_broker_that_was_the_only_one_leaves_its_partitions_offline_until_it_is_let_in() -> None:
+    image = with_topic(running(broker(1)), partition(1))
+    state = state_of(after(image, register(image, registration())))
+    assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (NO_LEADER, (), (), (1,))
+
+
+def test_the_same_life_changes_no_partition() -> None:
+    image = with_topic(running(broker(1), broker(2)), partition(1, 2))
+    assert len(register(image, registration(life=501)).records) == 1
 
 
 @pytest.mark.parametrize(
@@ -56,50 +123,24 @@ def test_a_new_life_gets_a_higher_epoch_and_the_same_life_keeps_its_own() -> Non
         (registration(directories=(directory(1), directory(1))), ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID"),
         (registration(directories=(directory(2),)), ErrorCode.INVALID_REGISTRATION, "Broker 2 is already registered with directory"),
         (BrokerRegistrationRequest(broker_id=1, cluster_id="c"), ErrorCode.INVALID_REGISTRATION, "No directories"),
+        (registration(features=()), ErrorCode.INVALID_REGISTRATION, "do not contain 'metadata.version'"),
         (BrokerRegistrationRequest(broker_id=1, cluster_id="d"), ErrorCode.INCONSISTENT_CLUSTER_ID, "Expected cluster ID c"),
-        (registration(version=29), ErrorCode.UNSUPPORTED_VERSION, "finalized version 30 of metadata.version"),
+        (
+            registration(features=(Feature(name="metadata.version", min_supported_version=7, max_supported_version=29),)),
+            ErrorCode.UNSUPPORTED_VERSION,
+            "finalized version 30 of metadata.version. The broker wants a version between 7 and 29, inclusive.",
+        ),
+        (
+            registration(features=(Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),)),
+            ErrorCode.UNSUPPORTED_VERSION,
+            "finalized version 1 of eligible.leader.replicas.version. The broker wants a version between 0 and 0, inclusive.",
+        ),
     ],
 )
 def test_registrations_that_are_refused(request_: BrokerRegistrationRequest, code: ErrorCode, said: str) -> None:
-    image = cluster(broker(2)).replay([FeatureLevelRecord(name="metadata.version", feature_level=30)], 10)[0]
     with pytest.raises(KafkaError, match=said) as refused:
-        register_broker(image, request_, cluster_id="c")
+        register(running(broker(2)), request_)
     assert refused.value.code == code
-
-
-def unfenced(state: PartitionState) -> PartitionState:
-    """The one partition of a topic, after broker 1 came back."""
-    image = cluster(broker(1, fenced=True)).replay([TopicRecord(name="a", topic_id=A), partition_record(A, 0, state)], 20)[0]
-    now = after(image, unfence_broker(image, 1))
-    assert not now.brokers[1].fenced
-    return now.topics["a"].partitions[0]
-
-
-def test_a_broker_that_comes_back_leads_again_in_a_new_epoch() -> None:
-    state = unfenced(PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=4, partition_epoch=6, directories=(A,)))
-    assert (state.leader, state.leader_epoch, state.partition_epoch) == (1, 5, 7)
-
-
-def test_an_eligible_replica_leads_where_nobody_is_in_sync() -> None:
-    """As Kafka leaves a partition after a clean shutdown of its only broker."""
-    gone = PartitionState(replicas=(1,), isr=(), leader=NO_LEADER, directories=(A,), eligible_leader_replicas=(1,), last_known_elr=(1,))
-    state = unfenced(gone)
-    assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (1, (1,), (), ())
-
-
-def test_the_last_leader_leads_where_nobody_is_eligible() -> None:
-    assert unfenced(PartitionState(replicas=(1,), isr=(), leader=NO_LEADER, directories=(A,), last_known_elr=(1,))).leader == 1
-
-
-def test_a_broker_that_may_be_behind_does_not_lead() -> None:
-    behind = PartitionState(replicas=(1, 2), isr=(2,), leader=NO_LEADER, directories=(A, A))
-    assert unfenced(behind) == behind
-
-
-def test_unfencing_twice_is_nothing_and_strangers_are_refused() -> None:
-    assert unfence_broker(cluster(broker(1)), 1).records == ()
-    with pytest.raises(KafkaError, match="BROKER_ID_NOT_REGISTERED"):
-        unfence_broker(cluster(broker(1)), 2)
 
 
 def test_blocks_of_producer_ids_follow_each_other() -> None:

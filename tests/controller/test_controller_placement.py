@@ -53,6 +53,49 @@ def test_racks_are_alternated(racks: int, each: int, seed: int, data: st.DataObj
         assert max(held.values()) <= -(-factor // racks)
 
 
+racks_of_brokers = st.lists(st.integers(1, 4), min_size=1, max_size=5)
+
+
+def racked(sizes: list[int]) -> list[BrokerImage]:
+    """As many brokers in each rack as `sizes` says."""
+    racks = [rack for rack, size in enumerate(sizes) for _ in range(size)]
+    return [broker(index, rack=str(rack)) for index, rack in enumerate(racks)]
+
+
+@given(racks_of_brokers, st.integers(1, 30), seeds, st.data())
+def test_no_rack_of_uneven_ones_holds_two_replicas_while_another_with_room_holds_fewer(
+    sizes: list[int], partitions: int, seed: int, data: st.DataObject
+) -> None:
+    brokers = racked(sizes)
+    rack_of = {one.id: int(one.rack or "") for one in brokers}
+    factor = data.draw(st.integers(1, len(brokers)))
+    for replicas in place_replicas(brokers, partitions, factor, seed):
+        held = Counter(rack_of[replica] for replica in replicas)
+        most = max(held.values())
+        assert all(held[rack] >= min(most - 1, size) for rack, size in enumerate(sizes))
+
+
+@given(racks_of_brokers, seeds)
+def test_leaders_go_round_uneven_racks_and_round_the_brokers_of_each(sizes: list[int], seed: int) -> None:
+    brokers = racked(sizes)
+    rack_of = {one.id: int(one.rack or "") for one in brokers}
+    leaders = [replicas[0] for replicas in place_replicas(brokers, len(brokers), 1, seed)]
+    by_rack = Counter(rack_of[leader] for leader in leaders)
+    assert max(by_rack.values()) - min(by_rack[rack] for rack in range(len(sizes))) <= 1
+    for rack, size in enumerate(sizes):
+        each = Counter(leader for leader in leaders if rack_of[leader] == rack)
+        assert max(each.values(), default=0) <= -(-by_rack[rack] // size)
+
+
+@given(seeds)
+def test_three_racks_each_hold_one_of_three_replicas_and_lead_a_third(seed: int) -> None:
+    """So that the loss of a rack takes one replica of each partition, and no more."""
+    brokers = racked([1, 1, 1])
+    placed = place_replicas(brokers, 3, 3, seed)
+    assert {replicas[0] for replicas in placed} == {0, 1, 2}
+    assert all(set(replicas) == {0, 1, 2} for replicas in placed)
+
+
 @given(clusters(), seeds)
 def test_the_same_seed_gives_the_same_places(brokers: list[BrokerImage], seed: int) -> None:
     assert place_replicas(brokers, 9, 1, seed) == place_replicas(reversed(brokers), 9, 1, seed)
@@ -76,7 +119,17 @@ def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
     assert place_replicas([broker(1), broker(2, shutting_down=True), cordoned], 2, 1, 7) == [(1,), (1,)]
 
 
-@pytest.mark.parametrize(("factor", "said"), [(0, "must be positive"), (3, "only 2 broker")])
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (0, "Invalid replication factor 0: the replication factor must be positive."),
+        (
+            3,
+            "The target replication factor of 3 cannot be reached because only 2 broker\\(s\\) are registered or some brokers have all "
+            "their log directories cordoned.",
+        ),
+    ],
+)
 def test_factors_that_cannot_be_reached(factor: int, said: str) -> None:
     with pytest.raises(KafkaError, match=said) as refused:
         place_replicas([broker(1), broker(2)], 1, factor, 7)

@@ -171,10 +171,12 @@ def test_a_partition_from_before_directories_has_migrating_ones() -> None:
 
 
 def test_eligible_replicas_are_forgotten_for_one_topic_or_all() -> None:
-    eligible = PartitionRecord(topic_id=A, partition_id=0, replicas=(1,), eligible_leader_replicas=(1,), last_known_elr=(1,))
+    eligible = PartitionRecord(
+        topic_id=A, partition_id=0, replicas=(1,), eligible_leader_replicas=(1,), last_known_elr=(1,), partition_epoch=6
+    )
     for name in ("", "a"):
         state = replayed(TOPIC_A, eligible, ClearElrRecord(topic_name=name)).topics["a"].partitions[0]
-        assert (state.eligible_leader_replicas, state.last_known_elr) == ((), ())
+        assert (state.eligible_leader_replicas, state.last_known_elr, state.partition_epoch) == ((), (), 7)
 
 
 def test_settings_are_taken_away_by_null_and_go_with_their_topic() -> None:

@@ -92,10 +92,18 @@ NUM_IO_THREADS = Setting(
     "num.io.threads", INT, 8, HIGH, "No effect in Penstock: one event loop serves all requests of a node.", at_least(1), CLUSTER
 )
 SOCKET_SEND_BUFFER_BYTES = Setting(
-    "socket.send.buffer.bytes", INT, 102_400, HIGH, "SO_SNDBUF of connections; -1 leaves it to the operating system."
+    "socket.send.buffer.bytes",
+    INT,
+    102_400,
+    HIGH,
+    "SO_SNDBUF of connections, where it is set; -1, and in Penstock unset, leaves it to the operating system.",
 )
 SOCKET_RECEIVE_BUFFER_BYTES = Setting(
-    "socket.receive.buffer.bytes", INT, 102_400, HIGH, "SO_RCVBUF of connections; -1 leaves it to the operating system."
+    "socket.receive.buffer.bytes",
+    INT,
+    102_400,
+    HIGH,
+    "SO_RCVBUF of connections, where it is set; -1, and in Penstock unset, leaves it to the operating system.",
 )
 SOCKET_REQUEST_MAX_BYTES = Setting("socket.request.max.bytes", INT, 100 * 1024**2, HIGH, "The largest request taken.", at_least(1))
 CONNECTIONS_MAX_IDLE_MS = Setting(
@@ -111,7 +119,12 @@ MAX_CONNECTIONS = Setting(
     CLUSTER,
 )
 SOCKET_LISTEN_BACKLOG_SIZE = Setting(
-    "socket.listen.backlog.size", INT, 50, MEDIUM, "How many connections may wait to be accepted.", at_least(1)
+    "socket.listen.backlog.size",
+    INT,
+    50,
+    MEDIUM,
+    "How many connections may wait to be accepted; in Penstock 1,024 where it is not set.",
+    at_least(1),
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = Setting(
     "socket.connection.setup.timeout.ms", LONG, 10_000, MEDIUM, "How long a connection to another node may take to be made, at first."
@@ -128,6 +141,7 @@ DEFAULT_REPLICATION_FACTOR = Setting(
 AUTO_CREATE_TOPICS_ENABLE = Setting(
     "auto.create.topics.enable", BOOLEAN, True, HIGH, "Whether a client that asks for a topic that is not there may have it created."
 )
+DELETE_TOPIC_ENABLE = Setting("delete.topic.enable", BOOLEAN, True, HIGH, "Whether topics can be deleted.")
 REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = Setting(
     "replica.high.watermark.checkpoint.interval.ms", LONG, 5_000, HIGH, "How often the high watermarks are written to disk."
 )

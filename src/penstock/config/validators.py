@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Validator(Protocol):
@@ -17,8 +16,7 @@ class Validator(Protocol):
         """Why the value is refused, or None when it is fine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(NamedTuple):
     """A number not below `least` and, unless it is None, not above `most`."""
 
     least: float
@@ -38,8 +36,7 @@ class Between:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class BetweenOr:
+class BetweenOr(NamedTuple):
     """A number in a range, or one outside it with a meaning of its own (gzip's level -1: the codec's default)."""
 
     least: int
@@ -56,8 +53,7 @@ class BetweenOr:
         return f"Value must be between {self.least} and {self.most} or equal to {self.other}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """A string out of a few."""
 
     choices: tuple[str, ...]
@@ -70,8 +66,7 @@ class OneOf:
         return None if value in self.choices else f"String must be one of: {', '.join(self.choices)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(NamedTuple):
     """A list without repetitions or empty elements; with choices, of these alone."""
 
     choices: tuple[str, ...] = ()

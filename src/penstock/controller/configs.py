@@ -13,6 +13,7 @@ from penstock.config.setting import SettingType
 from penstock.controller.config_checks import check_resource, check_values, setting_of
 from penstock.controller.context import ControllerContext
 from penstock.controller.decision import Decision
+from penstock.controller.elr_settings import check_min_insync, forget_eligible
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import BROKER, ConfigResource, MetadataImage
@@ -97,12 +98,11 @@ def _alter(image: MetadataImage, key: ConfigResource, changes: Changes, node: Co
     """A broker's settings are written even if they stay the same: Kafka's tools do so to make it read a file anew (KAFKA-14136)."""
     current = image.configs.get(key, {})
     after = {name: value for name, value in {**current, **changes}.items() if value is not None}
+    check_min_insync(image, key, changes)
     check_values(image, key, after, changes, node)
-    return [
-        ConfigRecord(resource_type=key[0], resource_name=key[1], name=name, value=value)
-        for name, value in changes.items()
-        if value != current.get(name) or (key[0] == BROKER and value is not None)
-    ]
+    altered = {name: value for name, value in changes.items() if value != current.get(name) or (key[0] == BROKER and value is not None)}
+    records = [ConfigRecord(resource_type=key[0], resource_name=key[1], name=name, value=value) for name, value in altered.items()]
+    return [*records, *forget_eligible(image, key, altered)]
 
 
 def _replaced(image: MetadataImage, resource: Legacy) -> Changes:

@@ -11,7 +11,7 @@ from penstock.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, B
 
 def is_active(image: MetadataImage, broker_id: int) -> bool:
     broker = image.brokers.get(broker_id)
-    return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+    return broker is not None and broker.is_active
 
 
 def default_directory(broker: BrokerImage) -> UUID:

@@ -86,6 +86,11 @@ class BrokerImage:
     cordoned_directories: tuple[UUID, ...] = ()
     features: tuple[SupportedFeature, ...] = ()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead: it is up, and means to stay."""
+        return not self.fenced and not self.in_controlled_shutdown
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataDelta:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import invariant
+from penstock.errors import InvariantBroken, invariant
 from penstock.ids import uuid_text
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import MIGRATING_DIRECTORY, TOPIC, UNASSIGNED_DIRECTORY, PartitionState, TopicImage
@@ -51,29 +51,36 @@ def _partition(draft: Draft, record: PartitionRecord) -> None:
 def _partition_change(draft: Draft, record: PartitionChangeRecord) -> None:
     topic = draft.topic(record.topic_id)
     partitions = draft.partitions_of(topic)
-    invariant(record.partition_id in partitions, f"a metadata record changes {topic.name}-{record.partition_id}, which does not exist")
-    changed = _changed(partitions[record.partition_id], record)
+    state = partitions.get(record.partition_id)
+    if state is None:
+        raise InvariantBroken(f"a metadata record changes {topic.name}-{record.partition_id}, which does not exist")
+    changed = changed_partition(state, record)
     _check_directories(topic, record.partition_id, changed.replicas, changed.directories)
     partitions[record.partition_id] = changed
 
 
-def _changed(state: PartitionState, record: PartitionChangeRecord) -> PartitionState:
+def changed_partition(state: PartitionState, record: PartitionChangeRecord) -> PartitionState:
     """Every change is a new partition epoch; every word about the leader a new leader epoch, even if it names the same one."""
     leads_anew = record.leader != NO_LEADER_CHANGE
-    return replace(
-        state,
-        **{name: value for name in _REPLACED if (value := getattr(record, name)) is not None},
+    recovery = record.leader_recovery_state
+    # Spelled out: a broker that dies may change ten thousand partitions, and dataclasses.replace takes twice the time.
+    return PartitionState(
+        replicas=_given(record.replicas, state.replicas),
+        isr=_given(record.isr, state.isr),
         leader=record.leader if leads_anew else state.leader,
         leader_epoch=state.leader_epoch + leads_anew,
         partition_epoch=state.partition_epoch + 1,
         directories=record.directories or _kept_directories(state, record),
-        leader_recovery_state=(
-            state.leader_recovery_state if record.leader_recovery_state == NO_RECOVERY_CHANGE else record.leader_recovery_state
-        ),
+        eligible_leader_replicas=_given(record.eligible_leader_replicas, state.eligible_leader_replicas),
+        last_known_elr=_given(record.last_known_elr, state.last_known_elr),
+        leader_recovery_state=state.leader_recovery_state if recovery == NO_RECOVERY_CHANGE else recovery,
+        adding_replicas=_given(record.adding_replicas, state.adding_replicas),
+        removing_replicas=_given(record.removing_replicas, state.removing_replicas),
     )
 
 
-_REPLACED = ("replicas", "isr", "adding_replicas", "removing_replicas", "eligible_leader_replicas", "last_known_elr")
+def _given(said: tuple[int, ...] | None, otherwise: tuple[int, ...]) -> tuple[int, ...]:
+    return otherwise if said is None else said
 
 
 def _kept_directories(state: PartitionState, record: PartitionChangeRecord) -> tuple[Any, ...]:
@@ -85,9 +92,8 @@ def _kept_directories(state: PartitionState, record: PartitionChangeRecord) -> t
 
 
 def _check_directories(topic: TopicImage, index: int, replicas: tuple[int, ...], directories: tuple[Any, ...]) -> None:
-    invariant(
-        len(directories) == len(replicas), f"{topic.name}-{index} has {len(replicas)} replicas, but directories for {len(directories)}"
-    )
+    if len(directories) != len(replicas):
+        raise InvariantBroken(f"{topic.name}-{index} has {len(replicas)} replicas, but directories for {len(directories)}")
 
 
 def _remove_topic(draft: Draft, record: RemoveTopicRecord) -> None:
@@ -104,7 +110,7 @@ def _clear_elr(draft: Draft, record: ClearElrRecord) -> None:
     for topic in topics:
         for index, state in topic.partitions.items():
             if state.eligible_leader_replicas or state.last_known_elr:
-                cleared = replace(state, eligible_leader_replicas=(), last_known_elr=(), partition_epoch=state.partition_epoch)
+                cleared = replace(state, eligible_leader_replicas=(), last_known_elr=(), partition_epoch=state.partition_epoch + 1)
                 draft.partitions_of(draft.topic(topic.id))[index] = cleared
 
 

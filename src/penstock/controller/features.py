@@ -1,0 +1,19 @@
+"""Feature levels: which ones this software works with, and what they switch on in the controller. PURE."""
+
+from __future__ import annotations
+
+from penstock.metadata.image import MetadataImage, SupportedFeature
+from penstock.metadata.snapshot import METADATA_VERSION
+
+# The metadata.version of Kafka 4.3: which records the metadata log may hold.
+METADATA_LEVEL = 30
+# Eligible leader replicas (KIP-966).
+ELR_VERSION = "eligible.leader.replicas.version"
+ELR_LEVEL = 1
+
+# What a broker or controller of this software says of itself when it registers.
+SUPPORTED_FEATURES = (SupportedFeature(METADATA_VERSION, METADATA_LEVEL, METADATA_LEVEL), SupportedFeature(ELR_VERSION, 0, ELR_LEVEL))
+
+
+def elr_enabled(image: MetadataImage) -> bool:
+    return image.features.get(ELR_VERSION, 0) >= ELR_LEVEL

@@ -1,0 +1,172 @@
+"""Heartbeats: who is let in, shut out and let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.controller.broker_heartbeat import broker_heartbeat
+from penstock.controller.decision import Decision
+from penstock.controller.heartbeats import Heartbeats
+from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import NO_LEADER, MetadataImage
+from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord
+from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tests.controller.clusters import after, broker, context, directory, partition, running, state_of, with_topic
+
+EPOCH = 101
+
+
+def beat(
+    image: MetadataImage, heartbeats: Heartbeats | None = None, broker_id: int = 1, applied: int = 200, **wants: Any
+) -> Decision[BrokerHeartbeatResponse]:
+    request = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_id + 100, current_metadata_offset=applied, **wants)
+    return broker_heartbeat(image, request, context(), heartbeats or Heartbeats())
+
+
+def answered(decision: Decision[BrokerHeartbeatResponse]) -> tuple[bool, bool, bool]:
+    """Caught up, fenced, should shut down."""
+    response = decision.response
+    return response.is_caught_up, response.is_fenced, response.should_shut_down
+
+
+def test_a_stale_epoch_is_refused() -> None:
+    for request in (BrokerHeartbeatRequest(broker_id=1, broker_epoch=100), BrokerHeartbeatRequest(broker_id=9, broker_epoch=EPOCH)):
+        with pytest.raises(KafkaError) as refused:
+            broker_heartbeat(running(broker(1)), request, context(), Heartbeats())
+        assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_an_ordinary_heartbeat_writes_nothing() -> None:
+    decision = beat(with_topic(running(broker(1)), partition(1)))
+    assert (decision.records, answered(decision)) == ((), (True, False, False))
+
+
+def test_a_broker_is_let_in_once_it_has_applied_its_registration() -> None:
+    image = running(broker(1, fenced=True))
+    behind = beat(image, applied=EPOCH - 1)
+    assert (behind.records, answered(behind)) == ((), (False, True, False))
+    there = beat(image, applied=EPOCH)
+    assert there.records == (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=EPOCH, fenced=-1),)
+    assert answered(there) == (True, False, False)
+
+
+def test_a_broker_that_is_not_ready_stays_out() -> None:
+    decision = beat(running(broker(1, fenced=True)), want_fence=True)
+    assert (decision.records, answered(decision)) == ((), (True, True, False))
+
+
+def test_a_broker_may_ask_to_be_fenced() -> None:
+    image = with_topic(running(broker(1), broker(2)), partition(1, 2))
+    decision = beat(image, want_fence=True)
+    assert answered(decision) == (True, True, False)
+    assert after(image, decision).brokers[1].fenced
+    assert state_of(after(image, decision)).leader == 2
+
+
+@pytest.mark.parametrize("want_fence", [False, True])
+def test_a_fenced_broker_may_go_at_once(want_fence: bool) -> None:
+    decision = beat(running(broker(1, fenced=True)), want_shut_down=True, want_fence=want_fence)
+    assert (decision.records, answered(decision)) == ((), (True, True, True))
+
+
+def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
+    image = with_topic(running(broker(1), broker(2)), partition(2, 1))
+    decision = beat(image, want_shut_down=True)
+    assert answered(decision) == (True, True, True)
+    assert state_of(after(image, decision)).isr == (2,)
+    assert after(image, decision).brokers[1].fenced
+
+
+def test_a_broker_that_wants_fence_and_shutdown_goes_at_once() -> None:
+    image = with_topic(running(broker(1), broker(2)), partition(1, 2))
+    assert answered(beat(image, want_shut_down=True, want_fence=True)) == (True, True, True)
+
+
+def test_controlled_shutdown_moves_leaders_before_the_broker_goes() -> None:
+    """And it goes only when the others have applied that."""
+    heartbeats = Heartbeats()
+    image = with_topic(running(broker(1), broker(2), broker(3)), partition(1, 2, 3), partition(3, 1, 2))
+    first = beat(image, heartbeats, want_shut_down=True)
+    assert answered(first) == (True, False, False)
+    image = after(image, first)
+    assert image.brokers[1].in_controlled_shutdown
+    assert not image.brokers[1].fenced
+    assert [state_of(image, index).leader for index in (0, 1)] == [2, 3]
+    assert [state_of(image, index).isr for index in (0, 1)] == [(2, 3), (3, 2)]
+
+    moved = image.offset
+    for applied, lets_go in ((moved - 1, False), (moved, True)):
+        beat(image, heartbeats, broker_id=2, applied=moved)
+        beat(image, heartbeats, broker_id=3, applied=applied)
+        decision = beat(image, heartbeats, want_shut_down=True)
+        assert answered(decision) == (True, lets_go, lets_go)
+    assert after(image, decision).brokers[1].fenced
+
+
+def test_a_broker_that_was_not_heard_of_by_a_new_controller_is_waited_for() -> None:
+    image = with_topic(running(broker(1), broker(2)), partition(1, 2))
+    heartbeats = Heartbeats()
+    image = after(image, beat(image, heartbeats, want_shut_down=True))
+    assert answered(beat(image, heartbeats, want_shut_down=True)) == (True, False, False)
+
+
+def test_the_only_broker_may_go_after_its_partitions_are_offline_and_eligible() -> None:
+    image = with_topic(running(broker(1)), partition(1))
+    heartbeats = Heartbeats()
+    image = after(image, beat(image, heartbeats, want_shut_down=True))
+    assert (state_of(image).leader, state_of(image).eligible_leader_replicas) == (NO_LEADER, (1,))
+    assert answered(beat(image, heartbeats, want_shut_down=True)) == (True, True, True)
+
+
+def test_a_controlled_shutdown_goes_on_under_a_new_controller() -> None:
+    image = with_topic(running(broker(1, shutting_down=True), broker(2)), partition(1, 2))
+    decision = beat(image, want_shut_down=True)
+    assert answered(decision) == (True, False, False)
+    assert state_of(after(image, decision)).leader == 2
+
+
+def test_a_lost_directory_takes_its_replicas_with_it_and_leaves_the_others() -> None:
+    image = with_topic(
+        running(broker(1, directories=2), broker(2)),
+        partition(1, 2),
+        partition(1, 2, directories=(directory(1, 1), directory(2))),
+        partition(2, 1, directories=(directory(2), directory(1, 1))),
+    )
+    decision = beat(image, offline_log_dirs=(directory(1, 1),))
+    assert answered(decision) == (True, False, False)
+    now = after(image, decision)
+    assert now.brokers[1].directories == (directory(1),)
+    assert [state_of(now, index).leader for index in range(3)] == [1, 2, 2]
+    assert [state_of(now, index).isr for index in range(3)] == [(1, 2), (2,), (2,)]
+    assert beat(now, offline_log_dirs=(directory(1, 1),)).records == ()
+
+
+def test_a_broker_that_comes_back_with_a_lost_directory_does_not_lead_from_it() -> None:
+    """Both changes of one heartbeat build on each other."""
+    image = with_topic(
+        running(broker(1, fenced=True, directories=2)),
+        partition(1, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,), directories=(directory(1, 1),)),
+    )
+    decision = beat(image, offline_log_dirs=(directory(1, 1),))
+    now = after(image, decision)
+    assert not now.brokers[1].fenced
+    state = state_of(now)
+    assert (state.leader, state.isr, state.eligible_leader_replicas) == (NO_LEADER, (), (1,))
+
+
+def test_the_last_directory_lost_leaves_nothing_in_sync() -> None:
+    image = with_topic(running(broker(1), broker(2)), partition(1, 2))
+    now = after(image, beat(image, offline_log_dirs=(directory(1),)))
+    assert (state_of(now).leader, state_of(now).isr) == (2, (2,))
+    assert beat(now, offline_log_dirs=(directory(1),)).records == ()
+
+
+def test_cordoned_directories_are_noted_when_they_change() -> None:
+    image = running(broker(1, directories=2))
+    cordoned = after(image, beat(image, cordoned_log_dirs=(directory(1),)))
+    assert cordoned.brokers[1].cordoned_directories == (directory(1),)
+    assert beat(cordoned, cordoned_log_dirs=(directory(1),)).records == ()
+    assert beat(cordoned).records == ()
+    assert after(cordoned, beat(cordoned, cordoned_log_dirs=())).brokers[1].cordoned_directories == ()

@@ -1,0 +1,105 @@
+"""Elections on demand and from time to time."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.controller.decision import Decision
+from penstock.controller.elections import elect_leaders, elect_unclean_leaders, rebalance_leaders
+from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import NO_LEADER, MetadataImage
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from tests.controller.clusters import after, broker, context, partition, running, state_of, with_topic
+
+PREFERRED, UNCLEAN = 0, 1
+Asked = ElectLeadersRequest.TopicPartition
+
+DISPLACED = partition(1, 2, 3, leader=2)
+BEHIND = partition(1, 2, 3, isr=(2, 3))
+OFFLINE = partition(1, 2, isr=(), last_known_elr=(1,), eligible_leader_replicas=(1,))
+
+
+def three(*fenced: int) -> MetadataImage:
+    return running(*(broker(index, fenced=index in fenced) for index in (1, 2, 3)))
+
+
+def elect(image: MetadataImage, kind: int, *partitions: int, topic: str = "t") -> Decision[ElectLeadersResponse]:
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=(Asked(topic=topic, partitions=partitions),))
+    return elect_leaders(image, request, context())
+
+
+def results(decision: Decision[ElectLeadersResponse]) -> list[tuple[int, int, str | None]]:
+    found = decision.response.replica_election_results[0].partition_result
+    return [(one.partition_id, one.error_code, one.error_message) for one in found]
+
+
+def test_the_preferred_leader_takes_over() -> None:
+    image = with_topic(three(), DISPLACED)
+    decision = elect(image, PREFERRED, 0)
+    assert results(decision) == [(0, ErrorCode.NONE, None)]
+    assert (state_of(after(image, decision)).leader, state_of(after(image, decision)).leader_epoch) == (1, 1)
+
+
+def test_elections_that_are_not_needed_or_cannot_be_held() -> None:
+    image = with_topic(three(), partition(1, 2, 3), BEHIND)
+    decision = elect(image, PREFERRED, 0, 1, 2)
+    assert decision.records == ()
+    assert results(decision) == [
+        (0, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
+        (1, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."),
+        (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-2"),
+    ]
+    assert results(elect(image, PREFERRED, 0, topic="u")) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as u")]
+
+
+def test_an_unclean_election_on_demand_needs_no_setting() -> None:
+    image = with_topic(three(1), OFFLINE, partition(2, 3))
+    decision = elect(image, UNCLEAN, 0, 1)
+    assert [code for _index, code, _message in results(decision)] == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
+    assert state_of(after(image, decision)).leader == 2
+    assert len(decision.notes) == 1
+
+
+def test_an_unclean_election_without_anybody_alive_fails() -> None:
+    decision = elect(with_topic(three(1, 2), OFFLINE), UNCLEAN, 0)
+    assert results(decision) == [(0, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")]
+
+
+def test_for_all_partitions_only_those_that_need_one_are_listed() -> None:
+    image = with_topic(with_topic(three(), partition(1, 2), DISPLACED, BEHIND), DISPLACED, name="u", topic_id=broker(9).incarnation_id)
+    decision = elect_leaders(image, ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None), context())
+    listed = [(one.topic, [result.partition_id for result in one.partition_result]) for one in decision.response.replica_election_results]
+    assert listed == [("t", [1, 2]), ("u", [0])]
+    assert len(decision.records) == 2
+
+
+def test_an_unknown_kind_of_election_is_refused() -> None:
+    with pytest.raises(KafkaError, match="Unknown election type 7") as refused:
+        elect(three(), 7, 0)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_leadership_goes_back_to_preferred_leaders_that_are_in_sync_again() -> None:
+    image = with_topic(three(), DISPLACED, BEHIND, partition(1, 2))
+    decision = rebalance_leaders(image, context())
+    now = after(image, decision)
+    assert [state_of(now, index).leader for index in range(3)] == [1, 2, 1]
+    assert (len(decision.records), decision.response) == (1, False)
+    assert rebalance_leaders(now, context()).records == ()
+
+
+def test_a_round_of_rebalancing_is_bounded() -> None:
+    image = with_topic(three(), DISPLACED, DISPLACED, DISPLACED)
+    first = rebalance_leaders(image, context(), limit=2)
+    assert (len(first.records), first.response) == (2, True)
+    rest = rebalance_leaders(after(image, first), context(), limit=2)
+    assert (len(rest.records), rest.response) == (1, False)
+
+
+def test_a_partition_that_was_allowed_an_unclean_election_afterwards_gets_one() -> None:
+    image = with_topic(three(1), OFFLINE)
+    assert elect_unclean_leaders(image, context()).records == ()
+    allowed = with_topic(three(1), OFFLINE, unclean_leader_election_enable="true")
+    decision = elect_unclean_leaders(allowed, context())
+    assert state_of(after(allowed, decision)).leader == 2
+    assert state_of(allowed).leader == NO_LEADER

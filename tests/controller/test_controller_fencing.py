@@ -1,0 +1,121 @@
+"""Brokers go and come back: what becomes of their partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.controller.fencing import fence_broker, unfence_broker, unregister_broker
+from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import NO_LEADER, MetadataImage
+from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from tests.controller.clusters import after, broker, cluster, context, partition, running, state_of, with_topic
+
+
+def three(*fenced: int) -> MetadataImage:
+    return running(*(broker(index, fenced=index in fenced) for index in (1, 2, 3)))
+
+
+def fenced(image: MetadataImage, *broker_ids: int, **settings: str) -> MetadataImage:
+    """After these brokers were lost, one after the other."""
+    for broker_id in broker_ids:
+        image = after(image, fence_broker(image, broker_id, context(**settings)))
+    return image
+
+
+def unfenced(image: MetadataImage, broker_id: int, **settings: str) -> MetadataImage:
+    return after(image, unfence_broker(image, broker_id, context(**settings)))
+
+
+def test_the_next_in_sync_replica_leads_when_the_leader_is_lost() -> None:
+    image = fenced(with_topic(three(), partition(1, 2, 3), partition(2, 3, 1), partition(3, 1, 2, isr=(3, 2))), 1)
+    assert image.brokers[1].fenced
+    states = [state_of(image, index) for index in range(3)]
+    assert [(state.leader, state.isr) for state in states] == [(2, (2, 3)), (2, (2, 3)), (3, (3, 2))]
+    assert [(state.leader_epoch, state.partition_epoch) for state in states] == [(1, 1), (0, 1), (0, 0)]
+
+
+def test_partitions_change_before_their_broker_is_fenced() -> None:
+    decision = fence_broker(with_topic(three(), partition(1, 2, 3)), 1, context())
+    assert decision.records[-1] == BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=101, fenced=1)
+    assert len(decision.records) == 2
+
+
+def test_fencing_twice_is_nothing_and_strangers_are_refused() -> None:
+    assert fence_broker(three(1), 1, context()).records == ()
+    assert unfence_broker(three(), 1, context()).records == ()
+    for decide in (fence_broker, unfence_broker):
+        with pytest.raises(KafkaError, match="Broker ID 9 is not currently registered") as refused:
+            decide(three(), 9, context())
+        assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_the_last_of_the_isr_goes_and_comes_back() -> None:
+    """Offline meanwhile, although another replica is there that was not in sync; no unclean election, nothing lost."""
+    gone = fenced(with_topic(three(), partition(1, 2, isr=(1,))), 1)
+    assert state_of(gone).leader == NO_LEADER
+    assert state_of(unfenced(fenced(gone, 2), 2)).leader == NO_LEADER
+    state = state_of(unfenced(gone, 1))
+    assert (state.leader, state.isr, state.leader_recovery_state) == (1, (1,), 0)
+
+
+def test_eligible_members_lead_in_any_order_of_return() -> None:
+    """factor 3, min.insync 2: all three are lost one after the other; the second to go may lead, since nothing was acknowledged after."""
+    gone = fenced(with_topic(three(), partition(1, 2, 3), min_insync_replicas="2"), 3, 2, 1)
+    state = state_of(gone)
+    assert (state.isr, state.eligible_leader_replicas, state.last_known_elr) == ((), (1, 2), (1,))
+    assert state_of(unfenced(gone, 3)).leader == NO_LEADER
+    back = unfenced(unfenced(gone, 3), 2)
+    assert (state_of(back).leader, state_of(back).isr, state_of(back).eligible_leader_replicas) == (2, (2,), (1,))
+
+
+def test_unclean_election_by_the_topic_s_setting_and_by_the_cluster_s() -> None:
+    decision = fence_broker(with_topic(three(), partition(1, 2, isr=(1,)), unclean_leader_election_enable="true"), 1, context())
+    assert len(decision.notes) == 1
+    assert "unclean" in decision.notes[0]
+    image = with_topic(three(), partition(1, 2, isr=(1,)))
+    state = state_of(fenced(image, 1, unclean_leader_election_enable="true"))
+    assert (state.leader, state.isr, state.leader_recovery_state) == (2, (2,), 1)
+    spared = with_topic(three(), partition(1, 2, isr=(1,)), unclean_leader_election_enable="false")
+    assert state_of(fenced(spared, 1, unclean_leader_election_enable="true")).leader == NO_LEADER
+
+
+def test_a_min_insync_above_the_factor_counts_as_the_factor() -> None:
+    image = with_topic(three(), partition(1, 2), min_insync_replicas="3")
+    assert state_of(fenced(image, 1)).eligible_leader_replicas == (1,)
+    alone = with_topic(three(), partition(1), min_insync_replicas="3")
+    assert state_of(fenced(alone, 1)).eligible_leader_replicas == (1,)
+
+
+def test_without_the_feature_nobody_is_eligible() -> None:
+    image = with_topic(cluster(broker(1), broker(2)), partition(1, 2))
+    state = state_of(fenced(image, 1, min_insync_replicas="2"))
+    assert (state.leader, state.isr, state.eligible_leader_replicas) == (2, (2,), ())
+    assert state_of(fenced(image, 1, 2)).isr == (2,)
+    assert state_of(unfenced(fenced(image, 1, 2), 1)).leader == NO_LEADER
+    assert state_of(unfenced(fenced(image, 1, 2), 2)).leader == 2
+
+
+def test_who_comes_back_is_let_in_before_it_leads_and_takes_nothing_from_others() -> None:
+    image = with_topic(three(1), partition(1, isr=(), last_known_elr=(1,)), partition(1, 2, 3, isr=(2, 3)))
+    decision = unfence_broker(image, 1, context())
+    assert decision.records[0] == BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=101, fenced=-1)
+    assert len(decision.records) == 2
+    assert "last known leader" in decision.notes[0]
+    assert state_of(after(image, decision), 1).leader == 2
+
+
+def test_an_unregistered_broker_leaves_its_partitions_and_the_image() -> None:
+    image = with_topic(three(), partition(1, 2, 3))
+    decision = unregister_broker(image, UnregisterBrokerRequest(broker_id=1), context())
+    assert decision.records[-1] == UnregisterBrokerRecord(broker_id=1, broker_epoch=101)
+    now = after(image, decision)
+    assert 1 not in now.brokers
+    assert (state_of(now).leader, state_of(now).isr, state_of(now).replicas) == (2, (2, 3), (1, 2, 3))
+
+
+def test_unregistering_a_stranger_is_told_in_the_answer() -> None:
+    decision = unregister_broker(three(), UnregisterBrokerRequest(broker_id=9), context())
+    assert decision.records == ()
+    assert decision.response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert decision.response.error_message == "Broker ID 9 is not currently registered"
