@@ -1,0 +1,34 @@
+"""DescribeQuorum: the leader of the quorum, its voters and observers, and how far each has come (KIP-595, KIP-836).
+
+Behaviour
+  Only the leader knows: every other node asks it.
+
+Version notes
+  v1 has times of the last fetch, v2 the voters' endpoints and a message with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.errors import KafkaError
+from penstock.handlers.asking import ask_controller
+from penstock.handlers.context import RequestContext
+from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+if TYPE_CHECKING:
+    from penstock.node.controller import NodeController
+    from penstock.node.node import Node
+
+
+def handle(node: Node, request: DescribeQuorumRequest, context: RequestContext) -> Awaitable[DescribeQuorumResponse]:
+    return ask_controller(node, request, context, decide, refused)
+
+
+async def decide(controller: NodeController, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    return controller.quorum.describe_quorum(request)
+
+
+def refused(_request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
