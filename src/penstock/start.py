@@ -1,4 +1,4 @@
-"""The one place that builds a node's objects and hands them to each other; and `penstock.Cluster`, a broker in the caller's own process."""
+"""The one place that builds a node's objects and hands them to each other; and `penstock.Cluster`, a cluster in this very process."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers import SERVED, load
+from penstock.handlers import CONTROLLER_SERVED, SERVED, load
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.node.formatting import format_directories
 from penstock.node.node import Node
@@ -27,24 +29,44 @@ from penstock.world.real import RealChance, RealDisk, run
 
 @contextlib.asynccontextmanager
 async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
-    """A node that serves, and its bootstrap.servers. Stopped cleanly at the end."""
+    """A node that serves, and its bootstrap.servers (of a controller alone: where it listens). Stopped cleanly at the end."""
     directories = [formatted_directory(world.disk, path, config.node_id) for path in config.directories]
-    node = Node(world, config, _cluster_id(world.disk, directories), directories)
-    await node.start()
-    server = Server(world, config, Dispatch(node, SERVED, load))
+    node = Node(world, config, _cluster_id(world.disk, directories), directories, _host_name(config))
+    server = Server(
+        world,
+        config,
+        Dispatch(node, SERVED, load),
+        controllers=Dispatch(node, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
+    )
+    await node.open()
     try:
         await server.start()
-        await node.register(server.ports)
         node.spawn(server.wait_failed())
-        yield node, ",".join(f"{broker.host}:{broker.port}" for broker in node.advertised(*_first_listener(config)))
+        await _first(_join(node, server), node.wait_failed())
+        yield node, _bootstrap_servers(node)
+        await node.leave()
     finally:
         await server.stop()
         await node.stop()
 
 
-def _first_listener(config: NodeConfig) -> tuple[str, str]:
-    listener = config.advertised_broker_listeners[0]
-    return listener.name, listener.host or "localhost"
+async def _join(node: Node, server: Server) -> None:
+    """Clients are let in once the logs are open, and the broker leads only then."""
+    await node.join(server.ports)
+    await server.accept_clients()
+    await node.be_unfenced()
+
+
+def _host_name(config: NodeConfig) -> str:
+    """By which others reach a listener that has no host of its own."""
+    wildcard = any(listener.host in (None, "0.0.0.0", "::") for listener in config.advertised_listeners)
+    return socket.gethostname() if wildcard else "localhost"
+
+
+def _bootstrap_servers(node: Node) -> str:
+    config = node.config
+    listeners = config.advertised_broker_listeners[:1] or config.controller_listeners[:1]
+    return ",".join(f"{listener.host or 'localhost'}:{listener.port or node.ports[listener.name]}" for listener in listeners)
 
 
 def _cluster_id(disk: Disk, directories: list[LogDirectory]) -> str:
@@ -61,39 +83,69 @@ async def serve_until_signal(world: World, config: NodeConfig, ready: Callable[[
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with serving(world, config) as (node, bootstrap_servers):
-        ready(bootstrap_servers)
-        await _first(stopped.wait(), node.wait_failed())
+    await _serve(world, config, ready, stopped)
+
+
+async def _serve(world: World, config: NodeConfig, ready: Callable[[str], None], stopped: asyncio.Event) -> None:
+    """A node that is still on its way into the cluster, which may take long, stops too when it is told to."""
+    served = asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(world, config) as (node, bootstrap_servers):
+            served.set()
+            ready(bootstrap_servers)
+            await _first(stopped.wait(), node.wait_failed())
+
+    async def give_up() -> None:
+        await stopped.wait()
+        if served.is_set():
+            await asyncio.Event().wait()
+
+    await _first(serve(), give_up())
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them is done; the others are cancelled, and have ended when this returns."""
     tasks = [asyncio.create_task(wait) for wait in waits]
-    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
+    try:
+        done, _waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
 
 
 _PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
+node.id={node_id}
+listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}
 controller.listener.names=CONTROLLER
-log.dirs={directory}
-offsets.topic.replication.factor=1
+{voters}
+log.dirs={directory}/{node_id}
+offsets.topic.replication.factor={internal_factor}
+transaction.state.log.replication.factor={internal_factor}
+share.coordinator.state.topic.replication.factor={internal_factor}
+transaction.state.log.min.isr={internal_min_isr}
+share.coordinator.state.topic.min.isr={internal_min_isr}
+default.replication.factor={internal_factor}
 group.initial.rebalance.delay.ms=0
+controlled.shutdown.enable=false
 """
 
 
 class Cluster:
-    """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: a real broker on a free port, in a thread of this process, with a
-    directory that goes with it."""
+    """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: a real broker on a free port, or several, in a thread of this
+    process, with a directory that goes with it."""
 
     bootstrap_servers: str
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._settings = dict(settings or {})
+        self._brokers = brokers
         self._started = threading.Event()
         self._error: BaseException | None = None
 
@@ -125,8 +177,38 @@ class Cluster:
 
     async def _serve(self, world: World) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        config = read_node_config(_PROPERTIES.format(directory=self._directory).encode(), "penstock.Cluster", self._settings)
-        format_directories(RealDisk(), RealChance(), config, None, ignore_formatted=False, say=lambda _line: None)
-        async with serving(world, config) as (node, self.bootstrap_servers):
+        configs = self._configs()
+        cluster_id: str | None = None
+        for config in configs:
+            cluster_id = format_directories(RealDisk(), RealChance(), config, cluster_id, ignore_formatted=False, say=lambda _line: None)
+        async with contextlib.AsyncExitStack() as nodes:
+            served = await asyncio.gather(*(nodes.enter_async_context(serving(world, config)) for config in configs))
+            self.bootstrap_servers = ",".join(bootstrap_servers for _node, bootstrap_servers in served)
             self._started.set()
-            await _first(self._stop.wait(), node.wait_failed())
+            await _first(self._stop.wait(), *(node.wait_failed() for node, _servers in served))
+
+    def _configs(self) -> list[NodeConfig]:
+        ports = [0] if self._brokers == 1 else _free_ports(self._brokers)
+        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, 1))
+        factor = min(self._brokers, 3)
+        texts = (
+            _PROPERTIES.format(
+                node_id=number,
+                controller_port=port,
+                voters="" if self._brokers == 1 else f"controller.quorum.voters={voters}",
+                directory=self._directory,
+                internal_factor=factor,
+                internal_min_isr=min(factor, 2),
+            )
+            for number, port in enumerate(ports, 1)
+        )
+        return [read_node_config(text.encode(), "penstock.Cluster", self._settings) for text in texts]
+
+
+def _free_ports(count: int) -> list[int]:
+    """Controllers must know each other's ports before any of them listens."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
@@ -16,12 +17,13 @@ from penstock.controller.create_topics import create_topics
 from penstock.controller.decision import Decision
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import load
-from penstock.handlers.context import RequestContext
+from penstock.handlers.context import Departure, RequestContext
 from penstock.ids import NO_UUID, Buffer, TopicPartition
 from penstock.metadata.image import BrokerImage, MetadataImage, SupportedFeature, TopicImage
 from penstock.node.node import Advertised, Node
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
+from penstock.protocol.messages.describe_quorum import DescribeQuorumResponse
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.world.sim import Simulation
@@ -55,6 +57,7 @@ class FakeDirectory:
 class FakeStore:
     def __init__(self) -> None:
         self.directories = [FakeDirectory("one"), FakeDirectory("two")]
+        self.moves = SimpleNamespace(under_way={})
 
 
 class FakePartition:
@@ -63,6 +66,8 @@ class FakePartition:
     def __init__(self, directory: FakeDirectory) -> None:
         self.directory = directory
         self.leader_epoch = 3
+        self.earliest_epoch = -1
+        self.is_behind_epoch = False
         self.log_start_offset = 0
         self.high_watermark = 0
         self.first_unstable: int | None = None
@@ -87,7 +92,7 @@ class FakePartition:
     def size(self) -> int:
         return sum(len(data) for _base, _end, data in self.batches)
 
-    def append(self, records: Buffer) -> Appended:
+    def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
         if self.refusal is not None:
             raise self.refusal
         base = self.log_end_offset
@@ -118,10 +123,13 @@ class FakePartition:
         except TimeoutError:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late") from None
 
-    def check_epoch(self, current_leader_epoch: int) -> None:
+    def check_leader(self, current_leader_epoch: int, *, allow_follower: bool = False) -> None:
         if current_leader_epoch not in (-1, self.leader_epoch):
             older = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH, "another epoch")
+
+    def check_follower(self, current_leader_epoch: int, replica_id: int, broker_epoch: int) -> None:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this partition has no followers")
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool) -> ReadResult:
         """Whole batches that fit."""
@@ -170,12 +178,15 @@ class FakeNode:
         self.node_id = 1
         self.cluster_id = "the-cluster"
         self.store = FakeStore()
+        for directory in self.store.directories:
+            self.world.disk.make_dirs(directory.path)
         features = (SupportedFeature("group.version", 0, 1), SupportedFeature("metadata.version", 7, 30))
         broker = BrokerImage(1, 5, UUID(int=500), fenced=False, directories=(UUID(int=900),), features=features)
         self.image = MetadataImage(brokers={1: broker}, features={"group.version": 0, "metadata.version": 30}, offset=41)
         self.context = ControllerContext.of(self.config, self.world.chance.uuid)
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
+        self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse())
         self.producer_ids = iter(range(1000, 2000))
         self._began = self.world.clock.monotonic()
 
@@ -206,8 +217,19 @@ class FakeNode:
         return decision.response
 
     async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        """As the active controller does, which this node is."""
         await asyncio.sleep(0)
         return self.apply(decide)
+
+    alter_settings = decide
+
+    async def ask_controller(
+        self, request: T, decide: Callable[[Any, T], Awaitable[R]], *, version: int, client_id: str | None = None, peer: str = ""
+    ) -> R:
+        return await decide(self, request)
+
+    async def wait_topics(self, names: list[str]) -> None:
+        """What was decided is known."""
 
     def topic(self, name: str = "", topic_id: UUID = NO_UUID) -> TopicImage:
         found = self.image.topics.get(name or self.image.topic_names.get(topic_id, ""))
@@ -243,7 +265,7 @@ class FakeNode:
 
 def call(node: FakeNode, api_key: int, version: int, request: object) -> Any:
     """What the handler returns: a response, an awaitable of one, or None."""
-    context = RequestContext(api_key, version, 7, "test", "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0)
+    context = RequestContext(api_key, version, 7, "test", "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0, Departure())
     return load(api_key)(cast(Node, node), request, context)
 
 

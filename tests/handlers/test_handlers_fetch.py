@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, TopicPartition
+from penstock.limits import FETCH_PARTITIONS_A_TURN
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from tests.handlers.fake_node import FakeNode, answer, call, records, run
@@ -137,6 +138,46 @@ def test_what_changes_before_the_wait_begins_is_not_missed() -> None:
     run(main)
 
 
+def test_many_partitions_are_read_in_turns_and_all_are_answered() -> None:
+    async def main(node: FakeNode) -> None:
+        count = 3 * FETCH_PARTITIONS_A_TURN + 1
+        partitions = node.create("t", count)
+        partitions[0].append(BATCH)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        others = asyncio.create_task(count_turns())
+        answers = await fetch(node, request(*(part(index) for index in range(count)), wait_ms=1000))
+        others.cancel()
+        assert sizes(answers) == [SIZE] + [0] * (count - 1)
+        assert turns >= 2
+
+    run(main)
+
+
+def test_a_partition_that_keeps_changing_does_not_hold_up_a_fetch_in_turns() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 2 * FETCH_PARTITIONS_A_TURN)
+
+        async def keep_appending() -> None:
+            while True:
+                await asyncio.sleep(0)
+                partitions[0].append(BATCH)
+
+        busy = asyncio.create_task(keep_appending())
+        asked = (part(index) for index in range(len(partitions)))
+        answers = await asyncio.wait_for(fetch(node, request(*asked, wait_ms=1000, max_bytes=SIZE)), 2)
+        busy.cancel()
+        assert len(answers) == len(partitions)
+
+    run(main)
+
+
 def test_a_fetch_that_is_cancelled_leaves_no_watcher() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
@@ -216,14 +257,14 @@ def test_isolation_and_aborted_transactions() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"replica_id": 2}, {"replica_state": FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)}])
-def test_a_client_that_poses_as_a_replica_sees_no_more(fields: dict[str, Any]) -> None:
+def test_a_client_that_poses_as_a_replica_is_refused(fields: dict[str, Any]) -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         partition.append(BATCH)
         partition.hold = True
         partition.append(BATCH)
         (one,) = await fetch(node, request(part(), **fields), 12)
-        assert sizes([one]) == [SIZE]
+        assert (one.error_code, sizes([one])) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [0])
 
     run(main)
 

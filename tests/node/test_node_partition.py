@@ -10,11 +10,15 @@ import pytest
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import PartitionState
+from penstock.node.home import Home
 from penstock.node.partition import Partition
 from penstock.records.record import read_records
 from penstock.world import World
 from penstock.world.sim import Simulation
 from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store
+
+ALONE = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=3)
 
 
 async def new_partition(world: World, path: str, config: LogConfig = SMALL) -> tuple[Partition, set[asyncio.Task[None]]]:
@@ -25,8 +29,11 @@ async def new_partition(world: World, path: str, config: LogConfig = SMALL) -> t
         tasks.add(task)
         return task
 
-    log = (await open_store(world, path, config)).create(PARTITION, TOPIC_ID, config)
-    return Partition(log, world, 3, spawn), tasks
+    store = await open_store(world, path, config)
+    home = Home(1, world, store, spawn, dict, lambda _partition, _proposal: None, lag_max_s=30.0)
+    partition = Partition(store.create(PARTITION, TOPIC_ID, config), home)
+    partition.become(ALONE)
+    return partition, tasks
 
 
 def test_what_is_appended_is_committed_at_once_without_a_flush_setting(tmp_path: Path) -> None:
@@ -122,11 +129,11 @@ def test_epochs_are_fenced_and_records_deleted_up_to_the_watermark(tmp_path: Pat
         partition, _tasks = await new_partition(world, path)
         for value in "abc":
             partition.append(batch(value))
-        partition.check_epoch(-1)
-        partition.check_epoch(3)
+        partition.check_leader(-1)
+        partition.check_leader(3)
         for epoch, code in [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)]:
             with pytest.raises(KafkaError) as refused:
-                partition.check_epoch(epoch)
+                partition.check_leader(epoch)
             assert refused.value.code == code
         assert partition.delete_records(2) == 2
         for offset in (4, -2):
@@ -138,3 +145,87 @@ def test_epochs_are_fenced_and_records_deleted_up_to_the_watermark(tmp_path: Pat
             partition.read(2, 1, committed_only=False)
 
     in_real_world(tmp_path, main)
+
+
+def test_a_leader_that_steps_down_fails_who_waits_and_takes_nothing_more() -> None:
+    simulation = Simulation(4)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(node.world, "/d")
+        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1))
+        end = partition.append(batch("a"), acks_all=True).end_offset
+        assert not partition.is_committed(end)
+        waiting = partition.wait_committed(end, node.world.clock.monotonic() + 60)
+        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=5, partition_epoch=2))
+        for refuse in (lambda: waiting.result(), lambda: partition.append(batch("b")), lambda: partition.check_leader(5)):
+            with pytest.raises(KafkaError) as refused:
+                refuse()
+            assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition.check_leader(5, allow_follower=True)
+        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1))
+        assert not partition.is_leader, "what is older than what is known changes nothing (invariant 12)"
+
+    simulation.run(node.run(main()))
+
+
+def test_too_few_in_sync_is_refused_before_and_told_after_the_write() -> None:
+    simulation = Simulation(5)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(node.world, "/d", replace(SMALL, min_insync_replicas=2))
+        state = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
+        partition.become(state)
+        end = partition.append(batch("a"), acks_all=True).end_offset
+        waiting = partition.wait_committed(end, node.world.clock.monotonic() + 60)
+        partition.become(replace(state, isr=(1,), partition_epoch=2))
+        with pytest.raises(KafkaError) as refused:
+            await waiting
+        assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        with pytest.raises(KafkaError) as refused:
+            partition.append(batch("b"), acks_all=True)
+        assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert partition.log_end_offset == end
+        partition.append(batch("c"))
+        assert (partition.log_end_offset, partition.high_watermark) == (end + 1, 0), (
+            "acks=1 may write, but nothing of it is shown (KIP-966)"
+        )
+
+    simulation.run(node.run(main()))
+
+
+def test_a_restarted_follower_goes_on_with_the_watermark_that_was_saved(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        partition, _tasks = await new_partition(world, path)
+        for value in "abc":
+            partition.append(batch(value))
+        log, home = partition._log, partition._home
+        follower = Partition(log, home, 2)
+        follower.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=4))
+        assert follower.high_watermark == 2
+        assert Partition(log, home, 9).high_watermark == 3, "never above the log's end"
+        found = follower.read(0, 1_000, committed_only=False)
+        assert found.range is not None
+        assert [record.value for record in read_records(found.range.read())] == [b"a", b"b"]
+
+    in_real_world(tmp_path, main)
+
+
+def test_waiters_have_their_own_deadlines() -> None:
+    simulation = Simulation(6)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(node.world, "/d")
+        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1))
+        start = node.world.clock.monotonic()
+        waits = [partition.wait_committed(partition.append(batch("a")).end_offset, start + seconds) for seconds in (3, 1, 2)]
+        ended = []
+        for wait in (waits[1], waits[2], waits[0]):
+            with pytest.raises(KafkaError):
+                await wait
+            ended.append(round(node.world.clock.monotonic() - start, 3))
+        assert ended == [1.0, 2.0, 3.0]
+
+    simulation.run(node.run(main()))

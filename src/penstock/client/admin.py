@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 from uuid import UUID
 
-from penstock.client import offsets
+from penstock.client import elections, offsets, quorum_info, topic_details
 from penstock.client.cluster import Cluster
+from penstock.client.elections import Election
 from penstock.client.faults import check
 from penstock.client.metadata import Broker, TopicInfo
 from penstock.client.offsets import FoundOffset, Isolation
+from penstock.client.quorum_info import QuorumInfo
+from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
+from penstock.limits import MAX_DESCRIBED_PARTITIONS
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 T = TypeVar("T")
 
@@ -44,12 +49,22 @@ class ConfigSource(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A value that a setting has, or would have if those before it were not there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     name: str
     value: str | None
     source: int
     read_only: bool
     sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +85,22 @@ class Admin:
         *,
         partitions: int = BROKER_DEFAULT,
         replication_factor: int = BROKER_DEFAULT,
+        assignments: Sequence[Sequence[int]] = (),
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> UUID:
+        """With assignments, the brokers of each partition, the two numbers are theirs."""
         settings = tuple(CreateTopicsRequest.Topic.Config(name=key, value=value) for key, value in (configs or {}).items())
-        topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=replication_factor, configs=settings)
+        topic = CreateTopicsRequest.Topic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=tuple(
+                CreateTopicsRequest.Topic.Assignment(partition_index=index, broker_ids=tuple(brokers))
+                for index, brokers in enumerate(assignments)
+            ),
+            configs=settings,
+        )
         request = CreateTopicsRequest(topics=(topic,), timeout_ms=self._timeout_ms, validate_only=validate_only)
 
         async def attempt() -> UUID:
@@ -105,9 +131,14 @@ class Admin:
         asked = None if names is None else list(names)
         return await self._cluster.retry(lambda: self._cluster.topics(asked))
 
-    async def create_partitions(self, name: str, count: int) -> None:
-        """Count is how many the topic is to have in all."""
-        topic = CreatePartitionsRequest.Topic(name=name, count=count, assignments=None)
+    async def describe_partitions(self, names: Sequence[str] = (), page_size: int = MAX_DESCRIBED_PARTITIONS) -> list[TopicInfo]:
+        """As describe_topics, with eligible leader replicas where the broker knows them."""
+        return await topic_details.describe_partitions(self._cluster, names, page_size)
+
+    async def create_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] = ()) -> None:
+        """Count is how many the topic is to have in all; assignments are the brokers of each new one."""
+        brokers = tuple(CreatePartitionsRequest.Topic.Assignment(broker_ids=tuple(one)) for one in assignments)
+        topic = CreatePartitionsRequest.Topic(name=name, count=count, assignments=brokers or None)
         request = CreatePartitionsRequest(topics=(topic,), timeout_ms=self._timeout_ms)
 
         async def attempt() -> None:
@@ -120,14 +151,13 @@ class Admin:
 
     async def describe_configs(self, resource: Resource, name: str) -> list[ConfigEntry]:
         asked = DescribeConfigsRequest.Resource(resource_type=resource, resource_name=name, configuration_keys=None)
-        request = DescribeConfigsRequest(resources=(asked,))
+        request = DescribeConfigsRequest(resources=(asked,), include_synonyms=True)
 
         async def attempt() -> list[ConfigEntry]:
             answer = await self._call_resource(resource, name, request, DescribeConfigsResponse)
             for one in answer.results:
                 check(one.error_code, one.error_message or f"the settings of {name} cannot be described")
-            entries = (config for one in answer.results for config in one.configs)
-            return [ConfigEntry(one.name, one.value, one.config_source, one.read_only, one.is_sensitive) for one in entries]
+            return [_config_entry(config) for one in answer.results for config in one.configs]
 
         return await self._cluster.retry(attempt)
 
@@ -162,17 +192,41 @@ class Admin:
     ) -> dict[TopicPartition, FoundOffset]:
         return await offsets.list_offsets(self._cluster, times, isolation)
 
-    async def describe_cluster(self) -> ClusterInfo:
+    async def describe_cluster(self, *, with_fenced: bool = False) -> ClusterInfo:
+        """Its live brokers and, where asked for, those that are registered but fenced."""
+
         async def attempt() -> ClusterInfo:
-            answer = await self._cluster.call(DescribeClusterRequest(), DescribeClusterResponse)
+            answer = await self._cluster.call(DescribeClusterRequest(include_fenced_brokers=with_fenced), DescribeClusterResponse)
             check(answer.error_code, answer.error_message or "the cluster cannot be described")
-            brokers = tuple(Broker(one.broker_id, one.host, one.port, one.rack) for one in answer.brokers)
+            brokers = tuple(Broker(one.broker_id, one.host, one.port, one.rack, one.is_fenced) for one in answer.brokers)
             return ClusterInfo(answer.cluster_id, answer.controller_id, brokers)
 
         return await self._cluster.retry(attempt)
+
+    async def describe_quorum(self) -> QuorumInfo:
+        return await quorum_info.describe_quorum(self._cluster)
+
+    async def elect_leaders(
+        self, election: Election, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        return await elections.elect_leaders(self._cluster, election, partitions)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Makes the cluster forget a broker that will not come back."""
+
+        async def attempt() -> None:
+            answer = await self._cluster.call(UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
+            check(answer.error_code, answer.error_message or f"broker {broker_id} is still registered")
+
+        await self._cluster.retry(attempt)
 
     async def _call_resource(self, resource: Resource, name: str, request: object, response: type[T]) -> T:
         """A broker's own settings are known to it alone."""
         if resource is Resource.BROKER and name:
             return await (await self._cluster.broker(int(name))).call(request, response)
         return await self._cluster.call(request, response)
+
+
+def _config_entry(one: DescribeConfigsResponse.Result.Config) -> ConfigEntry:
+    synonyms = tuple(ConfigSynonym(synonym.name, synonym.value, synonym.source) for synonym in one.synonyms)
+    return ConfigEntry(one.name, one.value, one.config_source, one.read_only, one.is_sensitive, synonyms)

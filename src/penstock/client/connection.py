@@ -7,7 +7,7 @@ which broker leads what, nor try anything twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from penstock.client.faults import ConnectionFailed, NotKafka, check, reason
@@ -31,6 +31,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
         self.address = address
+        # Called once, when nothing can be asked of the broker by this connection any more.
+        self.on_closed: Callable[[], None] = lambda: None
         self.offered: Mapping[int, Versions] = {}
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -81,6 +83,7 @@ class Connection(asyncio.Protocol):
             self._error = error or ConnectionFailed(f"the connection to {self.address} was closed by this client")
             self._writable.set()
             self._ledger.fail(self._error)
+            self.on_closed()
         if self._transport is not None:
             self._transport.abort() if error else self._transport.close()
 

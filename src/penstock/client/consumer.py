@@ -45,6 +45,13 @@ END = Since(LATEST)
 Start = int | Since
 
 
+class _Known(NamedTuple):
+    """The epoch goes with every fetch: a broker that leads no more might have less than was read, and would call that out of range."""
+
+    topic_id: UUID
+    leader_epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
     isolation: Isolation
@@ -126,11 +133,11 @@ class Consumer:
 
     async def _ask(self, failures: list[KafkaError]) -> None:
         """A fetch to every leader that has none in flight."""
-        by_leader: dict[int, dict[TopicPartition, UUID]] = {}
+        by_leader: dict[int, dict[TopicPartition, _Known]] = {}
         for partition in self.positions:
             try:
                 topic, info = await self._cluster.leader(partition)
-                by_leader.setdefault(info.leader, {})[partition] = topic.id
+                by_leader.setdefault(info.leader, {})[partition] = _Known(topic.id, info.leader_epoch)
             except KafkaError as error:
                 failures.append(error)
         for leader, partitions in by_leader.items():
@@ -141,19 +148,22 @@ class Consumer:
                     failures.append(error)
                     self._forget(partitions)
 
-    async def _fetch(self, leader: int, partitions: Mapping[TopicPartition, UUID]) -> None:
+    async def _fetch(self, leader: int, partitions: Mapping[TopicPartition, _Known]) -> None:
         connection = await self._cluster.broker(leader)
-        ceiling = _LAST_BY_NAME if NO_UUID in partitions.values() else None
+        ceiling = _LAST_BY_NAME if any(known.topic_id == NO_UUID for known in partitions.values()) else None
         timeout_s = self._settings.max_wait_s + self._cluster.request_timeout_s
         future = connection.send(self._request(partitions), FetchResponse, ceiling=ceiling, timeout_s=timeout_s)
         self._in_flight[leader] = future, {one: self.positions[one] for one in partitions}
 
-    def _request(self, partitions: Mapping[TopicPartition, UUID]) -> FetchRequest:
+    def _request(self, partitions: Mapping[TopicPartition, _Known]) -> FetchRequest:
         settings = self._settings
         topics: dict[tuple[str, UUID], list[FetchRequest.Topic.Partition]] = {}
-        for one, topic_id in partitions.items():
+        for one, (topic_id, leader_epoch) in partitions.items():
             fetched = FetchRequest.Topic.Partition(
-                partition=one.partition, fetch_offset=self.positions[one], partition_max_bytes=settings.partition_max_bytes
+                partition=one.partition,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=self.positions[one],
+                partition_max_bytes=settings.partition_max_bytes,
             )
             topics.setdefault((one.topic, topic_id), []).append(fetched)
         return FetchRequest(

@@ -87,17 +87,20 @@ class PartitionDelivery:
             if self._draining and not self._in_flight:
                 await self._begin_again()
             ready_at = self.queue.ready_at(flushing=self.flushing)
-            blocked = self._draining or len(self._in_flight) >= self._max_in_flight or ready_at is None
+            blocked = self._draining or ready_at is None or self._is_full()
             if ready_at is not None and not blocked and ready_at <= self._now():
                 await self._send(self.queue.take())
             else:
                 await self._wait(None if blocked else ready_at)
 
-    @property
-    def _max_in_flight(self) -> int:
+    def _is_full(self) -> bool:
         """Without sequence numbers a retry could overtake. With them, a broker that has not seen this producer on the partition takes any
-        number for its first: had the first batch failed, the second would be taken, and the first refused for ever."""
-        return MAX_IN_FLIGHT if self._known_to_leader else 1
+        number for its first: had the first batch failed, the second would be taken, and the first refused for ever. Later on the oldest
+        batch under way may not be so far behind the newest that the broker would have forgotten it, if it has it already."""
+        if not self._in_flight or not self._known_to_leader:
+            return bool(self._in_flight)
+        following = self.queue.head.ordinal if self.queue.head.ordinal >= 0 else self._sequences.batches
+        return following - self._in_flight[0][0].ordinal >= MAX_IN_FLIGHT
 
     async def _wait(self, until: float | None) -> None:
         """For an answer, a new record or the time."""

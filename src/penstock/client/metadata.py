@@ -18,6 +18,7 @@ class Broker:
     host: str
     port: int
     rack: str | None = None
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class PartitionInfo:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
+    # Eligible leader replicas (KIP-966); None is not known.
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,13 @@ def topic_info(topic: MetadataResponse.Topic) -> TopicInfo:
 def check_topics(topics: Iterable[MetadataResponse.Topic]) -> None:
     """Raises the first error that a topic has."""
     for topic in topics:
-        what = "does not exist" if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else "cannot be had now"
-        if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            what = "is no name that a topic can have"
-        check(topic.error_code, f"topic {topic.name} {what}")
+        check(topic.error_code, f"topic {topic.name} {absence(topic.error_code)}")
+
+
+def absence(code: int) -> str:
+    if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return "is no name that a topic can have"
+    return "does not exist" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else "cannot be had now"
 
 
 def no_leader(partition: TopicPartition) -> KafkaError:

@@ -50,7 +50,8 @@ def size_of(record: NewRecord) -> int:
 
 @dataclass(slots=True, eq=False)
 class PendingBatch:
-    """`maybe_written` once it was sent and the broker's word was not heard: it may be sent again only under the same sequence."""
+    """`maybe_written` once it was sent and the broker's word was not heard: it may be sent again only under the same sequence. `ordinal`
+    counts the batches that have one."""
 
     partition: TopicPartition
     created: float
@@ -58,6 +59,7 @@ class PendingBatch:
     futures: list[asyncio.Future[Delivered]] = field(default_factory=list)
     size: int = BATCH_HEADER_BYTES
     sequence: int = NO_SEQUENCE
+    ordinal: int = -1
     encoded: bytes | None = None
     maybe_written: bool = False
 
@@ -75,7 +77,7 @@ class PendingBatch:
         return self.encoded
 
     def forget_sequence(self) -> None:
-        self.sequence, self.encoded = NO_SEQUENCE, None
+        self.sequence, self.ordinal, self.encoded = NO_SEQUENCE, -1, None
 
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
         for delta, (record, future) in enumerate(zip(self.records, self.futures, strict=True)):
@@ -125,6 +127,10 @@ class BatchQueue:
             return 0.0
         return head.created + self._linger_s
 
+    @property
+    def head(self) -> PendingBatch:
+        return self._batches[0]
+
     def take(self) -> PendingBatch:
         batch = self._batches.popleft()
         if batch is self._open:
@@ -149,9 +155,11 @@ class Sequences:
 
     def __init__(self) -> None:
         self._next = 0
+        self.batches = 0
 
     def number(self, batch: PendingBatch) -> None:
         """Once only: a retry keeps its number."""
         if batch.sequence == NO_SEQUENCE:
-            batch.sequence = self._next
+            batch.sequence, batch.ordinal = self._next, self.batches
+            self.batches += 1
             self._next = (self._next + len(batch.records)) % _SEQUENCES

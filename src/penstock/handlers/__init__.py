@@ -1,4 +1,5 @@
-"""One file per API. The table below is what a node serves and advertises: the server dispatches by it, ApiVersions answers from it.
+"""One file per API. The tables below are what a node serves and advertises: the server dispatches by them, ApiVersions
+answers from them.
 
 A handler module opens with its behaviour and has `handle(node, request, context)`: a plain function, whose synchronous part runs in order
 for a connection. It returns the response, or an awaitable of it where something must be waited for, or None where nothing is answered.
@@ -47,18 +48,57 @@ SERVED: Mapping[int, Served] = MappingProxyType(
         23: _served("offset_for_leader_epoch", 2, 4),
         32: _served("describe_configs", 1, 4),
         33: _served("alter_configs", 0, 2),
+        34: _served("alter_replica_log_dirs", 1, 2),
         35: _served("describe_log_dirs", 1, 5),
         37: _served("create_partitions", 0, 3),
+        43: _served("elect_leaders", 0, 2),
         44: _served("incremental_alter_configs", 0, 1),
+        55: _served("describe_quorum", 0, 2),
+        57: _served("update_features", 0, 2),
         60: _served("describe_cluster", 0, 2),
+        64: _served("unregister_broker", 0, 0),
         74: _served("list_config_resources", 0, 1),
         75: _served("describe_topic_partitions", 0, 0),
     }
 )
 
 
-@cache
-def load(api_key: int) -> Handler:
+# On the listeners of controllers: what other controllers, brokers and tools ask them.
+CONTROLLER_SERVED: Mapping[int, Served] = MappingProxyType(
+    {
+        1: _served("quorum_fetch", 17, 18),
+        18: SERVED[18],
+        19: SERVED[19],
+        20: SERVED[20],
+        32: SERVED[32],
+        33: SERVED[33],
+        37: SERVED[37],
+        43: SERVED[43],
+        44: SERVED[44],
+        52: _served("vote", 0, 2),
+        53: _served("begin_quorum_epoch", 0, 1),
+        54: _served("end_quorum_epoch", 0, 1),
+        55: SERVED[55],
+        56: _served("alter_partition", 2, 3),
+        57: SERVED[57],
+        58: _served("envelope", 0, 0),
+        59: _served("fetch_snapshot", 0, 1),
+        60: SERVED[60],
+        62: _served("broker_registration", 0, 4),
+        63: _served("broker_heartbeat", 0, 2),
+        64: SERVED[64],
+        67: _served("allocate_producer_ids", 0, 0),
+        73: _served("assign_replicas_to_dirs", 0, 0),
+    }
+)
+
+
+def load(api_key: int, served: Mapping[int, Served] = SERVED) -> Handler:
     """The handler of an API that is in the table. The first call imports it."""
-    handle: Handler = import_module(SERVED[api_key].module).handle
+    return _handler(served[api_key].module)
+
+
+@cache
+def _handler(module: str) -> Handler:
+    handle: Handler = import_module(module).handle
     return handle

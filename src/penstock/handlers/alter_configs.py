@@ -5,9 +5,6 @@ Behaviour
 
 Version notes
   v2 is flexible; nothing else changes.
-
-Not implemented
-  Resources other than topics and brokers: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -16,12 +13,29 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.controller.configs import alter_configs
+from penstock.errors import KafkaError
+from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
+    from penstock.node.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: AlterConfigsRequest, _context: RequestContext) -> Awaitable[AlterConfigsResponse]:
-    return node.decide(lambda image: alter_configs(image, request, node.context))
+def handle(node: Node, request: AlterConfigsRequest, context: RequestContext) -> Awaitable[AlterConfigsResponse]:
+    return ask_controller(node, request, context, decide, refused)
+
+
+def decide(controller: NodeController, request: AlterConfigsRequest) -> Awaitable[AlterConfigsResponse]:
+    return controller.alter_settings(lambda image: alter_configs(image, request, controller.context))
+
+
+def refused(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    responses = (
+        AlterConfigsResponse.Response(
+            error_code=error.code, error_message=error.message, resource_type=one.resource_type, resource_name=one.resource_name
+        )
+        for one in request.resources
+    )
+    return AlterConfigsResponse(responses=tuple(responses))

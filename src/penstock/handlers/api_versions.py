@@ -1,25 +1,23 @@
 """ApiVersions: what this node serves, and the features of its cluster.
 
 Behaviour
-  The APIs are those of the table SERVED. Supported features are those that this broker is registered with; the finalized ones are the
+  The APIs are those of the listener's table. Supported features are those that this broker is registered with; the finalized ones are the
   cluster's, as of the metadata offset that the feature epoch names. A level of 0 is a feature that is off, and is left out.
 
 Version notes
   v3 brings the client's name and version (malformed ones: INVALID_REQUEST) and features. Up to v3, supported features with a minimum of 0
   are left out: clients of that time fail on them (KAFKA-17011). A version that is not served at all is answered as v0, with
   UNSUPPORTED_VERSION and the list (KIP-511), by the server itself.
-
-Not implemented
-  The other list of APIs that a controller's listener has.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode
-from penstock.handlers import SERVED
+from penstock.handlers import CONTROLLER_SERVED, SERVED, Served
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -31,9 +29,13 @@ SupportedFeature = ApiVersionsResponse.SupportedFeature
 FinalizedFeature = ApiVersionsResponse.FinalizedFeature
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_API_KEYS = tuple(
-    ApiKey(api_key=key, min_version=served.advertised_first, max_version=served.last) for key, served in sorted(SERVED.items())
-)
+
+
+def _api_keys(table: Mapping[int, Served]) -> tuple[ApiKey, ...]:
+    return tuple(ApiKey(api_key=key, min_version=served.advertised_first, max_version=served.last) for key, served in sorted(table.items()))
+
+
+_OF_BROKERS, _OF_CONTROLLERS = _api_keys(SERVED), _api_keys(CONTROLLER_SERVED)
 
 
 def handle(node: Node, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
@@ -41,7 +43,7 @@ def handle(node: Node, request: ApiVersionsRequest, context: RequestContext) -> 
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     levels = sorted(node.image.features.items())
     return ApiVersionsResponse(
-        api_keys=_API_KEYS,
+        api_keys=_OF_CONTROLLERS if context.listener_name in node.config.controller_listener_names else _OF_BROKERS,
         supported_features=_supported(node, least_minimum=0 if context.version >= 4 else 1),
         finalized_features_epoch=node.image.offset,
         finalized_features=tuple(

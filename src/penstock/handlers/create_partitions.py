@@ -5,9 +5,6 @@ Behaviour
 
 Version notes
   v2 is flexible; nothing else changes.
-
-Not implemented
-  The timeout, as in CreateTopics.
 """
 
 from __future__ import annotations
@@ -16,12 +13,24 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.controller.create_partitions import create_partitions
+from penstock.errors import KafkaError
+from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
+    from penstock.node.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: CreatePartitionsRequest, _context: RequestContext) -> Awaitable[CreatePartitionsResponse]:
-    return node.decide(lambda image: create_partitions(image, request, node.context))
+def handle(node: Node, request: CreatePartitionsRequest, context: RequestContext) -> Awaitable[CreatePartitionsResponse]:
+    return ask_controller(node, request, context, decide, refused)
+
+
+def decide(controller: NodeController, request: CreatePartitionsRequest) -> Awaitable[CreatePartitionsResponse]:
+    return controller.decide(lambda image: create_partitions(image, request, controller.context))
+
+
+def refused(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    results = (CreatePartitionsResponse.Result(name=one.name, error_code=error.code, error_message=error.message) for one in request.topics)
+    return CreatePartitionsResponse(results=tuple(results))

@@ -1,62 +1,84 @@
-"""DescribeLogDirs: the log directories of this broker, and the size of each partition in them.
+"""DescribeLogDirs: the log directories of this broker, the room on their volumes, and the size of each partition in them.
 
 Behaviour
   Every directory is answered. One that is offline has KAFKA_STORAGE_ERROR and no partitions. Null asks for all partitions; those named
-  that are not here are left out.
+  that are not here are left out. A replica on its way to another directory is in both: where it goes it is a future one, and its lag is
+  what is not copied yet.
 
 Version notes
   v3 brings an error for the whole, v4 the bytes of the volume, v5 whether the directory is cordoned (never: that is not there yet).
 
 Not implemented
-  The volume's bytes: -1, unknown. Replicas that move between directories (is_future_key).
+  Nothing that Kafka has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.world import Volume
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
 Result = DescribeLogDirsResponse.Result
-Sizes = dict[str, dict[str, list[tuple[int, int]]]]
+Replica = Result.Topic.Partition
+# Directory -> topic -> its replicas there.
+Replicas = dict[str, dict[str, list[Replica]]]
 
 
-def handle(node: Node, request: DescribeLogDirsRequest, _context: RequestContext) -> DescribeLogDirsResponse:
-    sizes = _sizes(node, request)
+def handle(node: Node, request: DescribeLogDirsRequest, _context: RequestContext) -> Awaitable[DescribeLogDirsResponse]:
+    return _describe(node, request)
+
+
+async def _describe(node: Node, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    volumes = {directory.path: await _volume(node, directory.path) for directory in node.store.directories if directory.failure is None}
+    replicas = _replicas(node, request)
     results = []
     for directory in node.store.directories:
-        if directory.failure is not None:
+        volume = volumes.get(directory.path)
+        if volume is None or directory.failure is not None:
             results.append(Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path))
-        else:
-            results.append(Result(log_dir=directory.path, topics=_topics(sizes.get(directory.path, {}))))
+            continue
+        topics = _topics(replicas.get(directory.path, {}))
+        results.append(Result(log_dir=directory.path, topics=topics, total_bytes=volume.total_bytes, usable_bytes=volume.free_bytes))
     return DescribeLogDirsResponse(results=tuple(results))
 
 
-def _sizes(node: Node, request: DescribeLogDirsRequest) -> Sizes:
-    """Directory -> topic -> (partition, bytes)."""
+async def _volume(node: Node, path: str) -> Volume | None:
+    """In a thread: a volume that hangs, as those of a network do, must not stop the loop."""
+    try:
+        return await node.world.offload.thread(node.world.disk.volume, path)
+    except OSError:
+        return None
+
+
+def _replicas(node: Node, request: DescribeLogDirsRequest) -> Replicas:
     if request.topics is None:
         names = list(node.partitions)
     else:
         asked = dict.fromkeys(TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions)
         names = [name for name in asked if name in node.partitions]
-    sizes: Sizes = {}
+    replicas: Replicas = {}
     for name in names:
-        partition = node.partitions[name]
-        sizes.setdefault(partition.directory.path, {}).setdefault(name.topic, []).append((name.partition, partition.size))
-    return sizes
+        partition, move = node.partitions[name], node.store.moves.under_way.get(name)
+        lag = max(partition.high_watermark - partition.log_end_offset, 0)
+        current = Replica(partition_index=name.partition, partition_size=partition.size, offset_lag=lag)
+        replicas.setdefault(partition.directory.path, {}).setdefault(name.topic, []).append(current)
+        if move is not None:
+            lag = partition.log_end_offset - move.future.end_offset
+            future = Replica(partition_index=name.partition, partition_size=move.future.size, offset_lag=lag, is_future_key=True)
+            replicas.setdefault(move.future.directory.path, {}).setdefault(name.topic, []).append(future)
+    return replicas
 
 
-def _topics(sizes: dict[str, list[tuple[int, int]]]) -> tuple[Result.Topic, ...]:
+def _topics(replicas: dict[str, list[Replica]]) -> tuple[Result.Topic, ...]:
     return tuple(
-        Result.Topic(
-            name=name,
-            partitions=tuple(Result.Topic.Partition(partition_index=index, partition_size=size) for index, size in sorted(partitions)),
-        )
-        for name, partitions in sorted(sizes.items())
+        Result.Topic(name=name, partitions=tuple(sorted(some, key=lambda replica: replica.partition_index)))
+        for name, some in sorted(replicas.items())
     )

@@ -5,15 +5,16 @@ Behaviour
   anything gives at least one whole batch. Below min_bytes the answer waits, up to max_wait_ms, woken by what changes: nothing is polled.
   An error that the fetcher must know is answered at once; a topic that is not there may yet come, and waits with the others.
   Consumers see up to the high watermark, with read_committed up to the last stable offset, with the aborted transactions to leave out.
-  current_leader_epoch fences; last_fetched_epoch finds divergence. A client that poses as a replica gets nothing more than a consumer.
+  current_leader_epoch fences; last_fetched_epoch finds divergence. Followers see up to the log's end (`fetch_followers`). From v11 on a
+  consumer may read from a follower, and one with a rack is sent to the one in it if replica.selector.class says so (KIP-392).
 
 Version notes
   v7 brings sessions (`fetch_sessions`): an incremental request names what changed, and the answer leaves out what did not. v13 names topics
-  by id, v16 the current leader and its address. zstd needs v10 in Kafka; here batches go out as they are. v15, v17 and v18 change what only
-  followers send.
+  by id, v16 the current leader and its address. zstd needs v10 in Kafka; here batches go out as they are. v15 brings the follower's broker
+  epoch, without which its fetch is refused; v17 and v18 change what only the quorum sends.
 
 Not implemented
-  Followers, reading from them (preferred_read_replica), tiered storage, snapshots, throttling.
+  Tiered storage, snapshots, throttling.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
+from penstock.handlers.fetch_followers import FollowerFetch, FollowerInterest, replica_of
 from penstock.handlers.fetch_gathering import READ_COMMITTED, Found, Gathering
 from penstock.handlers.fetch_interest import UNTOLD, Interest, Key, Wanted
 from penstock.handlers.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions, Session
@@ -45,12 +47,16 @@ _sessions_of: WeakKeyDictionary[Node, FetchSessions] = WeakKeyDictionary()
 
 def handle(node: Node, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     try:
-        fetch = _begin(node, _sessions(node), request, context)
+        interest, session = _begin(_sessions(node), request, context, node.world.clock.monotonic())
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
+    incremental = request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
+    if isinstance(interest, FollowerInterest):
+        return FollowerFetch(node, request, interest, session, incremental=incremental).begin()
+    fetch = _Fetch(node, context, request, interest, session, incremental=incremental)
     gathering = fetch.gathering
-    gathering.read_due()
-    if gathering.enough or request.max_wait_ms <= 0:
+    some_left = gathering.read_due()
+    if not some_left and (gathering.enough or request.max_wait_ms <= 0):
         return fetch.finish()
     return fetch.wait_and_finish(node.world.clock.monotonic() + request.max_wait_ms / 1000)
 
@@ -62,22 +68,21 @@ def _sessions(node: Node) -> FetchSessions:
     return sessions
 
 
-def _begin(node: Node, sessions: FetchSessions, request: FetchRequest, context: RequestContext) -> _Fetch:
+def _begin(sessions: FetchSessions, request: FetchRequest, context: RequestContext, now: float) -> tuple[Interest, Session | None]:
     uses_ids = context.version >= _IDS_SINCE
-    now = node.world.clock.monotonic()
+    replica_id, _epoch = replica_of(request)
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.close(request.session_id)
-        interest = Interest(uses_ids)
+        interest = Interest(uses_ids) if replica_id < 0 else FollowerInterest(uses_ids, replica_id)
         _update(interest, request)
-        session = sessions.open(interest, now) if request.session_epoch == INITIAL_EPOCH and interest.partitions else None
-        return _Fetch(node, context, request, interest, session, incremental=False)
-    session = sessions.resume(request.session_id, request.session_epoch, uses_ids, now)
+        return interest, sessions.open(interest, now) if request.session_epoch == INITIAL_EPOCH and interest.partitions else None
+    session = sessions.resume(request.session_id, request.session_epoch, uses_ids, now, replica_id)
     _update(session.interest, request)
     if not session.interest.partitions:
         sessions.close(session.id)
-        return _Fetch(node, context, request, session.interest, None, incremental=True)
+        return session.interest, None
     sessions.resized(session)
-    return _Fetch(node, context, request, session.interest, session, incremental=True)
+    return session.interest, session
 
 
 def _update(interest: Interest, request: FetchRequest) -> None:
@@ -95,7 +100,7 @@ class _Fetch:
     def __init__(
         self, node: Node, context: RequestContext, request: FetchRequest, interest: Interest, session: Session | None, *, incremental: bool
     ) -> None:
-        self.gathering = Gathering(node, interest, request)
+        self.gathering = Gathering(node, interest, request, context.version)
         self._node = node
         self._context = context
         self._committed_only = request.isolation_level == READ_COMMITTED
@@ -155,6 +160,7 @@ class _Fetch:
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             aborted_transactions=aborted,
+            preferred_read_replica=found.preferred_replica,
             records=b"" if read.range is None else read.range,
         )
 

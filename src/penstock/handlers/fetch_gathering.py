@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.fetch_interest import Asked, Interest, Key
-from penstock.limits import MAX_FETCH_BYTES
+from penstock.limits import FETCH_PARTITIONS_A_TURN, MAX_FETCH_BYTES
 from penstock.metadata.image import PartitionState, TopicImage
 from penstock.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
-    from penstock.node.partition import Partition, ReadResult
+    from penstock.node.partition import Partition
+    from penstock.node.partition_reads import ReadResult
 
 READ_COMMITTED = 1
+# Consumers that know of preferred replicas may read from followers (KIP-392); others would read on from one that lags, and never know.
+_FOLLOWERS_SINCE = 11
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # Errors that may pass while the fetch waits; any other one is answered at once.
 _ABSENT = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -36,6 +42,7 @@ class Found(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     diverging: tuple[int, int] | None = None
     leader: PartitionState | None = None
+    preferred_replica: int = -1
 
     @property
     def size(self) -> int:
@@ -56,19 +63,22 @@ class Found(NamedTuple):
     @property
     def urgent(self) -> bool:
         """Something that the fetcher must know now, however few bytes there are."""
-        return self.diverging is not None or (self.error is not ErrorCode.NONE and not self.absent)
+        return self.diverging is not None or self.preferred_replica >= 0 or (self.error is not ErrorCode.NONE and not self.absent)
 
 
 class Gathering:
-    def __init__(self, node: Node, interest: Interest, request: FetchRequest) -> None:
+    def __init__(self, node: Node, interest: Interest, request: FetchRequest, version: int) -> None:
         self.found: dict[Key, Found] = {}
         self._node = node
         self._interest = interest
         self._max_bytes = min(max(request.max_bytes, 0), MAX_FETCH_BYTES)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._allow_follower = version >= _FOLLOWERS_SINCE
+        self._rack = request.rack_id if node.config[REPLICA_SELECTOR_CLASS] == _RACK_AWARE else ""
         self._size = 0
         self._urgent = False
+        self._expired = False
 
     @property
     def enough(self) -> bool:
@@ -77,10 +87,12 @@ class Gathering:
             return True
         return not any(key not in self.found or not self.found[key].absent for key in self._interest.partitions)
 
-    def read_due(self) -> None:
-        due, self._interest.due = self._interest.due, {}
-        for key in due:
-            wanted = self._interest.partitions.get(key)
+    def read_due(self) -> bool:
+        """Reads the partitions that are due, but not more than a turn of the loop may take. Whether some are left."""
+        interest = self._interest
+        for key in list(islice(interest.due, FETCH_PARTITIONS_A_TURN)):
+            del interest.due[key]
+            wanted = interest.partitions.get(key)
             if wanted is None:
                 continue
             previous = self.found.pop(key, None)
@@ -89,23 +101,37 @@ class Gathering:
             found = self.found[key] = self._find(*key, wanted.asked)
             self._size += found.size
             self._urgent = self._urgent or found.urgent
+        return bool(interest.due)
 
     async def wait(self, deadline: float) -> None:
         """Until there is enough, or the deadline, in seconds of the loop's clock. What changed since the first look, which was perhaps
         some turns of the loop ago, is looked at again."""
         interest = self._interest
-        self._watch(self.found)
-        interest.due.update((key, None) for key, found in self.found.items() if found.outdated)
-        self.read_due()
+        timer = asyncio.get_running_loop().call_at(deadline, self._expire)
         try:
-            async with asyncio.timeout_at(deadline):
-                while not self.enough:
-                    interest.changed.clear()
-                    await interest.changed.wait()
-                    self.read_due()
-        except TimeoutError:
-            # The time is up: what there is goes out.
-            return
+            await self._read_rest()
+            self._watch(self.found)
+            interest.due.update((key, None) for key, found in self.found.items() if found.outdated)
+            if interest.due:
+                self.read_due()
+            while not (self.enough or self._expired):
+                await (asyncio.sleep(0) if interest.due else interest.wait_changed())
+                self.read_due()
+        finally:
+            timer.cancel()
+
+    async def _read_rest(self) -> None:
+        """Every partition is looked at once, whatever there is in the first ones; what becomes due meanwhile is not waited for."""
+        left = len(self._interest.due)
+        while left > 0:
+            await asyncio.sleep(0)
+            self.read_due()
+            left -= FETCH_PARTITIONS_A_TURN
+
+    def _expire(self) -> None:
+        """The time is up: what there is goes out."""
+        self._expired = True
+        self._interest.wake()
 
     def settle(self) -> None:
         """For a session: what is idle is watched until the next fetch. The rest stays due; who was served now comes last."""
@@ -143,7 +169,10 @@ class Gathering:
         try:
             topic = self._node.topic(topic_key) if isinstance(topic_key, str) else self._node.topic("", topic_key)
             partition = self._node.partition(topic, index)
-            partition.check_epoch(asked.current_leader_epoch)
+            partition.check_leader(asked.current_leader_epoch, allow_follower=self._allow_follower)
+            preferred = partition.preferred_replica(self._rack, asked.fetch_offset) if self._rack else -1
+            if preferred >= 0:
+                return Found(partition, partition.look(), preferred_replica=preferred)
             diverging = _diverging(partition, asked)
             if diverging is not None:
                 return Found(partition, None, diverging=diverging)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from penstock import limits
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers.fetch_interest import Interest
+from penstock.handlers.fetch_interest import NO_REPLICA, Interest
 from penstock.world import Chance
 
 NO_SESSION = 0
@@ -43,6 +43,7 @@ class FetchSessions:
         self._max_partitions = max_partitions
         self._partitions = 0
         self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._followers: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -56,14 +57,18 @@ class FetchSessions:
                 return None
             self.close(oldest.id)
         session = Session(self._new_id(), interest, now)
+        if interest.replica_id != NO_REPLICA:
+            # A follower has one: that of a connection it lost would be told of every append.
+            self.close(self._followers.get(interest.replica_id, NO_SESSION))
+            self._followers[interest.replica_id] = session.id
         self._sessions[session.id] = session
         self._partitions += size
         return session
 
-    def resume(self, session_id: int, epoch: int, uses_ids: bool, now: float) -> Session:
+    def resume(self, session_id: int, epoch: int, uses_ids: bool, now: float, replica_id: int = NO_REPLICA) -> Session:
         """The session that an incremental fetch goes on with; its next epoch is due from here on."""
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.interest.replica_id != replica_id:
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {session_id}: it was closed, or had to make room"
             )

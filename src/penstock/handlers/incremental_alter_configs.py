@@ -5,9 +5,6 @@ Behaviour
 
 Version notes
   v1 is flexible; nothing else changes.
-
-Not implemented
-  Resources other than topics and brokers: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -16,12 +13,29 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.controller.configs import incremental_alter_configs
+from penstock.errors import KafkaError
+from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
+    from penstock.node.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: IncrementalAlterConfigsRequest, _context: RequestContext) -> Awaitable[IncrementalAlterConfigsResponse]:
-    return node.decide(lambda image: incremental_alter_configs(image, request, node.context))
+def handle(node: Node, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Awaitable[IncrementalAlterConfigsResponse]:
+    return ask_controller(node, request, context, decide, refused)
+
+
+def decide(controller: NodeController, request: IncrementalAlterConfigsRequest) -> Awaitable[IncrementalAlterConfigsResponse]:
+    return controller.alter_settings(lambda image: incremental_alter_configs(image, request, controller.context))
+
+
+def refused(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
+    responses = (
+        IncrementalAlterConfigsResponse.Response(
+            error_code=error.code, error_message=error.message, resource_type=one.resource_type, resource_name=one.resource_name
+        )
+        for one in request.resources
+    )
+    return IncrementalAlterConfigsResponse(responses=tuple(responses))

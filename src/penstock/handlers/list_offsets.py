@@ -5,13 +5,14 @@ Behaviour
   -1 latest (the high watermark; for read_committed the last stable offset), -2 earliest, -3 the record with the largest timestamp,
   -4 earliest local (the same as earliest), -5 latest tiered and -6 earliest not yet tiered (none: -1). No record that a consumer may not
   read yet is found. Other negative values are UNSUPPORTED_VERSION, and a partition that is named twice INVALID_REQUEST, as in Kafka.
-  A replica id gives a client nothing more.
+  A replica id gives a client nothing more. Only the leader answers; right after an election, before its high watermark has reached the
+  start of its epoch, OFFSET_NOT_AVAILABLE for all but the earliest.
 
 Version notes
-  v2 brings the isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v10 a timeout (not needed: nothing is looked up remotely), v11 -6.
+  v2 brings the isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v10 a timeout (not needed), v11 -6.
 
 Not implemented
-  The leader epoch of the earliest offset (-1: unknown).
+  Tiered storage: nothing is looked up remotely.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 _SINCE: Mapping[int, int] = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 READ_COMMITTED = 1
 _EPOCHS_SINCE = 4
+_NOT_AVAILABLE_SINCE = 5
+# What does not depend on the high watermark.
+_NEVER_LATE = frozenset({EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING})
 
 _Pending = Coroutine[Any, Any, Answer]
 
@@ -82,7 +86,11 @@ def _find(
         if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing in version {version}")
         partition = node.partition(node.topic(name), asked.partition_index)
-        partition.check_epoch(asked.current_leader_epoch)
+        partition.check_leader(asked.current_leader_epoch)
+        if partition.is_behind_epoch and asked.timestamp not in _NEVER_LATE:
+            # How far records are committed is not known yet after an election (KIP-207).
+            code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= _NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+            raise KafkaError(code, f"the new leader of {name}-{asked.partition_index} does not know its high watermark yet")
     except KafkaError as error:
         return Answer(partition_index=asked.partition_index, error_code=error.code)
     readable = partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
@@ -94,7 +102,8 @@ def _offset(partition: Partition, asked: Asked, readable: int, *, tells_epochs: 
     if asked.timestamp == LATEST:
         return Answer(partition_index=index, offset=readable, leader_epoch=partition.leader_epoch if tells_epochs else NO_LEADER_EPOCH)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Answer(partition_index=index, offset=partition.log_start_offset)
+        epoch = partition.earliest_epoch if tells_epochs else NO_LEADER_EPOCH
+        return Answer(partition_index=index, offset=partition.log_start_offset, leader_epoch=epoch)
     if asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING):
         return Answer(partition_index=index)
     return _by_time(partition, asked, readable, tells_epochs)

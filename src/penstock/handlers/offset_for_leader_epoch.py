@@ -38,7 +38,7 @@ def handle(node: Node, request: OffsetForLeaderEpochRequest, _context: RequestCo
 def _end(node: Node, name: str, asked: Asked) -> Answer:
     try:
         partition = node.partition(node.topic(name), asked.partition)
-        partition.check_epoch(asked.current_leader_epoch)
+        partition.check_leader(asked.current_leader_epoch)
     except KafkaError as error:
         return Answer(partition=asked.partition, error_code=error.code)
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)

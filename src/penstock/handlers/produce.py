@@ -18,7 +18,9 @@ Not implemented
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
@@ -45,12 +47,13 @@ _ATTRIBUTES_AT = 22
 
 
 class _Uncommitted(NamedTuple):
-    """An append that acks=all must wait for, and where its answer goes."""
+    """An append that acks=all must wait for, and where its answer goes. The topic is empty for clients that cannot be told who leads."""
 
     partition: Partition
     end_offset: int
     answers: list[PartitionResponse]
     place: int
+    topic: str
 
 
 def handle(node: Node, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
@@ -61,7 +64,8 @@ def handle(node: Node, request: ProduceRequest, context: RequestContext) -> Prod
         return None
     if not uncommitted:
         return _response(node, topics, context)
-    return _committed(node, topics, context, uncommitted, node.world.clock.monotonic() + request.timeout_ms / 1000)
+    deadline = node.world.clock.monotonic() + request.timeout_ms / 1000
+    return _when_committed(node, uncommitted, deadline, partial(_response, node, topics, context))
 
 
 _Topics = list[tuple[ProduceRequest.TopicData, list[PartitionResponse]]]
@@ -77,12 +81,13 @@ def _append_topic(
             _check(request, asked.records, version)
             topic = topic or node.topic(data.name, data.topic_id)
             partition = node.partition(topic, asked.index)
-            appended = partition.append(asked.records or b"")
+            appended = partition.append(asked.records or b"", acks_all=request.acks == ALL_ACKS)
         except KafkaError as error:
             answers.append(_failed(topic if version >= _LEADERS_SINCE else None, asked.index, error))
             continue
         if request.acks == ALL_ACKS and not partition.is_committed(appended.end_offset):
-            uncommitted.append(_Uncommitted(partition, appended.end_offset, answers, len(answers)))
+            named = topic.name if version >= _LEADERS_SINCE else ""
+            uncommitted.append(_Uncommitted(partition, appended.end_offset, answers, len(answers), named))
         answers.append(
             PartitionResponse(
                 index=asked.index,
@@ -129,23 +134,37 @@ def _raise_first_error(topics: _Topics) -> None:
                 raise KafkaError(ErrorCode(answer.error_code), f"produce with acks=0 to {where} failed: {answer.error_message}")
 
 
-async def _committed(
-    node: Node, topics: _Topics, context: RequestContext, uncommitted: list[_Uncommitted], deadline: float
-) -> ProduceResponse:
-    """One after the other: they share their deadline, so the last is not answered later than if all were waited for at once."""
-    for partition, end_offset, answers, place in uncommitted:
-        try:
-            await partition.wait_committed(end_offset, deadline)
-        except KafkaError as error:
-            answers[place] = _failed(None, answers[place].index, error)
-    return _response(node, topics, context)
+def _when_committed(
+    node: Node, uncommitted: list[_Uncommitted], deadline: float, respond: Callable[[], ProduceResponse]
+) -> asyncio.Future[ProduceResponse]:
+    """A future and no task: there are many of these, and each would cost as much as its append."""
+    response: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+    left = len(uncommitted)
+
+    def settle(one: _Uncommitted, waited: asyncio.Future[None]) -> None:
+        nonlocal left
+        left -= 1
+        error = waited.exception()
+        if isinstance(error, KafkaError):
+            # Who leads may have changed since the append.
+            one.answers[one.place] = _failed(node.image.topics.get(one.topic), one.answers[one.place].index, error)
+        if response.done():
+            return
+        if error is not None and not isinstance(error, KafkaError):
+            response.set_exception(error)
+        elif left == 0:
+            response.set_result(respond())
+
+    for one in uncommitted:
+        asyncio.ensure_future(one.partition.wait_committed(one.end_offset, deadline)).add_done_callback(partial(settle, one))
+    return response
 
 
 def _response(node: Node, topics: _Topics, context: RequestContext) -> ProduceResponse:
-    responses = tuple(TopicResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers)) for data, answers in topics)
-    leaders = {answer.current_leader.leader_id for _data, answers in topics for answer in answers if answer.error_code}
-    endpoints = tuple(
+    responses = [TopicResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers)) for data, answers in topics]
+    leaders = [answer.current_leader.leader_id for _data, answers in topics for answer in answers if answer.error_code]
+    endpoints = [
         ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in endpoints_of(node, context, leaders)
-    )
-    return ProduceResponse(responses=responses, node_endpoints=endpoints)
+        for node_id, host, port, rack in (endpoints_of(node, context, leaders) if leaders else ())
+    ]
+    return ProduceResponse(responses=tuple(responses), node_endpoints=tuple(endpoints))

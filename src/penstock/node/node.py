@@ -1,37 +1,44 @@
-"""A node: its metadata, its partitions, and what handlers ask of it."""
+"""A node: its place in the quorum, its life as a broker, and what handlers ask of it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
-from penstock.config import log_settings, node_settings
+from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig, log_config
-from penstock.controller.brokers import register_broker, unfence_broker
 from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
 from penstock.controller.dynamic import DynamicBroker
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, InvariantBroken, KafkaError
 from penstock.ids import NO_UUID, TopicPartition, uuid_text
 from penstock.log.directory import LogDirectory
 from penstock.log.store import LogStore
-from penstock.metadata.image import BROKER, TOPIC, MetadataDelta, MetadataImage, TopicImage
-from penstock.node.metadata_log import MetadataLog, metadata_log_config
+from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from penstock.node.channel import ControllerChannel
+from penstock.node.controller import NodeController
+from penstock.node.forwarding import forward
+from penstock.node.lifecycle import Lifecycle
 from penstock.node.partition import Partition
+from penstock.node.quorum import Quorum
+from penstock.node.registration import broker_registration
+from penstock.node.replica_moves import ReplicaMoves
+from penstock.node.replicas import Replicas
 from penstock.node.upkeep import Upkeep
-from penstock.protocol.internal.metadata_settings import FeatureLevelRecord
-from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
 from penstock.world import World
 
+Q = TypeVar("Q")
 R = TypeVar("R")
-# The metadata.version of Kafka 4.3: which records the metadata log may hold.
-METADATA_VERSION, METADATA_LEVEL = "metadata.version", 30
 
 logger = logging.getLogger(__name__)
+
+# How long a request that is forwarded may take where it does not say so itself.
+_FORWARD_TIMEOUT_S = 30.0
+# A topic that was just created is known here within milliseconds of the controller's answer; later something else is wrong.
+_KNOWN_WITHIN_S = 2.0
 
 
 class Advertised(NamedTuple):
@@ -44,87 +51,125 @@ class Advertised(NamedTuple):
 
 
 class Node:
-    """`start` it, serve, and `stop` it."""
+    """`open` it, let its server listen, `join` the cluster, serve, `leave` it and `stop`."""
 
-    def __init__(self, world: World, config: NodeConfig, cluster_id: str, directories: list[LogDirectory]) -> None:
+    def __init__(self, world: World, config: NodeConfig, cluster_id: str, directories: list[LogDirectory], host_name: str) -> None:
         self.world = world
         self.config = config
         self.cluster_id = cluster_id
         self.node_id = config.node_id
-        self.store = LogStore(world, directories)
-        self.partitions: dict[TopicPartition, Partition] = {}
-        self.context = ControllerContext.of(config, world.chance.uuid)
         # Listener name -> port, told by the server once it listens: port 0 in the settings takes a free one.
         self.ports: dict[str, int] = {}
-        metadata_directory = next(d for d in directories if d.path == config.metadata_log_dir)
-        self._metadata = MetadataLog(world, metadata_directory, self.node_id, cluster_id, self._apply)
+        self._metadata_directory = next(directory for directory in directories if directory.path == config.metadata_log_dir)
+        self.quorum = Quorum(
+            world,
+            config,
+            cluster_id,
+            self._metadata_directory,
+            on_applied=self._applied,
+            on_leadership=self._leadership,
+            spawn=self.spawn,
+        )
+        self.context = ControllerContext.of(config, world.chance.uuid)
+        self.controller: NodeController | None = None
+        if config.is_controller:
+            self.controller = NodeController(world, config, cluster_id, self.quorum, self.context, self.spawn)
+        self.channel = ControllerChannel(world, f"broker-{self.node_id}", self._active_controller)
+        self.replicas = Replicas(self, LogStore(world, [one for one in directories if one.path in config.log_dirs]))
+        self.lifecycle = Lifecycle(
+            world,
+            config,
+            ControllerChannel(world, f"broker-{self.node_id}-heartbeats", self._active_controller),
+            metadata_offset=lambda: self.image.offset,
+            offline_directories=self.replicas.offline_directories,
+        )
+        self.replica_moves = ReplicaMoves(self)
+        self._host_name = host_name
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: asyncio.Future[None] | None = None
+        self._changed = asyncio.Event()
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
-        self._upkeep = Upkeep(self)
-        self._broker_epoch = -1
 
     @property
     def image(self) -> MetadataImage:
-        return self._metadata.image
+        return self.quorum.image
+
+    @property
+    def store(self) -> LogStore:
+        return self.replicas.store
+
+    @property
+    def partitions(self) -> dict[TopicPartition, Partition]:
+        return self.replicas.partitions
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.lifecycle.broker_epoch
+
+    @property
+    def own_controller(self) -> NodeController:
+        """For what is served on the listeners of controllers alone."""
+        if self.controller is None:
+            raise InvariantBroken(f"node {self.node_id} is no controller, but was asked as one")
+        return self.controller
 
     # Life
 
-    async def start(self) -> None:
-        """Reads the metadata, then opens the logs it tells of."""
+    async def open(self) -> None:
+        """Takes the directories, and reads what is known of the cluster."""
         self._failure = asyncio.get_running_loop().create_future()
-        await self._metadata.open(metadata_log_config(self.config[log_settings.LOG_SEGMENT_BYTES]))
-        await self.store.open(self._config_of_stored)
-        self._set_strays_aside()
-        for topic in self.image.topics.values():
-            self._open_partitions(topic)
-        await self._metadata.lead()
+        self._metadata_directory.take(self.world.disk)
+        self.store.prepare()
+        await self.quorum.open()
 
-    async def register(self, ports: dict[str, int]) -> None:
-        """The node is known to the cluster, and so to clients, under the ports that it listens on."""
-        self.ports = ports
-        if not self.image.features:
-            await self._metadata.append((FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL),))
-        registration = self._registration()
-        registered = await self.decide(lambda image: register_broker(image, registration, cluster_id=self.cluster_id))
-        self._broker_epoch = registered.broker_epoch
-        await self.decide(lambda image: unfence_broker(image, self.node_id))
-        self.spawn(self._upkeep.run())
+    async def join(self, ports: dict[str, int]) -> None:
+        """The quorum first, then the broker: it registers, reads the metadata up to its registration, and opens the logs it tells of."""
+        self.ports = self.quorum.ports = ports
+        await self.quorum.start()
+        if not self.config.is_broker:
+            return
+        epoch = await self.lifecycle.register(
+            broker_registration(self.config, self.cluster_id, ports, self.store, self.world.chance.uuid(), self._host_name)
+        )
+        self.spawn(self.lifecycle.run())
+        await self.quorum.wait_applied(epoch)
+        await self.replicas.open()
 
-    def _registration(self) -> BrokerRegistrationRequest:
-        listeners = tuple(
-            BrokerRegistrationRequest.Listener(
-                name=listener.name, host=listener.host or "localhost", port=listener.port or self.ports.get(listener.name, 0)
-            )
-            for listener in self.config.advertised_broker_listeners
-        )
-        feature = BrokerRegistrationRequest.Feature(
-            name=METADATA_VERSION, min_supported_version=METADATA_LEVEL, max_supported_version=METADATA_LEVEL
-        )
-        return BrokerRegistrationRequest(
-            broker_id=self.node_id,
-            cluster_id=self.cluster_id,
-            incarnation_id=self.world.chance.uuid(),
-            listeners=listeners,
-            features=(feature,),
-            rack=self.config[node_settings.BROKER_RACK],
-            log_dirs=tuple(directory.id for directory in self.store.online),
-        )
+    async def be_unfenced(self) -> None:
+        """From here on the broker leads and follows; returns when clients can use it. A controller alone has nothing to wait for."""
+        if not self.config.is_broker:
+            return
+        self.lifecycle.be_ready()
+        self.spawn(Upkeep(self).run())
+        await self.lifecycle.wait_unfenced()
 
     async def wait_failed(self) -> None:
         """Returns never, or raises what the node cannot go on after."""
         assert self._failure is not None
-        await self._failure
+        await asyncio.shield(self._failure)
+
+    def fail(self, error: BaseException) -> None:
+        """The node cannot go on."""
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def leave(self) -> None:
+        """Other brokers lead what this one led, before it stops serving: no request of a client fails."""
+        if self.config.is_broker and self.config[cluster_settings.CONTROLLED_SHUTDOWN_ENABLE] and not self._has_failed:
+            await self.lifecycle.shut_down()
 
     async def stop(self) -> None:
         """A clean shutdown: everything is on disk, and marked to be."""
+        await self.quorum.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._metadata.close()
-        await self.store.save_high_watermarks({name: partition.high_watermark for name, partition in self.partitions.items()})
-        await self.store.close()
+        self.channel.close()
+        self.lifecycle.close()
+        if self.replicas.opened:
+            await self.replicas.close()
+        self._metadata_directory.let_go()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of the node's own. If it fails, the node stops."""
@@ -135,8 +180,33 @@ class Node:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and self._failure is not None and not self._failure.done():
-            self._failure.set_exception(error)
+        if error is not None:
+            self.fail(error)
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._failure is not None and self._failure.done()
+
+    # What the quorum tells
+
+    def _applied(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self.replicas.apply(image, delta)
+        if any(one in image.brokers and image.brokers[one].in_controlled_shutdown for one in delta.brokers):
+            # It may stop once all others know that it leads nothing any more: they say so now.
+            self.lifecycle.tell_soon()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _leadership(self, epoch: int | None) -> None:
+        if self.controller is not None:
+            self.controller.took_over(leads=epoch is not None)
+
+    def _active_controller(self) -> tuple[str, int] | None:
+        leader = self.quorum.leader_id
+        if leader is None:
+            return None
+        address = self.quorum.voter_address(leader)
+        return address.host, address.port
 
     # What handlers ask
 
@@ -149,13 +219,17 @@ class Node:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {uuid_text(topic_id)}")
 
     def partition(self, topic: TopicImage, index: int) -> Partition:
+        """A replica that this broker has; whether it leads is for the partition to say."""
         partition = self.partitions.get(TopicPartition(topic.name, index))
         if partition is not None:
             if partition.directory.failure is not None:
                 raise partition.directory.offline()
             return partition
-        if index not in topic.partitions:
+        state = topic.partitions.get(index)
+        if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {index}")
+        if self.node_id not in state.replicas:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {topic.name}-{index}")
         reason = self.store.damaged.get(TopicPartition(topic.name, index), "its log directory is offline")
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} cannot be served: {reason}")
 
@@ -163,22 +237,37 @@ class Node:
         """The topic's own settings over those of the broker, altered ones included."""
         return log_config(DynamicBroker(self.image, self.config), self.image.topic_configs(name))
 
-    async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
-        """Decides on the pending image, so that two quick requests cannot both win; answers when the records are committed."""
-        decision = decide(self._metadata.pending)
-        if decision.records:
-            await self._metadata.append(decision.records)
-        return decision.response
+    async def ask_controller(
+        self, request: Q, decide: Callable[[NodeController, Q], Awaitable[R]], *, version: int, client_id: str | None = None, peer: str = ""
+    ) -> R:
+        """What the active controller decides: here, where this node is it, and otherwise by asking the one that is."""
+        if self.controller is not None and self.controller.is_active:
+            try:
+                return await decide(self.controller, request)
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+        timeout_s = getattr(request, "timeout_ms", _FORWARD_TIMEOUT_S * 1000) / 1000
+        return cast(R, await forward(self.channel, request, version, client_id, peer, timeout_s))
+
+    async def wait_topics(self, names: Iterable[str]) -> None:
+        """Until this node knows them all, as it will in a moment; a topic that was deleted again is not waited for long."""
+        try:
+            async with asyncio.timeout(_KNOWN_WITHIN_S):
+                for name in names:
+                    while name not in self.image.topics:
+                        await self._changed.wait()
+        except TimeoutError:
+            logger.warning("a topic that was just created is not known here after %g s", _KNOWN_WITHIN_S)
 
     async def next_producer_id(self) -> int:
         # Loaded when first needed, as handlers are: a node must start quickly.
-        from penstock.controller.producer_ids import allocate_producer_ids
-        from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+        from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
         async with self._producer_ids_lock:
             if not self._producer_ids:
-                request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self._broker_epoch)
-                block = await self.decide(lambda image: allocate_producer_ids(image, request))
+                request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
+                block = await self.channel.call(request, AllocateProducerIdsResponse, timeout_s=_FORWARD_TIMEOUT_S)
                 if block.error_code:
                     raise KafkaError(ErrorCode(block.error_code), "no producer ids can be had")
                 self._producer_ids = range(block.producer_id_start, block.producer_id_start + block.producer_id_len)
@@ -188,74 +277,39 @@ class Node:
     async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
         """Topics that a client asks for, made with the defaults. What went wrong with each."""
         from penstock.controller.create_topics import create_topics
-        from penstock.protocol.messages.create_topics import CreateTopicsRequest
+        from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+        def decide(controller: NodeController, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]:
+            return controller.decide(lambda image: create_topics(image, request, controller.context))
 
         wanted = tuple(CreateTopicsRequest.Topic(name=name, num_partitions=-1, replication_factor=-1) for name in dict.fromkeys(names))
-        response = await self.decide(lambda image: create_topics(image, CreateTopicsRequest(topics=wanted), node=self.context))
+        response = await self.ask_controller(CreateTopicsRequest(topics=wanted), decide, version=7)
+        await self.wait_topics([topic.name for topic in response.topics if not topic.error_code])
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "") if topic.error_code else None
             for topic in response.topics
         }
 
+    # Where brokers are
+
     def advertised(self, listener_name: str, local_host: str) -> list[Advertised]:
-        """Every broker as a client of this listener reaches it. A wildcard address is answered with the one by which the client came."""
-        told = {listener.name: listener for listener in self.config.advertised_broker_listeners}
-        listener = told.get(listener_name)
-        if listener is None:
-            return []
-        host = listener.host if listener.host not in (None, "", "0.0.0.0", "::") else local_host
-        port = listener.port or self.ports.get(listener_name, 0)
-        return [Advertised(self.node_id, host or local_host, port, self.config[node_settings.BROKER_RACK])]
+        """Every live broker as a client of this listener reaches it. This one, where it listens on every address, is told as the one by
+        which the client came."""
+        wildcard = any(
+            listener.name == listener_name and listener.host in (None, "", "0.0.0.0", "::")
+            for listener in self.config.advertised_broker_listeners
+        )
+        return [
+            Advertised(broker.id, local_host if wildcard and broker.id == self.node_id else endpoint.host, endpoint.port, broker.rack)
+            for broker in self.image.brokers.values()
+            if not broker.fenced
+            for endpoint in broker.endpoints
+            if endpoint.name == listener_name
+        ]
 
-    # Metadata becomes logs
-
-    def _config_of_stored(self, partition: TopicPartition) -> LogConfig:
-        return self.topic_config(partition.topic)
-
-    def _set_strays_aside(self) -> None:
-        """Logs of topics that are not there any more, or are there anew under another id."""
-        for partition, log in list(self.store.logs.items()):
-            topic = self.image.topics.get(partition.topic)
-            known = topic is not None and partition.partition in topic.partitions and log.topic_id in (topic.id, NO_UUID)
-            if not known:
-                logger.warning("%s belongs to no topic of the cluster (it was deleted), and is removed", log.path)
-                self.store.delete(partition)
-
-    def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        for before, after in delta.topics.values():
-            if before is not None and (after is None or after.id != before.id):
-                self._drop_partitions(before)
-            if after is not None:
-                self._open_partitions(after)
-        broker_changed = any(kind == BROKER for kind, _name in delta.configs)
-        changed = image.topics if broker_changed else {name for kind, name in delta.configs if kind == TOPIC and name in image.topics}
-        for name in changed:
-            config = self.topic_config(name)
-            for index in image.topics[name].partitions:
-                partition = self.partitions.get(TopicPartition(name, index))
-                if partition is not None:
-                    partition.config = config
-
-    def _open_partitions(self, topic: TopicImage) -> None:
-        config = self.topic_config(topic.name)
-        for index, state in topic.partitions.items():
-            name = TopicPartition(topic.name, index)
-            if name in self.partitions:
-                self.partitions[name].leader_epoch = state.leader_epoch
-            if self.node_id not in state.replicas or name in self.partitions or name in self.store.damaged:
-                continue
-            try:
-                log = self.store.logs.get(name) or self.store.create(name, topic.id, config)
-            except KafkaError as error:
-                logger.error("%s cannot be served: %s", name, error.message)
-                continue
-            self.partitions[name] = Partition(log, self.world, state.leader_epoch, self.spawn)
-
-    def _drop_partitions(self, topic: TopicImage) -> None:
-        for index in topic.partitions:
-            name = TopicPartition(topic.name, index)
-            partition = self.partitions.pop(name, None)
-            if partition is not None:
-                partition.abandon()
-            if name in self.store.logs:
-                self.store.delete(name)
+    def broker_address(self, broker_id: int) -> tuple[str, int] | None:
+        """Where brokers reach each other."""
+        broker = self.image.brokers.get(broker_id)
+        name = self.config.inter_broker_listener_name
+        found = next((one for one in broker.endpoints if one.name == name), None) if broker is not None else None
+        return None if found is None else (found.host, found.port)

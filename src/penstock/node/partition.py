@@ -1,79 +1,38 @@
-"""One partition that this node leads: where the walks of produce and fetch meet, at the high watermark.
+"""One partition on this node: where the walks of produce and fetch meet, at the high watermark.
 
-One replica so far: what is appended is committed at once, or, where flush.messages asks for it, once it is synced.
+What counts towards the watermark and who is in sync is decided in `replica`; what is on disk is the log's. Here the two are kept in step,
+and those who wait are told. A partition leads, or follows; while its log is being cut back it does neither.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+import logging
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import Buffer, TopicPartition
-from penstock.log.directory import LogDirectory
-from penstock.log.files import FileRange
-from penstock.log.leader_epochs import EpochEnd
+from penstock.ids import Buffer
 from penstock.log.log import Appended, Log
-from penstock.log.lookup import TimedOffset, offset_for_timestamp, offset_of_max_timestamp
-from penstock.world import World
+from penstock.metadata.image import PartitionState
+from penstock.node.home import Home
+from penstock.node.partition_follow import FollowingPartition
+from penstock.node.waiters import CommitWaiters
+from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
+from penstock.replica.follower import DivergingEpoch
+from penstock.replica.leader import IsrProposal, Leader
+from penstock.replica.read_replica import NO_REPLICA, replica_in_rack
+
+logger = logging.getLogger(__name__)
 
 
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
+class Partition(FollowingPartition):
+    """Appends and roles are synchronous; only the wait for commit and cuts are awaited."""
 
-
-class ReadResult(NamedTuple):
-    """What a reader gets: a range of a file, or None where there is nothing for it yet."""
-
-    range: FileRange | None
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: list[AbortedTransaction]
-
-
-class Partition:
-    """Append and read are synchronous; only the wait for commit and lookups by time are awaited."""
-
-    def __init__(self, log: Log, world: World, leader_epoch: int, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        self.leader_epoch = leader_epoch
-        self.high_watermark = log.end_offset
-        self._log = log
-        self._world = world
-        self._spawn = spawn
+    def __init__(self, log: Log, home: Home, high_watermark: int = 0) -> None:
+        super().__init__(log, home, high_watermark)
+        self._leader: Leader | None = None
         self._syncing = False
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._watchers: dict[Callable[[], None], None] = {}
-        self._notice_due = False
-        log.producers.advance(self.high_watermark)
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self._log.partition
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._log.start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._log.end_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        unstable = self._log.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-
-    @property
-    def size(self) -> int:
-        return self._log.size
-
-    @property
-    def directory(self) -> LogDirectory:
-        return self._log.directory
+        self._waiting = CommitWaiters(log.partition)
 
     @property
     def config(self) -> LogConfig:
@@ -82,114 +41,205 @@ class Partition:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._log.config = config
+        if self._leader is not None:
+            self._leader.set_min_insync(config.min_insync_replicas, self._now())
+            self._after_leading()
 
-    def check_epoch(self, current_leader_epoch: int) -> None:
-        """-1 is a client that does not say what it knows."""
-        if current_leader_epoch == -1 or current_leader_epoch == self.leader_epoch:
+    # Roles
+
+    @property
+    def is_leader(self) -> bool:
+        return self._leader is not None
+
+    @property
+    def leader(self) -> Leader | None:
+        """What is decided here while this node leads."""
+        return self._leader
+
+    def become(self, state: PartitionState) -> None:
+        """As the controller decided. What is older than what is known here changes nothing."""
+        known_epoch = self._leader.partition_epoch if self._leader is not None else -1 if self.state is None else self.state.partition_epoch
+        if state.leader_epoch < self.leader_epoch or state.partition_epoch < known_epoch:
             return
-        if current_leader_epoch < self.leader_epoch:
-            message = f"leader epoch {current_leader_epoch} of {self.topic_partition} is over: it is {self.leader_epoch} now"
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
-        message = f"leader epoch {current_leader_epoch} of {self.topic_partition} is not known here yet: it is {self.leader_epoch}"
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
+        self.state = state
+        self.leader_epoch = state.leader_epoch
+        if state.leader == self._home.node_id and self._cut_done is None:
+            self._lead(state)
+        else:
+            self._follow()
+        self._notice_all()
+
+    def _lead(self, state: PartitionState) -> None:
+        log, now = self._log, self._now()
+        if self._leader is not None and self._leader.epoch == state.leader_epoch:
+            self._leader.apply(state, now)
+            self._after_leading(self._leader.review(now))
+        else:
+            # Also without a record in it: a follower may have records of an epoch between the last one here and this one (KIP-279).
+            log.epochs.assign(state.leader_epoch, log.end_offset)
+            self._leader = Leader(
+                self._home.node_id,
+                state,
+                end_offset=log.end_offset,
+                counted_end=log.flushing.recovery_point if self._must_sync() else log.end_offset,
+                high_watermark=self.high_watermark,
+                min_insync=self.config.min_insync_replicas,
+                lag_max_s=self._home.lag_max_s,
+                brokers=self._home.brokers,
+                now=now,
+            )
+            self._sync_if_due()
+            self._after_leading()
+
+    def _follow(self) -> None:
+        if self._leader is not None:
+            self._leader = None
+            self._waiting.fail(not_leader(self.topic_partition, self.leader_id))
+        # An epoch that was begun here and got no record is nothing that the log could diverge by.
+        self._log.epochs.truncate_from_end(self._log.end_offset)
+
+    def check_leader(self, current_leader_epoch: int, *, allow_follower: bool = False) -> None:
+        check_leader_epoch(self.topic_partition, current_leader_epoch, self.leader_epoch)
+        if self._leader is None and not allow_follower:
+            raise not_leader(self.topic_partition, self.leader_id)
+
+    def check_follower(self, current_leader_epoch: int, replica_id: int, broker_epoch: int) -> None:
+        """Only the brokers that are replicas, in their present life, may see what is not committed."""
+        self.check_leader(current_leader_epoch)
+        check_replica(self._home.brokers(), self._home.node_id, replica_id, broker_epoch)
+
+    def _leading(self) -> Leader:
+        if self._leader is None:
+            raise not_leader(self.topic_partition, self.leader_id)
+        return self._leader
+
+    def _after_leading(self, proposal: IsrProposal | None = None) -> None:
+        """Something happened to the leader's view: the watermark may have moved, or the replicas in sync may have to change."""
+        leader = self._leading()
+        if leader.high_watermark > self.high_watermark:
+            self._commit(leader.high_watermark)
+        if not leader.enough_in_sync:
+            self._waiting.fail(self._too_few(leader, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        if proposal is not None:
+            self._home.propose(self, proposal)
+
+    def review(self) -> None:
+        """Lets followers that fell behind out of the in-sync replicas, and those that caught up in. Called now and then, and when brokers
+        change."""
+        if self._leader is not None:
+            self._after_leading(self._leader.review(self._now()))
+
+    def isr_decided(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller took the proposal. Metadata may have been faster."""
+        if self._leader is not None and self._leader.pending is proposal:
+            self._leader.decided(isr, partition_epoch, self._now())
+            self._after_leading()
+
+    def isr_refused(self, proposal: IsrProposal) -> None:
+        """The controller did not take it, and never will. What it said of the partition still holds."""
+        if self._leader is not None and self._leader.pending is proposal:
+            self._leader.refused(self._now())
+            self._after_leading()
+
+    def is_proposing(self, proposal: IsrProposal) -> bool:
+        return self._leader is not None and self._leader.pending is proposal
+
+    def _too_few(self, leader: Leader, code: ErrorCode) -> KafkaError:
+        in_sync = ",".join(map(str, leader.isr))
+        message = f"{self.topic_partition} has the in-sync replicas [{in_sync}], and min.insync.replicas asks for {leader.min_insync}"
+        return KafkaError(code, message)
 
     # Produce
 
-    def append(self, records: Buffer) -> Appended:
-        appended = self._log.append_as_leader(records, self.leader_epoch)
-        if self._log.end_offset - self._log.flushing.recovery_point < self.config.flush_messages:
-            self._commit(self._log.end_offset)
-        elif not self._syncing:
-            self._syncing = True
-            self._spawn(self._commit_synced())
+    def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
+        leader = self._leading()
+        if acks_all and not leader.enough_in_sync:
+            raise self._too_few(leader, ErrorCode.NOT_ENOUGH_REPLICAS)
+        log = self._log
+        appended = log.append_as_leader(records, leader.epoch)
+        if appended.duplicate:
+            return appended
+        if self._must_sync():
+            leader.appended(log.end_offset, leader.counted_end, self._now())
+            self._sync_if_due()
+        else:
+            leader.appended(log.end_offset, log.end_offset, self._now())
+        if leader.high_watermark > self.high_watermark:
+            self._commit(leader.high_watermark)
+        self._follower_watchers.notice()
         return appended
 
-    async def _commit_synced(self) -> None:
-        """Appends made meanwhile ride on the next sync. A failed one leaves its waiters to their deadline: the directory is offline."""
+    def _sync_if_due(self) -> None:
+        if self._must_sync() and not self._syncing:
+            self._syncing = True
+            self._home.spawn(self._count_synced())
+
+    async def _count_synced(self) -> None:
+        """Appends made meanwhile ride on the next sync. A failed one takes the directory offline, and those who wait are told."""
         try:
-            while self.high_watermark < self._log.end_offset:
+            while self._leader is not None and self._leader.counted_end < self._log.end_offset:
                 await self._log.flushing.all()
-                self._commit(self._log.flushing.recovery_point)
+                if self._leader is not None:
+                    self._leader.counted(self._log.flushing.recovery_point, self._now())
+                    self._after_leading()
         except KafkaError as error:
-            self._fail_waiters(error)
+            self._waiting.fail(error)
         finally:
             self._syncing = False
 
     def is_committed(self, end_offset: int) -> bool:
         return end_offset <= self.high_watermark
 
-    async def wait_committed(self, end_offset: int, deadline: float) -> None:
+    def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
         """The deadline is in seconds of the loop's clock."""
-        if self.is_committed(end_offset):
-            return
-        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((end_offset, committed))
-        try:
-            async with asyncio.timeout_at(deadline):
-                await committed
-        except TimeoutError:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic_partition}: not committed before the deadline") from None
+        waiting = self._waiting.add(end_offset, deadline)
+        if end_offset <= self.high_watermark:
+            self._waiting.committed(self.high_watermark)
+        elif self._leader is None:
+            self._waiting.fail(not_leader(self.topic_partition, self.leader_id))
+        return waiting
 
     def _commit(self, offset: int) -> None:
-        if offset <= self.high_watermark:
-            return
-        self.high_watermark = offset
-        self._log.producers.advance(offset)
-        if self._waiting:
-            done = [future for end, future in self._waiting if end <= offset]
-            self._waiting = [waiter for waiter in self._waiting if waiter[0] > offset]
-            for future in done:
-                if not future.done():
-                    future.set_result(None)
-        self._notice()
-
-    def _fail_waiters(self, error: KafkaError) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _end, future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        super()._commit(offset)
+        self._waiting.committed(offset)
 
     # Fetch
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool = True) -> ReadResult:
-        stable = self.last_stable_offset
-        bound = stable if committed_only else self.high_watermark
-        found = self._log.read(offset, max_bytes, below=bound, at_least_one=at_least_one)
-        aborted: list[AbortedTransaction] = []
-        if committed_only and found is not None:
-            aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in self._log.aborted_transactions(offset, bound)]
-        return ReadResult(found, self.high_watermark, stable, self.log_start_offset, aborted)
+    def follower_fetched(
+        self, replica_id: int, broker_epoch: int, offset: int, last_fetched_epoch: int, start_offset: int
+    ) -> DivergingEpoch | None:
+        """A follower asks for what comes after what it has. Where that is not what is here, this says where they part; otherwise it counts.
+        Who it is, and in which leader epoch, was checked before."""
+        leader, log = self._leading(), self._log
+        if replica_id not in leader.followers:
+            message = f"broker {replica_id} is no replica of {self.topic_partition} in leader epoch {leader.epoch}"
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
+        if offset < log.start_offset or (last_fetched_epoch < 0 and offset > log.end_offset):
+            message = f"offset {offset} of {self.topic_partition} is not in [{log.start_offset}, {log.end_offset}]"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        diverging = self.diverging(offset, last_fetched_epoch)
+        if diverging is None:
+            proposal = leader.fetched(replica_id, broker_epoch, offset, start_offset, self._now())
+            if proposal is not None or leader.high_watermark > self.high_watermark:
+                self._after_leading(proposal)
+        return diverging
 
-    def on_change(self, callback: Callable[[], None]) -> None:
-        """Called once after the watermark or the log start moved, at most once a turn of the loop."""
-        self._watchers[callback] = None
-
-    def off_change(self, callback: Callable[[], None]) -> None:
-        self._watchers.pop(callback, None)
-
-    def _notice(self) -> None:
-        if self._watchers and not self._notice_due:
-            self._notice_due = True
-            asyncio.get_running_loop().call_soon(self._tell_watchers)
-
-    def _tell_watchers(self) -> None:
-        self._notice_due = False
-        for callback in list(self._watchers):
-            callback()
+    def preferred_replica(self, rack: str, offset: int) -> int:
+        """Where a consumer in this rack should rather read; -1: here."""
+        if self._leader is None:
+            return NO_REPLICA
+        return replica_in_rack(self._leader, self._home.node_id, rack, offset, self._home.brokers())
 
     # The rest
 
-    async def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
-        return await offset_for_timestamp(self._log, self._world, timestamp)
-
-    async def offset_of_max_timestamp(self) -> TimedOffset | None:
-        return await offset_of_max_timestamp(self._log, self._world)
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        return self._log.epochs.end_offset_for(epoch, self._log.end_offset)
+    @property
+    def is_behind_epoch(self) -> bool:
+        """Right after an election the watermark may lag behind what was committed: how far is not known yet (KIP-207)."""
+        return self._leader is not None and self.high_watermark < self._leader.epoch_start
 
     def delete_records(self, before_offset: int) -> int:
         """-1 is everything that is committed. Gives the new start of the log."""
+        self._leading()
         target = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= target <= self.high_watermark:
             message = (
@@ -197,10 +247,11 @@ class Partition:
             )
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if self._log.advance_start(target):
-            self._notice()
+            self._notice_all()
         return self.log_start_offset
 
     def abandon(self) -> None:
         """The partition is deleted: whoever waits is told."""
-        self._fail_waiters(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
-        self._notice()
+        self._leader = None
+        self._waiting.fail(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
+        self._notice_all()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.config import log_settings
+from penstock.config import cluster_settings, log_settings
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -21,7 +21,9 @@ class Upkeep:
 
     async def run(self) -> None:
         config = self._node.config
+        lag_s = config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(lag_s / 2, self._review))
             group.create_task(self._every(_FLUSH_SECONDS, self._node.store.flush_wanted))
             group.create_task(self._every(config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS] / 1000, self._retain))
             group.create_task(self._every(config[log_settings.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS] / 1000, self._checkpoint))
@@ -40,7 +42,10 @@ class Upkeep:
         store = self._node.store
         await store.save_recovery_points()
         await store.save_start_offsets()
-        await store.save_high_watermarks({name: partition.high_watermark for name, partition in self._node.partitions.items()})
+        await self._node.replicas.save_high_watermarks()
+
+    async def _review(self) -> None:
+        self._node.replicas.review()
 
     async def _expire_producers(self) -> None:
         self._node.store.expire_producers(self._node.config[log_settings.PRODUCER_ID_EXPIRATION_MS])
