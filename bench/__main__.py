@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
-# What is built. cluster, spark and groups come with what they measure.
-BENCHMARKS = {"log": ["bench.log", "bench.codec"], "broker": ["bench.broker"]}
+# What is built. spark and groups come with what they measure.
+BENCHMARKS = {"log": ["bench.log", "bench.codec"], "broker": ["bench.broker"], "cluster": ["bench.cluster"]}
 
 
 def main(names: list[str]) -> int:

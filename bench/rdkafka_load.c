@@ -1,10 +1,11 @@
-/* The client side of bench/broker.py: librdkafka, the one inside confluent-kafka's wheel, driven from C so that Python is not the bottleneck.
+/* The client side of bench/load.py: librdkafka, the one inside confluent-kafka's wheel, driven from C so that Python is not the bottleneck.
  *
  * The wheel has no headers: what is used is declared here. Results go to stdout as numbers, the rest to stderr.
  *
  *   rdkafka_load produce BOOTSTRAP TOPIC SIZE COUNT [name=value ...]          prints: seconds
  *   rdkafka_load consume BOOTSTRAP TOPIC PARTITIONS COUNT [name=value ...]    prints: seconds, bytes of values
- *   rdkafka_load latency BOOTSTRAP TOPIC SIZE RATE SECONDS [name=value ...]   prints: p50, p99, p99.9, worst, in ms; records; seconds behind
+ *   rdkafka_load latency BOOTSTRAP TOPIC PARTITIONS SIZE RATE SECONDS [name=value ...]
+ *                                       prints: p50, p99, p99.9, worst, in ms; records; seconds behind
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -175,24 +176,25 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void send_one(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *value, size_t size, long stamp) {
+static void send_one(rd_kafka_t *producer, rd_kafka_topic_t *topic, int partition, char *value, size_t size, long stamp) {
     memcpy(value, &stamp, sizeof stamp);
-    while (rd_kafka_produce(topic, 0, COPY, value, size, NULL, 0, NULL) == -1) rd_kafka_poll(producer, 1);
+    while (rd_kafka_produce(topic, partition, COPY, value, size, NULL, 0, NULL) == -1) rd_kafka_poll(producer, 1);
 }
 
 static int latency(int argc, char **argv) {
     static const char *const own[] = {"linger.ms", "0", NULL};
-    size_t size = strtoul(argv[4], NULL, 10);
-    long rate = atol(argv[5]), seconds = atol(argv[6]);
+    int partitions = atoi(argv[4]);
+    size_t size = strtoul(argv[5], NULL, 10);
+    long rate = atol(argv[6]), seconds = atol(argv[7]);
     char *value = calloc(1, size);
     pthread_t thread;
     wanted = rate * seconds;
     latencies = malloc((size_t)wanted * sizeof *latencies);
-    rd_kafka_t *producer = client(PRODUCER, argv[2], own, argc - 7, argv + 7);
+    rd_kafka_t *producer = client(PRODUCER, argv[2], own, argc - 8, argv + 8);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, argv[3], NULL);
-    latency_queue = assigned(argv[2], argv[3], 1, 0, 0, NULL);
+    latency_queue = assigned(argv[2], argv[3], partitions, 0, 0, NULL);
     pthread_create(&thread, NULL, receive, NULL);
-    send_one(producer, topic, value, size, -1);
+    send_one(producer, topic, 0, value, size, -1);
     while (!ready) rd_kafka_poll(producer, 10);
     long started = now_us();
     for (long i = 0, total = wanted + rate; i < total;) {
@@ -203,7 +205,7 @@ static int latency(int argc, char **argv) {
             rd_kafka_poll(producer, 0);
             continue;
         }
-        send_one(producer, topic, value, size, i < rate ? 0 : now);
+        send_one(producer, topic, (int)(i % partitions), value, size, i < rate ? 0 : now);
         i++;
     }
     rd_kafka_flush(producer, 120000);
@@ -219,7 +221,7 @@ static int latency(int argc, char **argv) {
 int main(int argc, char **argv) {
     if (argc >= 6 && !strcmp(argv[1], "produce")) return produce(argc, argv);
     if (argc >= 6 && !strcmp(argv[1], "consume")) return consume(argc, argv);
-    if (argc >= 7 && !strcmp(argv[1], "latency")) return latency(argc, argv);
+    if (argc >= 8 && !strcmp(argv[1], "latency")) return latency(argc, argv);
     fail("usage: rdkafka_load produce|consume|latency BOOTSTRAP TOPIC ...");
     return 1;
 }

@@ -50,9 +50,9 @@ class NumberedLoad:
             }
         )
 
-    def start(self) -> None:
+    def start(self, factor: int = 1, config: dict[str, str] | None = None) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)])[self._topic].result(DEADLINE_S)
+        admin.create_topics([NewTopic(self._topic, PARTITIONS, factor, config=config or {})])[self._topic].result(DEADLINE_S)
         self._thread.start()
 
     def wait_acknowledged(self, more: int) -> None:
@@ -102,6 +102,15 @@ class NumberedLoad:
         with self._changed:
             self._failure = text
             self._changed.notify_all()
+
+
+def check(load: NumberedLoad, sent: int, found: dict[int, list[tuple[int, int]]]) -> None:
+    """All that was sent was acknowledged: so the log holds exactly that, in the order of sending, at the offsets that were told."""
+    assert sum(map(len, found.values())) == sent
+    for partition, records in found.items():
+        assert [offset for offset, _number in records] == list(range(len(records)))
+        assert [number for _offset, number in records] == list(range(partition, sent, PARTITIONS))
+        assert load.told[partition].items() <= dict(records).items()
 
 
 def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[tuple[int, int]]]:

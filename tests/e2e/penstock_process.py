@@ -56,7 +56,7 @@ class PenstockProcess:
     def wait_ready(self) -> None:
         if self.process is None:
             raise PenstockError("penstock is not running")
-        line = _first_line(self.process, time.monotonic() + START_TIMEOUT_S)
+        line = first_line(self.process, time.monotonic() + START_TIMEOUT_S)
         expected = r"127\.0\.0\.1:[1-9]\d*" if self.port == 0 else re.escape(self.bootstrap)
         if not re.fullmatch(READY + expected, line):
             self.kill()
@@ -99,7 +99,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
+def first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
     """The first line of stdout, or what came of it when the process ended or the time was up."""
     output: IO[bytes] | None = process.stdout
     if output is None:

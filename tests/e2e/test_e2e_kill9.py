@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tests.e2e.numbered_load import PARTITIONS, NumberedLoad, read_back
+from tests.e2e.numbered_load import NumberedLoad, check, read_back
 from tests.e2e.penstock_process import PenstockProcess
 
 TOPIC = "killed"
@@ -59,12 +59,3 @@ def kill_under_load(broker: Broker, load: NumberedLoad, rounds: int) -> int:
         load.abandon()
         raise
     return load.finish()
-
-
-def check(load: NumberedLoad, sent: int, found: dict[int, list[tuple[int, int]]]) -> None:
-    """All that was sent was acknowledged: so the log holds exactly that, in the order of sending, at the offsets that were told."""
-    assert sum(map(len, found.values())) == sent
-    for partition, records in found.items():
-        assert [offset for offset, _number in records] == list(range(len(records)))
-        assert [number for _offset, number in records] == list(range(partition, sent, PARTITIONS))
-        assert load.told[partition].items() <= dict(records).items()

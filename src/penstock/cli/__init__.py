@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-import typer
+from penstock.cli.options import for_typer, plain_arguments
+
+if TYPE_CHECKING:
+    import typer
 
 # word -> subcommand ("" for the word itself) -> the function, as module:name.
 COMMANDS: dict[str, dict[str, str]] = {
     "up": {"": "up:up_command"},
     "start": {"": "up:start_command"},
+    "nodes": {
+        "list": "nodes:list_command",
+        "kill": "nodes:kill_command",
+        "pause": "nodes:pause_command",
+        "resume": "nodes:resume_command",
+        "restart": "nodes:restart_command",
+        "add": "nodes:add_command",
+    },
+    "brokers": {"list": "brokers:list_command"},
+    "quorum": {"describe": "quorum:describe_command"},
+    "elect-leaders": {"": "elect_leaders:elect_leaders_command"},
     "topics": {
         "create": "topics:create_command",
         "list": "topics:list_command",
@@ -23,11 +39,21 @@ COMMANDS: dict[str, dict[str, str]] = {
     "format": {"": "format:format_command"},
     "log": {"dump": "log:dump_command"},
 }
-NOUNS = {"topics": "Topics of a cluster.", "log": "A look into the files of a log."}
+# Those that start a node, and are called without typer where their words are plain (`options`).
+QUICK = ("up", "start")
+NOUNS = {
+    "nodes": "The processes of a cluster that penstock up runs.",
+    "brokers": "Brokers of a cluster.",
+    "quorum": "The controllers of a cluster.",
+    "topics": "Topics of a cluster.",
+    "log": "A look into the files of a log.",
+}
 
 
 def build(*words: str) -> typer.Typer:
     """The command line with these words, or with all of them."""
+    import typer
+
     app = typer.Typer(name="penstock", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
     @app.callback()
@@ -41,9 +67,14 @@ def build(*words: str) -> typer.Typer:
             group.callback()(_noun)
             app.add_typer(group, name=word)
         for name, where in COMMANDS[word].items():
-            module, function = where.split(":")
-            group.command(name or word)(getattr(import_module(f"{__name__}.{module}"), function))
+            group.command(name or word)(for_typer(_command(where)))
     return app
+
+
+def _command(where: str) -> Callable[..., None]:
+    module, function = where.split(":")
+    command: Callable[..., None] = getattr(import_module(f"{__name__}.{module}"), function)
+    return command
 
 
 def _noun() -> None:
@@ -52,4 +83,10 @@ def _noun() -> None:
 
 def main() -> None:
     word = sys.argv[1] if len(sys.argv) > 1 else ""
+    if word in QUICK:
+        command = _command(COMMANDS[word][""])
+        arguments = plain_arguments(command, sys.argv[2:])
+        if arguments is not None:
+            return command(**arguments)
     build(*([word] if word in COMMANDS else []))()
+    return None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, parse_pairs, with_client
-from penstock.ids import uuid_text
 
 if TYPE_CHECKING:
+    from penstock.cli.topic_lines import Shown
     from penstock.client import Client, TopicInfo
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.")]
@@ -47,16 +47,34 @@ def list_command(bootstrap_server: BootstrapServer = LOCAL) -> None:
 
 def describe_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The topic's name; without it, all topics.")] = None,
+    under_replicated: Annotated[bool, typer.Option("--under-replicated", help="Only partitions that lack in-sync replicas.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Only partitions without a live leader.")] = False,
+    under_min_isr: Annotated[bool, typer.Option("--under-min-isr", help="Only partitions below min.insync.replicas.")] = False,
+    at_min_isr: Annotated[bool, typer.Option("--at-min-isr", help="Only partitions that cannot spare a replica.")] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Shows partitions, replicas and settings of a topic, or of all."""
 
     async def work(client: Client) -> list[str]:
-        topics = await client.admin.describe_topics(None if name is None else [name])
-        return [line for topic in topics for line in _describe(topic, await _own_configs(client, topic.name))]
+        from penstock.cli.topic_lines import Shown
+
+        shown = Shown(under_replicated=under_replicated, unavailable=offline, under_min_isr=under_min_isr, at_min_isr=at_min_isr)
+        return await described(client, await client.admin.describe_partitions([] if name is None else [name]), shown)
 
     for line in with_client("topics describe", bootstrap_server, work):
         print(line)
+
+
+async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> list[str]:
+    """In Kafka's form."""
+    from penstock.cli.topic_lines import topic_lines
+    from penstock.client import Resource
+
+    live = {broker.id for broker in (await client.admin.describe_cluster()).brokers} if topics else set()
+    lines: list[str] = []
+    for topic in topics:
+        lines += topic_lines(topic, await client.admin.describe_configs(Resource.TOPIC, topic.name), live, shown)
+    return lines
 
 
 def alter_command(
@@ -97,22 +115,3 @@ def delete_command(name: Name, bootstrap_server: BootstrapServer = LOCAL) -> Non
 
     with_client("topics delete", bootstrap_server, work)
     print(f"Deleted topic {name}.")
-
-
-async def _own_configs(client: Client, name: str) -> dict[str, str | None]:
-    from penstock.client import ConfigSource, Resource
-
-    entries = await client.admin.describe_configs(Resource.TOPIC, name)
-    return {one.name: one.value for one in sorted(entries, key=lambda one: one.name) if one.source == ConfigSource.TOPIC}
-
-
-def _describe(topic: TopicInfo, configs: dict[str, str | None]) -> list[str]:
-    factor = len(topic.partitions[0].replicas) if topic.partitions else 0
-    settings = ",".join(f"{key}={value}" for key, value in configs.items())
-    fields = [f"Topic: {topic.name}", f"TopicId: {uuid_text(topic.id)}", f"PartitionCount: {len(topic.partitions)}"]
-    lines = ["\t".join([*fields, f"ReplicationFactor: {factor}", f"Configs: {settings}"])]
-    for one in topic.partitions:
-        leader = "none" if one.leader < 0 else str(one.leader)
-        replicas, in_sync = (",".join(map(str, ids)) for ids in (one.replicas, one.isr))
-        lines.append(f"\tPartition: {one.index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {in_sync}")
-    return lines

@@ -1,0 +1,178 @@
+"""kafka-configs.sh: shows and alters the settings of topics and brokers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.cli.kafka.errors import java_text
+from penstock.cli.kafka.options import Option, Options, Refused
+from penstock.cli.kafka.session import read_settings, with_admin
+from penstock.errors import KafkaError
+
+if TYPE_CHECKING:
+    from penstock.client import Client, ConfigEntry, Resource
+
+_PURPOSE = "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics or group"
+_OPTIONS = {
+    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
+    "command-config": Option("A file with settings of the client.", "String: command config property file"),
+    "alter": Option("Alter the settings of an entity."),
+    "describe": Option("Show the settings of an entity."),
+    "all": Option("With --describe: all settings, with their defaults."),
+    "entity-type": Option("topics or brokers.", "String"),
+    "entity-name": Option("The name of a topic, or the id of a broker.", "String"),
+    "entity-default": Option("What all brokers have where they have nothing of their own."),
+    "topic": Option("A topic's name.", "String"),
+    "broker": Option("A broker's id.", "String"),
+    "broker-defaults": Option("The same as --entity-type brokers --entity-default."),
+    "add-config": Option("Settings to add: k1=v1,k2=[v1,v2,v2],k3=v3.", "String"),
+    "add-config-file": Option("A file with settings to add.", "String"),
+    "delete-config": Option("Names of settings to delete, separated by commas.", "String"),
+}
+_TYPES = "topics, clients, users, brokers, ips, client-metrics, groups, broker-loggers"
+_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
+_BROKER_DEFAULTS = ""
+# Commas and equals signs within square brackets divide nothing.
+_OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    try:
+        options = Options(_OPTIONS, words, _PURPOSE)
+        kind, name = _entity(options)
+        act = _alter if options.has("alter") else _describe
+        with_admin(
+            options.value("bootstrap-server") or "", options.value("command-config"), lambda client: act(client, options, kind, name)
+        )
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    except KafkaError as error:
+        print(f"Error while executing config command with args '{' '.join(words)}'", file=sys.stderr)
+        print(f"java.util.concurrent.ExecutionException: {java_text(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _entity(options: Options) -> tuple[str, str | None]:
+    """Of which kind, and which one; None is all of them."""
+    if options.has("alter") == options.has("describe"):
+        options.usage("Command must include exactly one action: --describe, --alter")
+    kinds = options.values("entity-type")
+    kinds += ["topics"] * options.has("topic") + ["brokers"] * options.has("broker", "broker-defaults")
+    if not kinds:
+        raise Refused("At least one entity type must be specified")
+    kind, *more = kinds
+    if kind not in _TYPES.split(", "):
+        argument = "with a --bootstrap-server or --bootstrap-controller argument"
+        raise Refused(f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}")
+    if more or kind not in ("topics", "brokers"):
+        raise Refused(
+            f"the settings of {' and '.join(kinds)} cannot be described or altered: Penstock has those of topics and brokers so far"
+        )
+    if not options.has("bootstrap-server"):
+        raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
+    name = next((options.value(one) for one in ("entity-name", "topic", "broker") if options.has(one)), None)
+    if options.has("entity-default", "broker-defaults"):
+        name = _BROKER_DEFAULTS
+    _check(options, kind, name)
+    return kind, name
+
+
+def _check(options: Options, kind: str, name: str | None) -> None:
+    if kind == "brokers" and name and not name.isdecimal():
+        raise Refused(f"The entity name for brokers must be a valid integer broker id, but it is: {name}")
+    if kind == "topics" and name == _BROKER_DEFAULTS:
+        raise Refused("--entity-default must not be specified with --entity-type topics")
+    if options.has("alter"):
+        if name is None and kind == "brokers":
+            raise Refused("An entity-name or default entity must be specified with --alter of users, clients, brokers or ips")
+        if name is None:
+            raise Refused(f"An entity name must be specified with --alter of {kind}")
+        if not options.has("add-config", "add-config-file", "delete-config"):
+            raise Refused("At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter")
+        if options.has("add-config") and options.has("add-config-file"):
+            raise Refused("Only one of --add-config or --add-config-file must be specified")
+    elif options.has("add-config", "add-config-file", "delete-config"):
+        raise Refused("Add or delete config can only be specified with --alter")
+
+
+async def _alter(client: Client, options: Options, kind: str, name: str | None) -> None:
+    put = parse_added(options.value("add-config"))
+    file = options.value("add-config-file")
+    if file is not None:
+        put = read_settings(file)
+    delete = [one.strip() for one in (options.value("delete-config") or "").split(",") if one.strip()]
+    await client.admin.alter_configs(_resource(kind), name or "", put=put, delete=delete)
+    if name:
+        print(f"Completed updating config for {kind[:-1]} {name}.")
+    else:
+        print(f"Completed updating default config for {kind} in the cluster.")
+
+
+async def _describe(client: Client, options: Options, kind: str, name: str | None) -> None:
+    names = await _names(client, kind)
+    if name is not None and name not in names:
+        print(f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config.")
+        return
+    for one in names if name is None else [name]:
+        await _describe_one(client, kind, one, every=options.has("all"))
+
+
+async def _describe_one(client: Client, kind: str, name: str, *, every: bool) -> None:
+    entries = await client.admin.describe_configs(_resource(kind), name)
+    if name:
+        print(f"{'All' if every else 'Dynamic'} configs for {kind[:-1]} {name} are:")
+    else:
+        print(f"Default configs for {kind} in the cluster are:")
+    wanted = 1 if kind == "topics" else 2 if name else 3
+    for entry in sorted(entries, key=lambda one: one.name):
+        if every or entry.source == wanted:
+            print(f"  {_text(entry)}")
+
+
+def _text(entry: ConfigEntry) -> str:
+    synonyms = ", ".join(f"{_SOURCES.get(one.source, 'UNKNOWN')}:{one.name}={_value(one.value)}" for one in entry.synonyms)
+    return f"{entry.name}={_value(entry.value)} sensitive={str(entry.sensitive).lower()} synonyms={{{synonyms}}}"
+
+
+def _value(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+async def _names(client: Client, kind: str) -> list[str]:
+    if kind == "topics":
+        return await client.admin.list_topics()
+    brokers = (await client.admin.describe_cluster()).brokers
+    return [*(str(one.id) for one in sorted(brokers, key=lambda one: one.id)), _BROKER_DEFAULTS]
+
+
+def _resource(kind: str) -> Resource:
+    from penstock.client import Resource
+
+    return Resource.TOPIC if kind == "topics" else Resource.BROKER
+
+
+def parse_added(text: str | None) -> dict[str, str]:
+    """k1=v1,k2=[v1,v2]."""
+    found = {}
+    for pair in re.split(f",{_OUTSIDE_BRACKETS}", text) if text else []:
+        parts = re.split(rf"\s*=\s*{_OUTSIDE_BRACKETS}", pair)
+        if len(parts) != 2:
+            form = 'the format "key=val" or  "key=[val1,val2]" to group values which contain commas'
+            raise Refused(f"requirement failed: Invalid entity config: all configs to be added must be in {form}.")
+        found[parts[0].strip()] = re.sub(r"[\[\]]", "", parts[1]).strip()
+    return found

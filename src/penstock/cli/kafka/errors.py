@@ -1,0 +1,27 @@
+"""Errors as Kafka's tools show them: by the name of their Java class."""
+
+from __future__ import annotations
+
+from penstock.errors import ErrorCode, KafkaError
+
+# Most names are the code's in another spelling; these are not.
+_NAMES = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServer",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "OffsetOutOfRange",
+    ErrorCode.REQUEST_TIMED_OUT: "Timeout",
+    ErrorCode.NETWORK_EXCEPTION: "Network",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "InvalidTopic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorization",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorization",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "TopicExists",
+    ErrorCode.INVALID_CONFIG: "InvalidConfiguration",
+}
+
+
+def java_name(code: ErrorCode) -> str:
+    words = _NAMES.get(code) or "".join(word.capitalize() for word in code.name.split("_"))
+    return f"org.apache.kafka.common.errors.{words}Exception"
+
+
+def java_text(error: KafkaError) -> str:
+    return f"{java_name(error.code)}: {error.message}"

@@ -1,0 +1,121 @@
+"""Options as Kafka's tools read them (jopt-simple): --name value, --name=value or -name value, in any order. Knows no tool.
+
+`argument_parser` is the other kind, with subcommands (argparse4j): Python's own, but for the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.cli.kafka.version import KAFKA_VERSION
+
+_DESCRIPTION_COLUMN, _WIDTH = 41, 80
+
+
+class Refused(Exception):
+    """Arguments that make no sense: said on stderr, exit code 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One without an argument is there or not."""
+
+    help: str
+    argument: str | None = None
+
+
+DEFAULT_OPTIONS = {"help": Option("Print usage information."), "version": Option("Display Kafka version.")}
+
+
+class Options:
+    """What was given. Words that belong to no option are ignored, as Kafka's tools do."""
+
+    def __init__(self, known: Mapping[str, Option], words: Sequence[str], purpose: str) -> None:
+        self._known = {**DEFAULT_OPTIONS, **known}
+        self._given: dict[str, list[str]] = {}
+        rest = iter(words)
+        for word in rest:
+            if word.startswith("-") and word != "-":
+                self._take(word.lstrip("-"), rest)
+        if not words or self.has("help"):
+            self.usage(purpose)
+        if self.has("version"):
+            print(KAFKA_VERSION)
+            sys.exit(0)
+
+    def has(self, *names: str) -> bool:
+        return any(name in self._given for name in names)
+
+    def values(self, name: str) -> list[str]:
+        return self._given.get(name, [])
+
+    def value(self, name: str) -> str | None:
+        values = self.values(name)
+        if len(values) > 1:
+            raise Refused(f"Found multiple arguments for option {name}, but you asked for only one")
+        return values[0] if values else None
+
+    def number(self, name: str) -> int | None:
+        text = self.value(name)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise Refused(f"Cannot parse argument '{text}' of option {name}") from None
+
+    def require(self, *names: str) -> None:
+        for name in names:
+            if not self.has(name):
+                self.usage(f'Missing required argument "[{name}]"')
+
+    def exclude(self, name: str, *others: str) -> None:
+        for other in others:
+            if self.has(name) and self.has(other):
+                self.usage(f'Option "[{name}]" can\'t be used with option "[{other}]"')
+
+    def usage(self, reason: str) -> NoReturn:
+        """On stderr, also where it was asked for."""
+        print(reason, file=sys.stderr)
+        print(f"{'Option':<{_DESCRIPTION_COLUMN}}Description\n{'------':<{_DESCRIPTION_COLUMN}}-----------", file=sys.stderr)
+        for name, option in sorted(self._known.items()):
+            left = f"--{name} <{option.argument}>" if option.argument else f"--{name}"
+            lines = textwrap.wrap(option.help, _WIDTH - _DESCRIPTION_COLUMN - 2) or [""]
+            if len(left) >= _DESCRIPTION_COLUMN:
+                print(left, file=sys.stderr)
+                left = ""
+            for number, line in enumerate(lines):
+                print(f"{'' if number else left:<{_DESCRIPTION_COLUMN}}{'  ' if number else ''}{line}", file=sys.stderr)
+        sys.exit(1)
+
+    def _take(self, text: str, rest: Iterator[str]) -> None:
+        name, equals, value = text.partition("=")
+        option = self._known.get(name)
+        if option is None:
+            raise Refused(f"{name} is not a recognized option")
+        values = self._given.setdefault(name, [])
+        if option.argument is None:
+            return
+        if not equals:
+            following = next(rest, None)
+            if following is None:
+                raise Refused(f"Option {name} requires an argument")
+            value = following
+        values.append(value)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        words = "too few arguments" if message == "the following arguments are required: command" else message
+        print(f"{self.prog.split()[0]}: error: {words}", file=sys.stderr)
+        sys.exit(1)
+
+
+def argument_parser(name: str, purpose: str) -> argparse.ArgumentParser:
+    return _Parser(name, description=purpose, allow_abbrev=False)

@@ -1,0 +1,68 @@
+"""kafka-server-start.sh: starts a node from its server.properties, in the foreground or, with -daemon, in the background."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.cli.kafka import started
+from penstock.cli.kafka.options import Option, Options, Refused
+
+_USAGE = "USAGE: {} [-daemon] server.properties [--override property=value]*"
+_OPTIONS = {"override": Option("A setting in place of the file's.", "String: property=value")}
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    if not words:
+        print(_USAGE.format(sys.argv[0]))
+        return 1
+    daemon = words[0] == "-daemon"
+    words = words[1:] if daemon else words
+    if not words or words[0].startswith("-"):
+        Options(_OPTIONS, words, _USAGE.format(sys.argv[0])).usage(_USAGE.format(sys.argv[0]))
+    try:
+        options = Options(_OPTIONS, words[1:] or ["-"], "")
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    overrides = dict(text.partition("=")[::2] for text in options.values("override"))
+    if daemon and not _detach():
+        return 0
+    return _serve(Path(words[0]), overrides)
+
+
+def _serve(file: Path, overrides: dict[str, str]) -> int:
+    from penstock.cli.serving import CANNOT_START, announce, log_to, reason, serve
+    from penstock.config.node import read_node_config
+    from penstock.config.node_settings import PROCESS_ROLES
+
+    try:
+        config = read_node_config(file.read_bytes(), str(file), overrides)
+        log_to(None, config.warnings)
+        roles = config[PROCESS_ROLES]
+        started.enter(config.node_id, ",".join(roles))
+        serve(config, announce)
+    except CANNOT_START as error:
+        print(f"Exiting Kafka due to fatal exception: {reason(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _detach() -> bool:
+    """True in the process that goes on: out of the terminal's reach, with its output in LOG_DIR/kafkaServer.out."""
+    logs = Path(os.environ.get("LOG_DIR", "logs"))
+    logs.mkdir(parents=True, exist_ok=True)
+    output = os.open(logs / "kafkaServer.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    if os.fork():
+        return False
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    return True

@@ -1,0 +1,128 @@
+"""kafka-storage.sh: makes the directories of a node ready for it, and shows what is in them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from penstock.cli.kafka.options import argument_parser
+from penstock.config.meta_properties import META_PROPERTIES, MetaProperties, decode_meta_properties
+from penstock.config.node import ConfigError, NodeConfig, read_node_config
+from penstock.config.properties import PropertiesError
+from penstock.ids import uuid_text
+from penstock.node.formatting import FormatError, check_standalone, format_directories
+from penstock.world.real import RealChance, RealDisk
+
+METADATA_VERSION = "4.3-IV0"
+_NOT_THERE = {
+    "add_scram": "--add-scram cannot be used: Penstock has no SASL yet",
+    "feature": "--feature cannot be used: Penstock's feature levels are those of its release",
+    "initial_controllers": "--initial-controllers cannot be used: Penstock's quorum is fixed. Set controller.quorum.voters",
+}
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    asked = _parser().parse_args(words)
+    if asked.command == "random-uuid":
+        print(_random_uuid())
+        return 0
+    try:
+        node = read_node_config(RealDisk().read(asked.config), asked.config)
+        return _info(node) if asked.command == "info" else _format(node, asked)
+    except ConfigError as error:
+        reason = "\n".join(error.problems)
+    except FormatError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{error.filename or asked.config}: {error.strerror or error}"
+    print(reason, file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argument_parser("kafka-storage", "The Kafka storage tool.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    info = commands.add_parser("info", help="Get information about the Kafka log directories on this node.")
+    form = commands.add_parser("format", help="Format the Kafka log directories on this node.")
+    commands.add_parser("random-uuid", help="Print a random UUID.")
+    for one in (info, form):
+        one.add_argument("--config", "-c", required=True, help="The node's server.properties.")
+    form.add_argument("--cluster-id", "-t", required=True, help="The id of the cluster.")
+    form.add_argument("--add-scram", "-S", action="append", help="Not there in Penstock yet.")
+    form.add_argument("--ignore-formatted", "-g", action="store_true", help="Leave formatted directories as they are.")
+    form.add_argument("--release-version", "-r", help=f"Only {METADATA_VERSION}.")
+    form.add_argument("--feature", "-f", action="append", help="Not there in Penstock yet.")
+    quorum = form.add_mutually_exclusive_group()
+    quorum.add_argument("--standalone", "-s", action="store_true", help="This controller is a quorum of its own.")
+    quorum.add_argument("--no-initial-controllers", "-N", action="store_true", help="For brokers: the quorum is elsewhere.")
+    quorum.add_argument("--initial-controllers", "-I", help="Not there in Penstock yet.")
+    return parser
+
+
+def _format(node: NodeConfig, asked: argparse.Namespace) -> int:
+    for name, reason in _NOT_THERE.items():
+        if getattr(asked, name):
+            raise FormatError(reason)
+    if asked.release_version not in (None, METADATA_VERSION, METADATA_VERSION.partition("-")[0]):
+        raise FormatError(f"--release-version {asked.release_version} cannot be used: this release formats as {METADATA_VERSION}")
+    check_standalone(node, asked.standalone)
+
+    def say(line: str) -> None:
+        print(line.replace(f"with cluster.id {asked.cluster_id}.", f"with metadata.version {METADATA_VERSION}."))
+
+    format_directories(RealDisk(), RealChance(), node, asked.cluster_id, ignore_formatted=asked.ignore_formatted, say=say)
+    return 0
+
+
+def _info(node: NodeConfig) -> int:
+    disk = RealDisk()
+    found: list[str] = []
+    metas: list[MetaProperties] = []
+    problems: list[str] = []
+    for directory in sorted(node.directories):
+        if not disk.exists(directory):
+            problems.append(f"{directory} does not exist")
+            continue
+        found.append(directory)
+        file = f"{directory}/{META_PROPERTIES}"
+        if not disk.exists(file):
+            problems.append(f"{directory} is not formatted.")
+            continue
+        try:
+            metas.append(decode_meta_properties(disk.read(file), file))
+        except PropertiesError as error:
+            problems.append(f"Error loading {file}: {error}")
+    if len({meta.cluster_id for meta in metas}) > 1:
+        problems.append("Mismatched cluster IDs between storage directories.")
+    elif len({meta.node_id for meta in metas}) > 1:
+        problems.append("Mismatched node IDs between storage directories.")
+    if found:
+        _section("Found log directory:" if len(found) == 1 else "Found log directories:", found)
+    if metas:
+        print(f"Found metadata: {_text(metas[0])}\n")
+    if problems:
+        _section("Found problem:" if len(problems) == 1 else "Found problems:", problems)
+    return 1 if problems else 0
+
+
+def _section(heading: str, lines: list[str]) -> None:
+    print(heading, *(f"  {line}" for line in lines), "", sep="\n")
+
+
+def _text(meta: MetaProperties) -> str:
+    directory = {} if meta.directory_id is None else {"directory.id": uuid_text(meta.directory_id)}
+    values = {"cluster.id": meta.cluster_id, **directory, "node.id": meta.node_id, "version": 1}
+    return "{" + ", ".join(f"{name}={value}" for name, value in values.items()) + "}"
+
+
+def _random_uuid() -> str:
+    """One that can be given to a command: Kafka's never begin with a dash."""
+    chance = RealChance()
+    while (text := uuid_text(chance.uuid())).startswith("-"):
+        continue
+    return text

@@ -1,0 +1,162 @@
+"""A real cluster, `penstock up --brokers N`, and what is done to it: `penstock nodes`, and questions to its brokers.
+
+Knows the command line and the client, and nothing of what is behind them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.cli.layout import free_ports, is_free
+from penstock.client import Client, PartitionInfo
+from penstock.errors import KafkaError
+from penstock.world import World
+from penstock.world.real import run
+from tests.e2e.penstock_process import COMMAND, READY, PenstockError, first_line
+
+PATIENCE_S = 30.0
+T = TypeVar("T")
+
+
+class PenstockCluster:
+    """`port` is that of broker 1; the others have the ones after it. Ports stay below those of outgoing connections."""
+
+    def __init__(self, directory: Path, *settings: str, brokers: int = 3, controllers: int | None = None, racks: str | None = None) -> None:
+        self.directory = directory / "cluster"
+        self.brokers = brokers
+        self.port = _free_run(brokers + 1)
+        self.bootstrap = ",".join(f"127.0.0.1:{self.port + number}" for number in range(brokers))
+        self._flags = [part for setting in settings for part in ("-c", setting)]
+        self._flags += ["--brokers", str(brokers), "--port", str(self.port)]
+        self._flags += [] if controllers is None else ["--controllers", str(controllers)]
+        self._flags += [] if racks is None else ["--racks", racks]
+        self._errors = directory / "stderr"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._errors.open("ab") as errors:
+            command = [str(COMMAND), "up", "--dir", str(self.directory), *self._flags]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        line = first_line(self.process, time.monotonic() + PATIENCE_S)
+        if line != READY + self.bootstrap:
+            self.kill()
+            raise PenstockError(f"penstock up printed {line!r}; {self.said()}")
+
+    def stop(self) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            more, _ = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise PenstockError(f"penstock up did not end within {PATIENCE_S} s of SIGTERM; {self.said()}") from None
+        if process.returncode != 0 or more:
+            raise PenstockError(f"after SIGTERM penstock up ended with {process.returncode} and printed {more!r}; {self.said()}")
+
+    def kill(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def nodes(self, *arguments: str) -> str:
+        return self.command("nodes", *arguments, "--dir", str(self.directory))
+
+    def command(self, *arguments: str) -> str:
+        """What the command printed, once it has ended well."""
+        done = subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+        if done.returncode != 0:
+            raise PenstockError(f"penstock {' '.join(arguments)} ended with {done.returncode}: {done.stderr}; {self.said()}")
+        return done.stdout
+
+    def list(self) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = json.loads(self.nodes("list", "--json"))
+        return listed
+
+    def log_of(self, node: int) -> str:
+        return (self.directory / str(node) / "penstock.log").read_text(errors="replace")
+
+    def said(self) -> str:
+        """The end of everything that was written, for whoever must find out why."""
+        logs = sorted(self.directory.glob("*/penstock.log"))
+        return "\n".join(f"{file}:\n{file.read_text(errors='replace')[-1500:]}" for file in [self._errors, *logs] if file.exists())
+
+    # Questions.
+
+    def ask(self, work: Callable[[Client], Coroutine[Any, Any, T]], *, broker: int | None = None) -> T:
+        """Of any broker, or of this one."""
+        bootstrap = self.bootstrap if broker is None else f"127.0.0.1:{self.port + broker - 1}"
+
+        async def main(world: World) -> T:
+            async with Client(world, bootstrap, request_timeout_s=10.0) as client:
+                return await work(client)
+
+        return run(main)
+
+    def create_topic(self, name: str, assignments: Sequence[Sequence[int]], **configs: str) -> None:
+        """Settings are given with underscores for dots."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+
+        async def work(client: Client) -> None:
+            await client.admin.create_topic(name, assignments=assignments, configs=settings)
+
+        self.ask(work)
+
+    def partition(self, topic: str, index: int = 0, *, broker: int | None = None) -> PartitionInfo:
+        async def work(client: Client) -> PartitionInfo:
+            (info,) = await client.admin.describe_partitions([topic])
+            return info.partition(index)
+
+        return self.ask(work, broker=broker)
+
+    def quorum_leader(self) -> int:
+        async def work(client: Client) -> int:
+            return (await client.admin.describe_quorum()).leader_id
+
+        return self.ask(work)
+
+    def wait_partition(self, topic: str, condition: Callable[[PartitionInfo], bool], *, index: int = 0) -> PartitionInfo:
+        return wait_for(lambda: self.partition(topic, index), condition, f"{topic}-{index}", self.said)
+
+
+def wait_for(look: Callable[[], T], condition: Callable[[T], bool], what: str, explain: Callable[[], str] = lambda: "") -> T:
+    """The first look that satisfies the condition. A cluster in change may not answer at times."""
+    deadline = time.monotonic() + PATIENCE_S
+    seen: object = None
+    while time.monotonic() < deadline:
+        try:
+            seen = found = look()
+            if condition(found):
+                return found
+        except KafkaError as error:
+            seen = error
+        time.sleep(0.05)
+    raise PenstockError(f"{what} did not become as it should within {PATIENCE_S} s, the last look at it gave {seen!r}; {explain()}")
+
+
+@contextmanager
+def running(cluster: PenstockCluster) -> Iterator[PenstockCluster]:
+    """Stopped cleanly at the end of a test that went well."""
+    try:
+        cluster.start()
+        yield cluster
+        cluster.stop()
+    finally:
+        cluster.kill()
+
+
+def _free_run(count: int) -> int:
+    """The first of so many ports that are free now."""
+    while True:
+        (first,) = free_ports(1, ())
+        if all(is_free(port) for port in range(first, first + count)):
+            return first

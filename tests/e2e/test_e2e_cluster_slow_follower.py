@@ -1,0 +1,39 @@
+"""A follower that stands still (SIGSTOP) leaves the in-sync replicas after replica.lag.time.max.ms and rejoins when it goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Client
+from tests.e2e.penstock_cluster import PenstockCluster, running
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+def produce(cluster: PenstockCluster, value: bytes) -> float:
+    """How long the acknowledgement of all in sync took."""
+
+    async def work(client: Client) -> float:
+        begun = time.monotonic()
+        async with client.producer() as producer:
+            await (await producer.send("slow", value, partition=0))
+        return time.monotonic() - begun
+
+    return cluster.ask(work)
+
+
+def test_it_leaves_and_rejoins_the_in_sync_replicas(tmp_path: Path) -> None:
+    with running(PenstockCluster(tmp_path, "replica.lag.time.max.ms=1500", controllers=1)) as cluster:
+        cluster.create_topic("slow", [[1, 2, 3]], min_insync_replicas="2")
+        cluster.wait_partition("slow", lambda one: len(one.isr) == 3)
+        cluster.nodes("pause", "3")
+        assert cluster.list()[2]["state"] == "paused"
+        waited = produce(cluster, b"waits for it to leave")
+        assert waited > 0.5
+        assert sorted(cluster.partition("slow", broker=1).isr) == [1, 2]
+        assert produce(cluster, b"waits no more") < 1.0
+        cluster.nodes("resume", "3")
+        cluster.wait_partition("slow", lambda one: len(one.isr) == 3)
