@@ -77,7 +77,7 @@ def _produce(section: Section, peers: dict[str, Peer], load: Load) -> None:
     for settings, aim in (((), "1.2"), (("batch.size=16384",), "2")):
         for size, partitions in SHAPES:
             case = Case(size, partitions, PRODUCED, settings)
-            megabytes, thousands = in_turn(peers, ROUNDS, partial(_produce_once, case=case, load=load))
+            megabytes, thousands = in_turn(peers, ROUNDS, 1, partial(_produce_once, case=case, load=load))
             row(section, f"produce, {case.name}, MB/s", aim, megabytes)
             row(section, "the same, thousand records/s", aim, thousands)
 
@@ -94,7 +94,7 @@ def _consume(section: Section, peers: dict[str, Peer], load: Load) -> None:
             topics = {peer.bootstrap: stack.enter_context(Topic(peer.bootstrap, partitions)) for peer in peers.values()}
             for peer in peers.values():
                 load.produce(peer.bootstrap, topics[peer.bootstrap], size, case.count)
-            megabytes, thousands = in_turn(peers, ROUNDS, partial(_consume_once, topics=topics, case=case, load=load))
+            megabytes, thousands = in_turn(peers, ROUNDS, 1, partial(_consume_once, topics=topics, case=case, load=load))
         row(section, f"consume, {case.name}, MB/s", "1.2", megabytes)
         row(section, "the same, thousand records/s", "1.2", thousands)
 
@@ -105,7 +105,7 @@ def _consume_once(peer: Peer, *, topics: dict[str, str], case: Case, load: Load)
 
 def _latency(section: Section, peers: dict[str, Peer], load: Load) -> None:
     for rate, aim in ((1_000, "1"), (10_000, "no falling behind")):
-        found = in_turn(peers, ROUNDS, partial(_latency_once, rate=rate, load=load))
+        found = in_turn(peers, ROUNDS, 1, partial(_latency_once, rate=rate, load=load))
         for name, figures in zip(("p50", "p99", "p99.9"), found, strict=False):
             row(section, f"end to end, {rate:,} records/s, linger 0, {name}, ms", aim, figures, 2)
 

@@ -64,7 +64,7 @@ class Topic:
 
     def __init__(self, bootstrap: str, partitions: int, factor: int = 1, configs: MappingProxyType[str, str] = NO_CONFIGS) -> None:
         self.name = f"bench-{uuid4().hex[:8]}"
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         topic = NewTopic(self.name, partitions, factor, config={"file.delete.delay.ms": "1000", **configs})
         self._admin.create_topics([topic])[self.name].result(ADMIN_TIMEOUT_S)
 

@@ -13,13 +13,13 @@ P = TypeVar("P")
 Figures = dict[str, list[float]]
 
 
-def in_turn(peers: Mapping[str, P], rounds: int, measure: Callable[[P], Sequence[float]]) -> list[Figures]:
-    """Each figure that a measurement gives, per peer, of all rounds. The first round warms up and is not counted; who begins alternates."""
+def in_turn(peers: Mapping[str, P], rounds: int, warm_ups: int, measure: Callable[[P], Sequence[float]]) -> list[Figures]:
+    """Each figure that a measurement gives, per peer, of all rounds. The first ones warm up and are not counted; who begins alternates."""
     found: dict[str, list[Sequence[float]]] = {name: [] for name in peers}
-    for number in range(rounds + 1):
+    for number in range(warm_ups + rounds):
         for name in list(peers) if number % 2 else list(peers)[::-1]:
             figures = measure(peers[name])
-            if number > 0:
+            if number >= warm_ups:
                 found[name].append(figures)
     width = len(next(iter(found.values()))[0])
     return [{name: [figures[column] for figures in all_] for name, all_ in found.items()} for column in range(width)]

@@ -23,6 +23,8 @@ from penstock.world.real import run
 
 RESOURCE = (BROKER, "1")
 LONG_S = 30.0
+# An observer that is told where controllers are, but not who they are.
+STRANGER = 8
 
 
 class Killed(Exception):
@@ -50,7 +52,8 @@ class Members:
     async def _live(self, node_id: int) -> None:
         path = str(self._directory / str(node_id))
         listener = None if node_id in self._voters else "127.0.0.1:0"
-        config = quorum_config(node_id, self._voters, path, self._settings, listener=listener)
+        knows_voters = node_id != STRANGER
+        config = quorum_config(node_id, self._voters, path, self._settings, listener=listener, knows_voters=knows_voters)
         format_quorum_node(self._world, config)
         try:
             async with quorum_node(self._world, config, Watch()) as quorum:
@@ -158,6 +161,21 @@ def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:
         await members.active()
         assert world.clock.monotonic() - began < 1.5
         await members.all_have("a")
+        await members.stop_all()
+
+    in_real_world(main)
+
+
+def test_an_observer_finds_the_leader_by_bootstrap_servers(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        members = Members(world, tmp_path, voters=3)
+        await members.start(1, 2, 3, STRANGER)
+        leader = await members.active()
+        await write(leader, "a")
+        await members.all_have("a")
+        await members.kill(leader.node_id)
+        await write(await members.active(), "b")
+        await members.all_have("b")
         await members.stop_all()
 
     in_real_world(main)

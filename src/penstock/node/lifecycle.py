@@ -29,7 +29,7 @@ _ANSWERED_WITHIN_S = 5.0
 _EAGER_S = 0.05
 
 # A stopping broker that has heard nothing for so long does not wait for a controller any more.
-_UNHEARD_S = 2.0
+_UNHEARD_S = 1.0
 
 # Refusals that time does not mend.
 _FINAL = frozenset(

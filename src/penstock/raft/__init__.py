@@ -1,7 +1,7 @@
 """PURE. The quorum of controllers: who leads, what is committed. KRaft as Apache Kafka has it (KIP-595, KIP-630, KIP-996).
 
-`machine.Raft.step(event, now)` gives an ordered list of effects. The shell carries them out one by one, and hands in no other event before a
-`SaveState`, `Truncate` or `InstallSnapshot` is done. Time and chance come in as numbers; `log_view.LogView` tells of the log.
+`machine.Raft.step(event, now)` gives an ordered list of effects. The shell carries them out one by one, and hands in no other event
+before a `SaveState`, `Truncate` or `InstallSnapshot` is done. Time and chance come in as numbers; `log_view.LogView` tells of the log.
 
 The laws (each has a test in tests/raft):
 - An epoch and a vote are on disk before they are spoken of: `SaveState` comes before every `Send` and `Reply` of its step.

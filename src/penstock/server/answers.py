@@ -27,11 +27,15 @@ class Slot:
 
 
 class Answers:
-    __slots__ = ("_slots", "bytes")
+    """`bytes` is what is under way, by which a connection is paced; `waiting_bytes` is what of it is in memory: answers behind one that is
+    not there yet. What a request brought is in the log, or was taken over by its handler, once that has begun to wait."""
+
+    __slots__ = ("_slots", "bytes", "waiting_bytes")
 
     def __init__(self) -> None:
         self._slots: deque[Slot] = deque()
         self.bytes = 0
+        self.waiting_bytes = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -47,6 +51,7 @@ class Answers:
         """Ranges of files are not counted: they are not in memory."""
         size = sum(len(part) for part in parts if isinstance(part, bytes | bytearray | memoryview))
         self.bytes += size - slot.size
+        self.waiting_bytes += size
         slot.size, slot.parts, slot.ready, slot.future = size, parts, True, None
 
     def next_ready(self) -> list[Records] | None:
@@ -55,12 +60,13 @@ class Answers:
             return None
         slot = self._slots.popleft()
         self.bytes -= slot.size
+        self.waiting_bytes -= slot.size
         return slot.parts
 
     def cancel(self) -> None:
         """Nobody waits any more."""
         slots, self._slots = self._slots, deque()
-        self.bytes = 0
+        self.bytes = self.waiting_bytes = 0
         for slot in slots:
             if slot.future is not None:
                 slot.future.cancel()

@@ -284,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
     def _count_memory(self) -> None:
         if self._state.memory.short:
             self._buffer.trim()
-        self._state.memory.hold(self, self._answers.bytes + self._buffer.own_bytes)
+        self._state.memory.hold(self, self._answers.waiting_bytes + self._buffer.own_bytes)
 
     def check(self, now: float) -> None:
         """Called from time to time: gives back memory, and ends what is idle. A connection that waits for a handler is not idle, unless

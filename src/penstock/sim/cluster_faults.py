@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from penstock.sim.cluster_health import trouble
-from penstock.sim.cluster_history import ClocksAlone, Elected, History, Ruled, Struck
+from penstock.sim.cluster_history import ClocksAlone, Elected, History, Ruled, Struck, Voted
 from penstock.sim.cluster_nodes import ClusterNode
 from penstock.sim.cluster_observer import Observer
 from penstock.sim.cluster_shape import Shape
@@ -43,7 +43,7 @@ class Faults:
             self._crash: 6,
             self._lose_two: 2,
             self._lose_all: 1,
-            self._unrest: 2,
+            self._unrest: 3,
             self._pause: 3,
             self._isolate: 5,
             self._block_one_way: 2,
@@ -113,10 +113,10 @@ class Faults:
     def _may_lose_data(self, node: ClusterNode) -> bool:
         return self._shape.synced or all(name == node.name for name in self._unclean)
 
-    def _kill(self, node: ClusterNode) -> None:
+    def _kill(self, node: ClusterNode, *, may_lose_power: bool = True) -> None:
         if not node.machine.alive or not self._may_die(node):
             return
-        loses_power = self._may_lose_data(node) and self._chance.random() < 0.5
+        loses_power = (self._shape.synced or may_lose_power) and self._may_lose_data(node) and self._chance.random() < 0.5
         self._unclean[node.name] = None
         if loses_power:
             self._loses_data(node)
@@ -160,14 +160,31 @@ class Faults:
             self._start(node)
 
     async def _unrest(self) -> None:
-        """Voters die and come back at once, again and again, while they vote."""
-        voters = [node for node in self._nodes.values() if node.config.is_controller]
-        for _ in range(self._chance.randrange(3, 8)):
-            node = self._chance.choice(voters)
-            self._kill(node)
-            await asyncio.sleep(self._chance.random() * 0.05)
-            self._start(node)
-            await asyncio.sleep(self._chance.random() * 0.15)
+        """The quorum loses its leader, and who votes for the next one dies with the word on its lips, and comes back at once."""
+        voters: dict[int, ClusterNode] = {node.config.node_id: node for node in self._nodes.values() if node.config.is_controller}
+        for _ in range(self._chance.randrange(1, 4)):
+            ruling = [
+                node for number, node in voters.items() if number in self._observer.lives and self._observer.lives[number].quorum.is_leader
+            ]
+            self._kill(self._chance.choice(ruling or list(voters.values())), may_lose_power=False)
+            for event in await self._next_votes():
+                node = voters[event.node]
+                if self._chance.random() < 0.6:
+                    self._kill(node, may_lose_power=False)
+                    await asyncio.sleep(self._chance.random() * 0.02)
+                    self._start(node)
+            await asyncio.sleep(self._chance.random() * 0.2)
+            for node in voters.values():
+                self._start(node)
+
+    async def _next_votes(self) -> list[Voted]:
+        looked = len(self._history.events)
+        for _ in range(200):
+            await asyncio.sleep(0.002)
+            votes = [event for event in self._history.events[looked:] if isinstance(event, Voted)]
+            if votes:
+                return votes
+        return []
 
     async def _restart_cleanly(self) -> None:
         node = self._victim()

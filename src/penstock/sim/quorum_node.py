@@ -62,18 +62,25 @@ class _Node:
 
 
 def quorum_config(
-    node_id: int, voters: Mapping[int, str], directory: str, settings: Mapping[str, object], *, listener: str | None = None
+    node_id: int,
+    voters: Mapping[int, str],
+    directory: str,
+    settings: Mapping[str, object],
+    *,
+    listener: str | None = None,
+    knows_voters: bool = True,
 ) -> NodeConfig:
-    """A controller at its address among the voters ("host:port"), or a broker that listens at `listener`. Settings may be smaller than a
-    real node's may."""
-    quorum = ",".join(f"{voter}@{address}" for voter, address in voters.items())
+    """A controller at its address among the voters ("host:port"), or a broker that listens at `listener` and knows the voters, or no more
+    than where they are. Settings may be smaller than a real node's may."""
+    named = ",".join(f"{voter}@{address}" for voter, address in voters.items())
+    quorum = f"voters={named}" if knows_voters else f"bootstrap.servers={','.join(voters.values())}"
     role, listeners = ("broker", f"PLAINTEXT://{listener}") if listener else ("controller", f"CONTROLLER://{voters[node_id]}")
     lines = [
         f"process.roles={role}",
         f"node.id={node_id}",
         f"listeners={listeners}",
         "controller.listener.names=CONTROLLER",
-        f"controller.quorum.voters={quorum}",
+        f"controller.quorum.{quorum}",
         f"log.dirs={directory}",
     ]
     config = read_node_config("\n".join(lines).encode(), "quorum")

@@ -1,0 +1,203 @@
+"""What the quorum leaves on disk: snapshots, and what becomes of damaged files (invariants 18, 19 and 20)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import METADATA_TOPIC
+from penstock.log.directory import LogDirectory, formatted_directory
+from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
+from penstock.node.quorum import Quorum
+from penstock.node.quorum_log import QuorumLog
+from penstock.node.snapshots import Snapshots, difference
+from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
+from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
+from penstock.raft.log_view import OffsetAndEpoch
+from penstock.sim.quorum_node import CLUSTER_ID, format_quorum_node, quorum_config
+from penstock.world import World
+from penstock.world.real import RealDisk, run
+
+TOPIC = UUID(int=4711)
+RECORDS: tuple[object, ...] = (
+    FeatureLevelRecord(name="metadata.version", feature_level=30),
+    TopicRecord(name="orders", topic_id=TOPIC),
+    *(PartitionRecord(partition_id=index, topic_id=TOPIC, replicas=(1,), isr=(1,), leader=1) for index in range(1_200)),
+    ConfigRecord(resource_type=BROKER, resource_name="1", name="x", value="1"),
+)
+
+
+def in_real_world(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    run(main)
+
+
+def config(set_value: str) -> ConfigRecord:
+    return ConfigRecord(resource_type=BROKER, resource_name="1", name="x", value=set_value)
+
+
+class One:
+    """A quorum of one without a server: nobody else is there to ask."""
+
+    def __init__(self, world: World, directory: Path) -> None:
+        self.world = world
+        self.path = directory / "d" / f"{METADATA_TOPIC}-0"
+        self.config = quorum_config(1, {1: "127.0.0.1:9"}, str(directory / "d"), {})
+        format_quorum_node(world, self.config)
+        self.applied: list[tuple[MetadataImage, MetadataDelta]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> Quorum:
+        directory = formatted_directory(self.world.disk, self.config.metadata_log_dir, self.config.node_id)
+        self.quorum = Quorum(
+            self.world,
+            self.config,
+            CLUSTER_ID,
+            directory,
+            on_applied=lambda image, delta: self.applied.append((image, delta)),
+            on_leadership=lambda _epoch: None,
+            spawn=lambda work: self.tasks.append(asyncio.ensure_future(work)),
+        )
+        await self.quorum.open()
+        await self.quorum.start()
+        return self.quorum
+
+    async def stop(self) -> None:
+        await self.quorum.stop()
+        for task in self.tasks:
+            task.cancel()
+
+
+def test_loading_a_snapshot_equals_replaying_the_log(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        snapshots = Snapshots(world, str(tmp_path))
+        image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
+        await snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
+        assert await snapshots.load(OffsetAndEpoch(1_301, 3)) == image
+        assert [path.name for path in tmp_path.iterdir()] == ["00000000000000001301-0000000003.checkpoint"]
+
+    in_real_world(main)
+
+
+def test_a_half_written_snapshot_is_ignored(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        (tmp_path / "00000000000000000007-0000000001.checkpoint.part").write_bytes(b"half")
+        snapshots = Snapshots(world, str(tmp_path))
+        snapshots.open()
+        assert snapshots.latest is None
+        assert list(tmp_path.iterdir()) == []
+
+    in_real_world(main)
+
+
+def test_a_loaded_snapshot_tells_what_changed() -> None:
+    before, _delta = MetadataImage.empty().replay(RECORDS[:3], 2)
+    after, delta = before.replay(RECORDS[3:], 1_300)
+    assert difference(before, after) == delta
+    assert difference(after, after) == MetadataDelta()
+
+
+def test_a_snapshot_and_the_log_after_it_are_read_at_the_next_start(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        one = One(world, tmp_path)
+        quorum = await one.start()
+        await quorum.append(RECORDS)
+        await quorum._snapshots.make()
+        await quorum.append((config("2"),))
+        before = quorum.image
+        await one.stop()
+        one.applied.clear()
+        quorum = await one.start()
+        assert quorum.image.topics == before.topics
+        assert quorum.image.configs == before.configs
+        assert one.applied[0][0].configs[BROKER, "1"] == {"x": "1"}, "the snapshot first"
+        await one.stop()
+
+    in_real_world(main)
+
+
+def test_a_damaged_snapshot_does_no_harm_where_the_log_goes_back_far_enough(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        one = One(world, tmp_path)
+        quorum = await one.start()
+        await quorum.append(RECORDS)
+        await quorum._snapshots.make()
+        before = quorum.image
+        await one.stop()
+        file = next(one.path.glob("*.checkpoint"))
+        damage(file, file.stat().st_size // 2)
+        quorum = await one.start()
+        assert quorum.image.topics == before.topics
+        await one.stop()
+
+    in_real_world(main)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damage_below_what_was_committed_is_refused_and_not_cut(tmp_path: Path, is_clean: bool) -> None:
+    async def main(world: World) -> None:
+        one = One(world, tmp_path)
+        quorum = await one.start()
+        for number in range(20):
+            await quorum.append((config(str(number)),))
+        if not is_clean:
+            await quorum._log.save_committed(quorum.high_watermark)
+            quorum.abandon()
+        else:
+            await one.stop()
+        file = one.path / "00000000000000000000.log"
+        size = file.stat().st_size
+        damage(file, size // 2)
+        with pytest.raises(KafkaError, match="damaged"):
+            await one.start()
+        assert file.stat().st_size == size
+
+    in_real_world(main)
+
+
+def test_a_voter_that_does_not_know_its_vote_does_not_start(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        one = One(world, tmp_path)
+        await one.start()
+        await one.stop()
+        (one.path / "quorum-state").write_text("{")
+        with pytest.raises(KafkaError, match="no longer knows its vote"):
+            await one.start()
+
+    in_real_world(main)
+
+
+def test_an_empty_directory_is_refused_until_it_is_formatted(tmp_path: Path) -> None:
+    with pytest.raises(KafkaError, match="not formatted") as refused:
+        formatted_directory(RealDisk(), str(tmp_path), quorum_config(1, {1: "127.0.0.1:9"}, str(tmp_path), {}).node_id)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_log_cut_short_by_a_restart_after_a_snapshot_begins_after_it(tmp_path: Path) -> None:
+    """A crash between the snapshot's arrival and the log's restart."""
+
+    async def main(world: World) -> None:
+        directory = LogDirectory(str(tmp_path), UUID(int=1))
+        log = QuorumLog(world, directory, 1_000_000)
+        await log.open()
+        log.append(RECORDS[:1], 1)
+        await log.sync()
+        image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
+        await log.snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
+        log = QuorumLog(world, directory, 1_000_000)
+        await log.open()
+        assert log.end == OffsetAndEpoch(1_301, 3)
+        assert log.start_offset == log.synced_end == 1_301
+
+    in_real_world(main)
+
+
+def damage(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
