@@ -10,7 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from penstock.client import Client, Election, PartitionInfo, QuorumInfo
+from penstock.client.client import Client
+from penstock.client.elections import Election
+from penstock.client.metadata import PartitionInfo
+from penstock.client.quorum_info import QuorumInfo
 from penstock.errors import KafkaError
 from penstock.world import World
 from penstock.world.real import run

@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from bench.cluster_peers import BROKERS, ClusterPeer
 from bench.cluster_state import create_topic, partitions, quorum, wait_healthy
 from bench.peer import EAGER
-from penstock.client import PartitionInfo
+from penstock.client.metadata import PartitionInfo
 
 WARM_UP_S = 1.0
 POLL_S = 0.005

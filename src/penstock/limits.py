@@ -176,3 +176,8 @@ MAX_SNAPSHOT_BYTES = 2 * 1024 * 1024 * 1024
 # Bytes of one connection read in one turn of the event loop, as far as a single read does not bring more: what is produced is written to a
 # file meanwhile, which takes some milliseconds a megabyte.
 READ_BYTES_A_TURN = 512 * 1024
+
+# Records that become one Arrow batch for Spark: beyond so many (decompressed) bytes or rows the rest is left for the next. A batch of Kafka's
+# is not divided by its bytes, which MAX_DECOMPRESSED_BYTES bounds; together they stay below the 2 GB of an Arrow column.
+MAX_COLUMNS_BYTES = 64 * 1024 * 1024
+MAX_COLUMNS_ROWS = 1_000_000

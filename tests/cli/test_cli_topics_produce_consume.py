@@ -21,7 +21,7 @@ from penstock.cli.consume import as_object, consume_command, parse_time
 from penstock.cli.produce import produce_command, split_line
 from penstock.cli.session import CommandFailed, parse_pairs
 from penstock.cli.topics import alter_command, create_command, delete_command, describe_command, list_command
-from penstock.client import ConsumerRecord
+from penstock.client.consumer import ConsumerRecord
 from penstock.world import World
 from penstock.world.real import run
 from tests.client.scripted_broker import TOPIC, ScriptedBroker

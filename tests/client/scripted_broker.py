@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from penstock.client import Client
+from penstock.client.client import Client
 from penstock.errors import ErrorCode
 from penstock.ids import NO_SEQUENCE
 from penstock.protocol.apis import request_class

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client import BEGINNING, Client, ConnectionFailed
-from penstock.client.faults import NotKafka
+from penstock.client.client import Client
+from penstock.client.consumer import BEGINNING
+from penstock.client.faults import ConnectionFailed, NotKafka
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from penstock.client import BEGINNING, END, Client, ConsumerRecord, Isolation, Since
+from penstock.client.client import Client
+from penstock.client.consumer import BEGINNING, END, ConsumerRecord, Since
+from penstock.client.offsets import Isolation
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.client import Client
+from penstock.client.client import Client
 from penstock.errors import ErrorCode, KafkaError
 from penstock.records.batch import batches
 from tests.client.scripted_broker import LOSE_ANSWER, LOSE_REQUEST, TOPIC, Fault, Refuse, ScriptedBroker, play

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from penstock.client import Client, Delivered
+from penstock.client.client import Client
+from penstock.client.pending import Delivered
 from penstock.ids import TopicPartition
 from tests.client.scripted_broker import TOPIC, ScriptedBroker
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.cli.layout import free_ports, is_free
-from penstock.client import Client, PartitionInfo
+from penstock.client.client import Client
+from penstock.client.metadata import PartitionInfo
 from penstock.errors import KafkaError
 from penstock.world import World
 from penstock.world.real import run

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import BEGINNING, Client
+from penstock.client.client import Client
+from penstock.client.consumer import BEGINNING
 from penstock.ids import TopicPartition
 from tests.e2e.penstock_cluster import PenstockCluster, running
 

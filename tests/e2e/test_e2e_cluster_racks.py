@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from penstock.client import Client, TopicInfo
+from penstock.client.client import Client
+from penstock.client.metadata import TopicInfo
 from tests.e2e.numbered_load import PARTITIONS, NumberedLoad, check, read_back
 from tests.e2e.penstock_cluster import PenstockCluster, running, wait_for
 

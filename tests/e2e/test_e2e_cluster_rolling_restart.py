@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Client
+from penstock.client.client import Client
 from penstock.errors import ErrorCode, KafkaError
 from tests.e2e.numbered_load import PARTITIONS, NumberedLoad, check, read_back
 from tests.e2e.penstock_cluster import PenstockCluster, running

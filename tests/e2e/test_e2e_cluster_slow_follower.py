@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Client
+from penstock.client.client import Client
 from tests.e2e.penstock_cluster import PenstockCluster, running
 
 pytestmark = pytest.mark.xdist_group("cluster")

@@ -259,7 +259,7 @@ class FakeNode:
             for topic in response.topics
         }
 
-    def advertised(self, listener_name: str, local_host: str) -> list[Advertised]:
+    def advertised(self, listener_name: str, local_host: str, *, fenced: bool = False) -> list[Advertised]:
         return [Advertised(1, local_host, 9092, "rack-a")] if listener_name == "PLAINTEXT" else []
 
 

@@ -11,7 +11,10 @@ import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 from typer.testing import CliRunner
 
-from penstock.client import BEGINNING, EARLIEST, END, LATEST, Client, ConfigSource, Consumer, ConsumerRecord, Isolation, Resource, Since
+from penstock.client.admin import ConfigSource, Resource
+from penstock.client.client import Client
+from penstock.client.consumer import BEGINNING, END, Consumer, ConsumerRecord, Since
+from penstock.client.offsets import EARLIEST, LATEST, Isolation
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec

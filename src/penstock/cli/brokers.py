@@ -10,7 +10,7 @@ import typer
 from penstock.cli.session import LOCAL, BootstrapServer, table, with_client
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 
 def list_command(

@@ -12,7 +12,7 @@ from penstock.cli import control, layout
 from penstock.cli.layout import HOST, PROPERTIES, Layout, NodeLayout
 from penstock.cli.serving import announce, serve_at
 from penstock.cli.supervisor import Supervisor
-from penstock.client import Client
+from penstock.client.client import Client
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.errors import KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load

@@ -15,7 +15,8 @@ from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, wi
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client import Client, Consumer, ConsumerRecord, Since
+    from penstock.client.client import Client
+    from penstock.client.consumer import Consumer, ConsumerRecord, Since
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LARGEST_TIME_MS = 2**53
@@ -42,7 +43,8 @@ def consume_command(
         fail("consume", "--from-beginning, --offset and --since exclude each other: give one of them")
 
     async def work(client: Client) -> None:
-        from penstock.client import BEGINNING, END, Isolation, Since
+        from penstock.client.consumer import BEGINNING, END, Since
+        from penstock.client.offsets import Isolation
 
         start: int | Since = BEGINNING if from_beginning else END
         if since is not None:

@@ -11,7 +11,7 @@ from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 
 def elect_leaders_command(
@@ -25,7 +25,7 @@ def elect_leaders_command(
     """Elects leaders: the preferred ones or, where a partition has none left in sync, any."""
 
     async def work(client: Client) -> list[str]:
-        from penstock.client import Election
+        from penstock.client.elections import Election
 
         if partition and topic is None:
             raise CommandFailed("--partition needs --topic")

@@ -15,7 +15,8 @@ from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, with_cli
 from penstock.limits import MAX_PRODUCED_LINE_BYTES
 
 if TYPE_CHECKING:
-    from penstock.client import Client, Delivered
+    from penstock.client.client import Client
+    from penstock.client.pending import Delivered
 
 _CHUNK_BYTES = 64 * 1024
 

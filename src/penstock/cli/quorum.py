@@ -9,7 +9,7 @@ import typer
 from penstock.cli.session import LOCAL, BootstrapServer, with_client
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 
 def describe_command(

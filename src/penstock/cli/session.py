@@ -12,7 +12,7 @@ import typer
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class CommandFailed(Exception):
 def with_client(command: str, bootstrap: str, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Runs the work with a client. Every failure becomes one line on stderr and the exit code 1; Ctrl-C ends without a word."""
     # Only here: they load asyncio and the messages, which other commands' start should not pay for.
-    from penstock.client import Client
+    from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.client import ConfigEntry, ConfigSource, PartitionInfo, TopicInfo
+from penstock.client.admin import ConfigEntry, ConfigSource
+from penstock.client.metadata import PartitionInfo, TopicInfo
 from penstock.ids import NO_UUID, uuid_text
 
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"

@@ -10,7 +10,8 @@ from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, pa
 
 if TYPE_CHECKING:
     from penstock.cli.topic_lines import Shown
-    from penstock.client import Client, TopicInfo
+    from penstock.client.client import Client
+    from penstock.client.metadata import TopicInfo
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.")]
 Configs = Annotated[list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting of the topic; may be repeated.")]
@@ -68,7 +69,7 @@ def describe_command(
 async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> list[str]:
     """In Kafka's form."""
     from penstock.cli.topic_lines import topic_lines
-    from penstock.client import Resource
+    from penstock.client.admin import Resource
 
     live = {broker.id for broker in (await client.admin.describe_cluster()).brokers} if topics else set()
     lines: list[str] = []
@@ -91,7 +92,7 @@ def alter_command(
         fail("topics alter", "nothing to alter: give --partitions, -c or --delete-config")
 
     async def work(client: Client) -> None:
-        from penstock.client import Resource
+        from penstock.client.admin import Resource
 
         put = parse_pairs(config or (), "setting")
         both = put.keys() & set(delete_config or ())

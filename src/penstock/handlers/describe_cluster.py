@@ -1,14 +1,15 @@
 """DescribeCluster: the cluster's id, its controller and its brokers.
 
 Behaviour
-  As Metadata tells them: brokers as clients of this listener reach them, and the answering broker for the controller.
+  As Metadata tells them: brokers as clients of this listener reach them, and the answering broker for the controller. On a controller's
+  listener the controllers, and which of them is the active one.
 
 Version notes
-  v1 brings the endpoint type. Brokers are what a broker's listener has (1); controllers (2) are MISMATCHED_ENDPOINT_TYPE there, and
-  anything else UNSUPPORTED_ENDPOINT_TYPE. v2 can ask for fenced brokers too.
+  v1 brings the endpoint type: brokers (1) are what a broker's listener has, controllers (2) what a controller's; the other is
+  MISMATCHED_ENDPOINT_TYPE, and anything else UNSUPPORTED_ENDPOINT_TYPE. v2 can ask for fenced brokers too.
 
 Not implemented
-  Authorized operations: always unknown. Fenced brokers: a node that answers is not fenced, and there is no other one yet.
+  Authorized operations: always unknown.
 """
 
 from __future__ import annotations
@@ -26,15 +27,32 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle(node: Node, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    if request.endpoint_type == _CONTROLLERS:
-        return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, request, "this listener is a broker's: ask a controller's for controllers")
-    if request.endpoint_type != _BROKERS:
+    if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, request, f"there is no endpoint type {request.endpoint_type}")
+    to_controller = context.listener_name in node.config.controller_listener_names
+    if to_controller != (request.endpoint_type == _CONTROLLERS):
+        here, there = ("controller", "broker") if to_controller else ("broker", "controller")
+        return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, request, f"this listener is a {here}'s: ask a {there}'s for {there}s")
+    return _controllers(node) if to_controller else _brokers(node, request, context)
+
+
+def _brokers(node: Node, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     brokers = tuple(
-        DescribeClusterResponse.Broker(broker_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in node.advertised(context.listener_name, context.local_host)
+        DescribeClusterResponse.Broker(broker_id=node_id, host=host, port=port, rack=rack, is_fenced=node.image.brokers[node_id].fenced)
+        for node_id, host, port, rack in node.advertised(context.listener_name, context.local_host, fenced=request.include_fenced_brokers)
     )
     return DescribeClusterResponse(cluster_id=node.cluster_id, controller_id=node.node_id, brokers=brokers)
+
+
+def _controllers(node: Node) -> DescribeClusterResponse:
+    """The active one is told as the controller, -1 while there is none."""
+    leader = node.quorum.leader_id
+    controllers = tuple(
+        DescribeClusterResponse.Broker(broker_id=node_id, host=address.host, port=address.port) for node_id, address in node.quorum.voters()
+    )
+    return DescribeClusterResponse(
+        cluster_id=node.cluster_id, controller_id=-1 if leader is None else leader, brokers=controllers, endpoint_type=_CONTROLLERS
+    )
 
 
 def _refused(code: ErrorCode, request: DescribeClusterRequest, message: str) -> DescribeClusterResponse:

@@ -292,9 +292,9 @@ class Node:
 
     # Where brokers are
 
-    def advertised(self, listener_name: str, local_host: str) -> list[Advertised]:
-        """Every live broker as a client of this listener reaches it. This one, where it listens on every address, is told as the one by
-        which the client came."""
+    def advertised(self, listener_name: str, local_host: str, *, fenced: bool = False) -> list[Advertised]:
+        """Every live broker as a client of this listener reaches it, with `fenced` the others too. This one, where it listens on every
+        address, is told as the one by which the client came."""
         wildcard = any(
             listener.name == listener_name and listener.host in (None, "", "0.0.0.0", "::")
             for listener in self.config.advertised_broker_listeners
@@ -302,7 +302,7 @@ class Node:
         return [
             Advertised(broker.id, local_host if wildcard and broker.id == self.node_id else endpoint.host, endpoint.port, broker.rack)
             for broker in self.image.brokers.values()
-            if not broker.fenced
+            if fenced or not broker.fenced
             for endpoint in broker.endpoints
             if endpoint.name == listener_name
         ]

@@ -112,12 +112,11 @@ class Quorum(QuorumService):
         return self._peers.lost
 
     def voter_address(self, node_id: int) -> Address:
-        address = self._addresses.get(node_id)
-        if address is None and node_id == self.node_id and self._config.controller_listeners:
-            listener = self._config.controller_listeners[0]
-            address = Address(listener.host or "localhost", self.ports.get(listener.name, listener.port))
-        invariant(address is not None, f"node {node_id} is no voter")
-        return address  # type: ignore[return-value]
+        if node_id in self._addresses:
+            return self._addresses[node_id]
+        invariant(node_id == self.node_id and self._config.is_controller, f"node {node_id} is no voter")
+        listener = self._config.controller_listeners[0]
+        return Address(listener.host or "localhost", self.ports.get(listener.name, listener.port))
 
     # Life
 

@@ -17,7 +17,7 @@ from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
 from penstock.log.open import Found, create_log, open_log
-from penstock.node.snapshots import Snapshots
+from penstock.node.snapshots import KEPT, Snapshots
 from penstock.protocol.internal.control_records import ControlType, LeaderChangeMessage, encode_control_key, encode_control_value
 from penstock.protocol.internal.metadata_records import decode_record, encode_record
 from penstock.protocol.internal.quorum_state import QuorumStateData, decode_quorum_state, encode_quorum_state
@@ -67,21 +67,26 @@ class QuorumLog:
         latest = self.snapshots.latest
         if latest is not None and (latest.offset > self._log.end_offset or latest.epoch > self._log.epochs.latest):
             await self.restart_after(latest)
-        if self._log.start_offset > 0 and self._log.start_offset not in [snapshot.offset for snapshot in self.snapshots.all]:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} begins at offset {self._log.start_offset} without a snapshot there"
-            )
+        if self._log.start_offset > 0 or len(self.snapshots.all) >= KEPT:
+            self._begin_at_snapshot()
+
+    def _begin_at_snapshot(self) -> None:
+        """A log that lost its beginning goes on from the oldest snapshot."""
+        oldest = self.snapshots.all[0].offset if self.snapshots.all else 0
+        if not self._log.start_offset <= oldest <= self._log.end_offset:
+            message = f"{self.path} begins at offset {self._log.start_offset}, but no snapshot tells of what was before"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self._log.advance_start(oldest)
 
     async def _open_found(self) -> Log:
         """What is committed is not cut: a log that is damaged there is refused, unless a snapshot tells of all of it."""
-        start = self.snapshots.all[0].offset if self.snapshots.all else 0
         latest = self.snapshots.latest
         point = self.committed if latest is None or latest.offset < self.committed else 0
-        found = Found(clean=False, recovery_point=point, start_offset=start)
+        found = Found(clean=False, recovery_point=point)
         log = await open_log(PARTITION, self._directory, self._files, self._world, self._config, found)
         if point and (not log.epochs.entries or log.epochs.entries[0].start_offset > log.start_offset):
             # The list of epochs is lost, and only the part after the point brought its own: all is read.
-            found = Found(clean=False, start_offset=start)
+            found = Found(clean=False)
             log = await open_log(PARTITION, self._directory, OpenFiles(self._world.disk), self._world, self._config, found)
         return log
 
@@ -180,7 +185,7 @@ class QuorumLog:
     async def forget_old(self) -> None:
         """What is before the older of the kept snapshots goes: first older snapshots, so that the log never begins without one."""
         await self.snapshots.prune()
-        if len(self.snapshots.all) < 2 or not self._log.advance_start(self.snapshots.all[0].offset):
+        if len(self.snapshots.all) < KEPT or not self._log.advance_start(self.snapshots.all[0].offset):
             return
         ends = [segment.base_offset for segment in self._log.segments[1:]]
         for path in self._log.retire(sum(end <= self._log.start_offset for end in ends)):

@@ -1,5 +1,5 @@
-"""The memory that the requests of all connections may take together: answers that wait for an earlier one, and receive buffers, half-received
-requests included. Not requests whose handlers wait: an acks=all write waits for followers, who must be read to end its waiting.
+"""The memory that the requests of all connections may take together: answers that wait for an earlier one, and receive buffers,
+half-received requests included. Not requests whose handlers wait: an acks=all write waits for followers, who must be read to end that.
 
 When it runs short nobody is read but one: the connection that has waited longest for the rest of a request. So memory grows by that one
 request at most; it completes and gives back what it held, and the next has its turn: nobody waits for ever, and no two wait for each other.

@@ -8,7 +8,12 @@ import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from penstock.client import BEGINNING, Client, Delivered, Election, Producer, Resource
+from penstock.client.admin import Resource
+from penstock.client.client import Client
+from penstock.client.consumer import BEGINNING
+from penstock.client.elections import Election
+from penstock.client.pending import Delivered
+from penstock.client.producer import Producer
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.sim.cluster_history import Acknowledged, Denied, Event, History, ProducerKind, Read, Sent, TopicCreated

@@ -9,28 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ParamSpec, TypeVar
 
 from penstock.config.node import NodeConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import METADATA_FETCH_BYTES
-from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
+from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.quorum import Quorum
 from penstock.protocol.internal.metadata_settings import ConfigRecord
+from penstock.raft.messages import FetchSnapshot
 from penstock.raft.roles import Leader
 from penstock.sim.log_model import Broken
+from penstock.sim.quorum_history import RESOURCE, History
 from penstock.sim.quorum_node import Watch, format_quorum_node, quorum_config, quorum_node
-from penstock.world import Offload, World
+from penstock.sim.slow_disk import SlowDisk
+from penstock.world import World
 from penstock.world.sim import Node, NodeCrashed, Simulation
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-RESOURCE = (BROKER, "1")
 PORT = 9093
+OBSERVER = 9
 FAULTS = 8
 # How often an election, and how often an acknowledgement, is the moment at which something breaks.
 AMBUSHES = (0.5, 0.05)
@@ -44,7 +43,7 @@ class QuorumReport:
     digest: str = ""
     elections: int = 0
     acknowledged: int = 0
-    snapshots_loaded: int = 0
+    snapshots_fetched: int = 0
 
 
 def run_quorum(seed: int) -> QuorumReport:
@@ -62,30 +61,6 @@ def run_quorum(seed: int) -> QuorumReport:
     return run.report
 
 
-@dataclass(slots=True)
-class History:
-    """What was seen anywhere, ever."""
-
-    leaders: dict[int, str] = field(default_factory=dict)
-    # The settings after the record at an offset, as a node had committed them.
-    committed: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    acknowledged: list[str] = field(default_factory=list)
-
-    def leads(self, node: str, epoch: int) -> bool:
-        """Whether that is news."""
-        is_new = epoch not in self.leaders
-        other = self.leaders.setdefault(epoch, node)
-        if other != node:
-            raise Broken(f"{other} and {node} both lead epoch {epoch} (invariant 16)")
-        return is_new
-
-    def applied(self, node: str, image: MetadataImage) -> None:
-        settings = image.configs.get(RESOURCE, {})
-        before = self.committed.setdefault(image.offset, settings)
-        if before != settings:
-            raise Broken(f"{node} committed something else up to offset {image.offset} than was committed before (invariant 17)")
-
-
 class Watched(Quorum):
     """Tells of every leader, also of those that never commit anything."""
 
@@ -95,24 +70,14 @@ class Watched(Quorum):
         self._log.fetch_bytes = self.run.fetch_bytes
         await super().open()
 
+    async def _download(self, wanted: FetchSnapshot) -> None:
+        self.run.report.snapshots_fetched += 1
+        await super()._download(wanted)
+
     def _stepped(self) -> None:
         super()._stepped()
         if isinstance(self._raft.role, Leader):
             self.run.leads(self.node_id, self._raft.epoch)
-
-
-class SlowDisk:
-    """An Offload that takes its time."""
-
-    def __init__(self, offload: Offload, chance: random.Random, longest_s: float) -> None:
-        self._offload = offload
-        self._chance = chance
-        self._longest_s = longest_s
-        self.process = offload.process
-
-    async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        await asyncio.sleep(self._chance.random() * self._longest_s)
-        return await self._offload.thread(call, *args, **kwargs)
 
 
 class QuorumRun:
@@ -124,8 +89,7 @@ class QuorumRun:
         self.report = QuorumReport()
         self.ids = range(1, self.chance.choice((3, 3, 5)) + 1)
         self.voters = {node_id: simulation.node(f"c{node_id}") for node_id in self.ids}
-        self.observer = simulation.node("o9")
-        self.nodes: dict[int, Node] = {**self.voters, 9: self.observer}
+        self.nodes: dict[int, Node] = {**self.voters, OBSERVER: simulation.node("o9")}
         self.quorums: dict[int, Quorum] = {}
         self.written = 0
         self.settling = False
@@ -134,14 +98,13 @@ class QuorumRun:
         self.fetch_bytes = self.chance.choice((1, METADATA_FETCH_BYTES))
         self.slow = {node_id: self.chance.choice((0.0, 0.0, 0.0, 0.1, 0.5)) for node_id in self.nodes}
         self.settings = {
-            "metadata.log.max.record.bytes.between.snapshots": self.chance.choice((1_000, 3_000, 20_000_000)),
+            "metadata.log.max.record.bytes.between.snapshots": self.chance.choice((200, 1_000, 20_000_000)),
             "log.segment.bytes": self.chance.choice((2_000, 1_000_000)),
         }
 
     async def main(self) -> None:
-        for node_id, node in self.nodes.items():
-            format_quorum_node(node.world, self._config(node_id))
-            node.world.disk.sync_dir("/")
+        for node_id in self.nodes:
+            self._format(node_id)
             self._start(node_id)
         for _fault in range(FAULTS):
             await asyncio.sleep(self.chance.random() ** 2 * 2)
@@ -151,9 +114,14 @@ class QuorumRun:
 
     # Nodes
 
+    def _format(self, node_id: int) -> None:
+        world = self.nodes[node_id].world
+        format_quorum_node(world, self._config(node_id))
+        world.disk.sync_dir("/")
+
     def _config(self, node_id: int) -> NodeConfig:
         voters = {voter: f"c{voter}:{PORT}" for voter in self.ids}
-        return quorum_config(node_id, voters, "/d", self.settings, listener="o9:9092" if node_id == 9 else None)
+        return quorum_config(node_id, voters, "/d", self.settings, listener="o9:9092" if node_id == OBSERVER else None)
 
     def _start(self, node_id: int) -> None:
         node = self.nodes[node_id]
@@ -283,7 +251,14 @@ class QuorumRun:
             node.crash(power_loss=self.chance.random() < 0.7)
             if self.chance.random() < 0.5:
                 return
-        node.restart()
+        self._restart(node_id)
+
+    def _restart(self, node_id: int) -> None:
+        """The observer now and then without anything that it had: it is no voter, and may."""
+        world = self.nodes[node_id].restart()
+        if node_id == OBSERVER and self.chance.random() < 0.5:
+            world.disk.remove_tree("/d")
+            self._format(node_id)
         self._start(node_id)
 
     def _end_faults(self) -> None:
@@ -296,8 +271,7 @@ class QuorumRun:
             if node.alive and node_id in self.quorums and self.chance.random() < 0.5:
                 node.resume()
             else:
-                node.restart()
-                self._start(node_id)
+                self._restart(node_id)
 
     # The end
 

@@ -13,7 +13,8 @@ from penstock.cli.kafka.session import read_settings, with_admin
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.client import Client, ConfigEntry, Resource
+    from penstock.client.admin import ConfigEntry, Resource
+    from penstock.client.client import Client
 
 _PURPOSE = "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics or group"
 _OPTIONS = {
@@ -161,7 +162,7 @@ async def _names(client: Client, kind: str) -> list[str]:
 
 
 def _resource(kind: str) -> Resource:
-    from penstock.client import Resource
+    from penstock.client.admin import Resource
 
     return Resource.TOPIC if kind == "topics" else Resource.BROKER
 

@@ -15,7 +15,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 _PURPOSE = (
     "This tool attempts to elect a new leader for a set of topic partitions. "
@@ -94,7 +94,7 @@ def _read(file: str) -> list[TopicPartition]:
 
 
 async def _elect(client: Client, election: str, partitions: list[TopicPartition] | None) -> None:
-    from penstock.client import Election
+    from penstock.client.elections import Election
 
     outcomes = sorted((await client.admin.elect_leaders(Election[election], partitions)).items())
     elected = [str(one) for one, error in outcomes if error is None]

@@ -13,7 +13,7 @@ from penstock.cli.kafka.session import with_admin
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from penstock.cli.kafka.options import Refused
 from penstock.config.properties import PropertiesError, decode_properties
 
 if TYPE_CHECKING:
-    from penstock.client import Client
+    from penstock.client.client import Client
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ _DEFAULT_TIMEOUT_MS = "30000"
 
 def with_admin(bootstrap: str, config_file: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Runs the work. Refused for settings that cannot be read or honoured; KafkaError as it comes."""
-    from penstock.client import Client
+    from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
 

@@ -13,7 +13,8 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, parse_uuid, uuid_text
 
 if TYPE_CHECKING:
-    from penstock.client import Client, TopicInfo
+    from penstock.client.client import Client
+    from penstock.client.metadata import TopicInfo
 
 _ACTIONS = ("create", "alter", "list", "describe", "delete")
 _REPORTS = ("under-replicated-partitions", "unavailable-partitions", "under-min-isr-partitions", "at-min-isr-partitions")
