@@ -40,8 +40,8 @@ bench: setup ## Benchmarks side by side; ONLY=log|broker|cluster|spark|groups fo
 test-java: setup ## Against Apache Kafka's own tools; needs Java and Maven, and says so where they are missing
 	@tools/with-java $(PY) -m pytest -m java tests/java
 
-sim: setup ## Simulation with SEEDS=N fresh seeds
-	@$(PY) -m penstock.sim --seeds $(SEEDS)
+sim: setup ## Simulation until this commit has SEEDS=N fresh seeds, added up in docs/SIM.csv
+	@$(PY) -m penstock.sim --seeds $(SEEDS) --results docs/SIM.csv --commit "$$(git describe --always --dirty)"
 
 drill: setup ## The long ones, MINUTES=30 of each: simulation, kill -9, fuzzing; keeps the result in docs/DRILLS.md
 	@$(PY) -m tools.drill $(MINUTES)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of what else the machine does than of the code.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

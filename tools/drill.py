@@ -14,7 +14,10 @@ RESULTS = Path(__file__).parent.parent / "docs" / "DRILLS.md"
 
 def main(minutes: int) -> int:
     drills = {
-        f"simulation of logs and of a broker, {minutes} minutes each": ({"PENSTOCK_SIM_SECONDS": str(60 * minutes)}, ["tests/sim"]),
+        f"simulation of logs, of a broker and of clusters, {minutes} minutes each, and every planted bug": (
+            {"PENSTOCK_SIM_SECONDS": str(60 * minutes), "PENSTOCK_PLANTED": "all"},
+            ["tests/sim"],
+        ),
         f"kill -9, {20 * minutes} rounds": (
             {"PENSTOCK_KILL_ROUNDS": str(20 * minutes)},
             ["tests/log/test_log_kill9.py", "tests/e2e/test_e2e_kill9.py"],

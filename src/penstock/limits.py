@@ -177,7 +177,11 @@ MAX_SNAPSHOT_BYTES = 2 * 1024 * 1024 * 1024
 # file meanwhile, which takes some milliseconds a megabyte.
 READ_BYTES_A_TURN = 512 * 1024
 
-# Records that become one Arrow batch for Spark: beyond so many (decompressed) bytes or rows the rest is left for the next. A batch of Kafka's
+# Records that become one Arrow batch for Spark: beyond so many (decompressed) bytes or rows the rest is left for the next. One of Kafka's
 # is not divided by its bytes, which MAX_DECOMPRESSED_BYTES bounds; together they stay below the 2 GB of an Arrow column.
 MAX_COLUMNS_BYTES = 64 * 1024 * 1024
 MAX_COLUMNS_ROWS = 1_000_000
+
+# Rows that Spark's sink puts together before it divides them among partitions. Spark gives about a megabyte at a time; with many partitions
+# the record batches made of that alone would be small.
+SPARK_GATHERED_BYTES = 4 * 1024 * 1024

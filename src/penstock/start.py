@@ -46,15 +46,16 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
         yield node, _bootstrap_servers(node)
         await node.leave()
     finally:
+        await node.quorum.stop()  # says goodbye to the other controllers, who answer by the server
         await server.stop()
         await node.stop()
 
 
 async def _join(node: Node, server: Server) -> None:
-    """Clients are let in once the logs are open, and the broker leads only then."""
+    """Clients are let in last: one that came earlier would be told of a cluster without brokers, and might not ask again for long."""
     await node.join(server.ports)
-    await server.accept_clients()
     await node.be_unfenced()
+    await server.accept_clients()
 
 
 def _host_name(config: NodeConfig) -> str:

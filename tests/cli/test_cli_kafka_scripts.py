@@ -173,7 +173,7 @@ def test_settings_of_a_topic(kafka_topics: Tool, kafka_configs: Tool, tmp_path: 
         "  cleanup.policy=compact,delete sensitive=false "
         "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
         "  retention.ms=1000 sensitive=false "
-        "synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=1000, DEFAULT_CONFIG:log.retention.hours=168}\n",
+        "synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=1000}\n",
         "",
     )
     assert kafka_configs("--alter", *of_topic, "--delete-config", "retention.ms, cleanup.policy") == done

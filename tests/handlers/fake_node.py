@@ -17,7 +17,7 @@ from penstock.controller.create_topics import create_topics
 from penstock.controller.decision import Decision
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import load
-from penstock.handlers.context import Departure, RequestContext
+from penstock.handlers.context import RequestContext, Visit
 from penstock.ids import NO_UUID, Buffer, TopicPartition
 from penstock.metadata.image import BrokerImage, MetadataImage, SupportedFeature, TopicImage
 from penstock.node.node import Advertised, Node
@@ -265,7 +265,7 @@ class FakeNode:
 
 def call(node: FakeNode, api_key: int, version: int, request: object) -> Any:
     """What the handler returns: a response, an awaitable of one, or None."""
-    context = RequestContext(api_key, version, 7, "test", "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0, Departure())
+    context = RequestContext(api_key, version, 7, "test", "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0, Visit())
     return load(api_key)(cast(Node, node), request, context)
 
 

@@ -106,16 +106,21 @@ def test_a_value_comes_from_topic_then_broker_then_all_then_file_then_default() 
     run(main, message_max_bytes="2000000")
 
 
-def test_settings_in_other_units_are_synonyms_of_each_other() -> None:
+def test_settings_in_other_units_are_synonyms_where_the_setting_itself_is_named() -> None:
+    """As Apache Kafka 4.3 answers with these two in its file."""
+
     async def main(node: FakeNode) -> None:
         node.create("t")
         one = await setting(node, TOPIC, "t", "retention.ms")
-        assert (one.value, one.config_source) == ("7200000", STATIC)
-        assert synonyms(one) == [("log.retention.hours", "2", STATIC), ("log.retention.hours", "168", DEFAULT)]
+        assert (one.value, one.config_source, synonyms(one)) == ("7200000", DEFAULT, [])
         one = await setting(node, BROKER, "1", "log.retention.ms")
-        assert (one.value, one.config_source) == (None, DEFAULT)
+        assert (one.value, one.config_source, synonyms(one)) == (None, DEFAULT, [])
+        for kind, name, key in ((TOPIC, "t", "segment.ms"), (BROKER, "1", "log.roll.ms")):
+            one = await setting(node, kind, name, key)
+            assert (one.value, one.config_source) == ("777777", STATIC)
+            assert synonyms(one) == [("log.roll.ms", "777777", STATIC), ("log.roll.hours", "168", DEFAULT)]
 
-    run(main, log_retention_hours="2")
+    run(main, log_retention_hours="2", log_roll_ms="777777")
 
 
 def test_a_broker_has_every_setting_and_says_which_are_fixed() -> None:

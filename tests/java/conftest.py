@@ -7,7 +7,7 @@ import pytest
 from tests.java.kafka_jars import missing_tools
 
 _REASON = missing_tools()
-collect_ignore = ["test_java_tools.py", "test_java_client.py", "test_java_commands.py"] if _REASON else []
+collect_ignore_glob = ["test_java_*.py"] if _REASON else []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

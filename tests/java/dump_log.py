@@ -6,21 +6,25 @@ healthy file is a complaint.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.java.kafka_jars import JAVA_TIMEOUT_S, fetch_jars
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 CONTENTS = ("--deep-iteration", "--print-data-log")
 SANITY = ("--index-sanity-check",)
+METADATA = ("--deep-iteration", "--cluster-metadata-decoder")
 VERIFY = ("--verify-index-only",)
 
 _HEALTHY = re.compile(
     r"Dumping \S+"
     r"|Log starting offset: \d+"
+    r"|Snapshot end offset: \d+, epoch: \d+"
     r"|baseOffset: .* isvalid: true.*"
     r"|\| offset: .*"
     r"|offset: \d+ position: \d+"
@@ -57,3 +61,15 @@ def dumped_batches(printed: str) -> Iterator[dict[str, str]]:
     for line in printed.splitlines():
         if line.startswith("baseOffset: "):
             yield dict(re.findall(r"(\w+): (\S+)", line))
+
+
+def dumped_metadata(printed: str) -> list[tuple[str, dict[str, Any]]]:
+    """Type and data of every metadata record that was printed, and the name of every control record."""
+    records: list[tuple[str, dict[str, Any]]] = []
+    for line in printed.splitlines():
+        if line.startswith("| offset: "):
+            name, fields = re.findall(r" headerKeys: \[\] (\w+):? (.*)", line)[0]
+            # What the decoder cannot read is no JSON but a sentence.
+            decoded = json.loads(fields)
+            records.append((decoded["type"], decoded["data"]) if name == "payload" else (name, decoded))
+    return records

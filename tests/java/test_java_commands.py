@@ -1,37 +1,35 @@
 """Apache Kafka's own command line tools against a real `penstock up`, as people run them: with arguments, stdin and an exit code.
 
-Knows Penstock by its address and by what kafka-log-dirs says of its files. One Java process runs at a time. Run by `make test-java`.
+Knows Penstock by its address and by what kafka-log-dirs says of its files. Run by `make test-java`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 
 from penstock.records.batch import batches
 from tests.e2e.penstock_process import PenstockProcess
-from tests.java.kafka_jars import JAVA_TIMEOUT_S, fetch_jars
+from tests.java.kafka_tools import (
+    API_VERSIONS,
+    CLUSTER,
+    CONFIGS,
+    CONSUMER,
+    DELETE_RECORDS,
+    PERFORMANCE,
+    PRODUCER,
+    TOPICS,
+    Ended,
+    Tools,
+)
 
 pytestmark = pytest.mark.java
-
-TOPICS = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
-GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
-DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
-LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
-API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-CLUSTER = "org.apache.kafka.tools.ClusterTool"
-PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
-CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 
 PERFORMANCE_RECORDS = 20_000
 WHAT_CLIENTS_USE = {
@@ -52,53 +50,6 @@ WHAT_CLIENTS_USE = {
     "DescribeCluster": (0, 2),
     "DescribeTopicPartitions": (0, 0),
 }
-
-
-class Ended(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
-class Tools:
-    """Kafka's tools, pointed at one broker."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-    def run(self, main: str, *arguments: str, stdin: str = "") -> Ended:
-        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", f"{fetch_jars()}/*"]
-        command += [main, *arguments, "--bootstrap-server", self.bootstrap]
-        done = subprocess.run(command, input=stdin, capture_output=True, encoding="utf-8", timeout=JAVA_TIMEOUT_S, check=False)
-        return Ended(done.returncode, done.stdout, done.stderr)
-
-    def __call__(self, main: str, *arguments: str, stdin: str = "") -> str:
-        """What the tool printed, once it has ended well."""
-        ended = self.run(main, *arguments, stdin=stdin)
-        assert ended.code == 0, f"{main} {arguments}: {ended}"
-        return ended.stdout
-
-    def create(self, topic: str, *more: str) -> None:
-        assert self(TOPICS, "--create", "--topic", topic, *more) == f"Created topic {topic}.\n"
-
-    def offsets(self, topic: str, timestamp: str) -> list[str]:
-        return self(GET_OFFSETS, "--topic", topic, "--time", timestamp).split()
-
-    def consume(self, topic: str, count: int, *more: str, since: str = "earliest") -> list[str]:
-        where = ["--topic", topic, "--partition", "0", "--offset", since]
-        return self(CONSUMER, *where, "--max-messages", str(count), "--timeout-ms", "20000", *more).splitlines()
-
-    def settings(self, *entity: str) -> list[str]:
-        """The lines of kafka-configs --describe below its heading."""
-        return [line.strip() for line in self(CONFIGS, "--describe", *entity).splitlines()[1:]]
-
-    def log_directory(self, topic: str) -> tuple[Path, dict[str, int]]:
-        """The broker's log directory, and the size of each partition of the topic in it."""
-        printed = self(LOG_DIRS, "--describe", "--topic-list", topic).splitlines()[-1]
-        (broker,) = json.loads(printed)["brokers"]
-        (directory,) = broker["logDirs"]
-        assert (broker["broker"], directory["error"]) == (1, None)
-        return Path(directory["logDir"]), {one["partition"]: one["size"] for one in directory["partitions"]}
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +75,7 @@ def described_partitions(topic: str, count: int) -> list[str]:
 def test_topics_from_creation_to_deletion(tools: Tools) -> None:
     tools.create("life", "--partitions", "3", "--config", "retention.ms=100000", "--config", "cleanup.policy=compact")
     assert "life" in tools(TOPICS, "--list").split()
-    configs = "Configs: cleanup.policy=compact,retention.ms=100000"
+    configs = "Configs: min.insync.replicas=1,cleanup.policy=compact,retention.ms=100000"
     heading = "Topic: life\tPartitionCount: {}\tReplicationFactor: 1\t" + configs
     assert described(tools, "life") == (heading.format(3), described_partitions("life", 3))
     tools(TOPICS, "--alter", "--topic", "life", "--partitions", "5")
@@ -167,9 +118,7 @@ def test_configs_of_a_topic(tools: Tools) -> None:
         "cleanup.policy=compact,delete sensitive=false "
         "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}"
     )
-    retention = (
-        "retention.ms=200000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=200000, DEFAULT_CONFIG:log.retention.hours=168}"
-    )
+    retention = "retention.ms=200000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=200000}"
     assert tools.settings(*topic) == [policy, retention]
     refused = tools.run(CONFIGS, "--alter", *topic, "--add-config", "retention.ms=abc")
     assert refused.code == 1

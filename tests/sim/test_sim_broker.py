@@ -17,7 +17,7 @@ from penstock.sim.quiet import quiet
 from penstock.world import Disk, File
 
 # Its share of the five minutes that all simulation has in `make test`.
-SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "120"))
+SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "30"))
 
 
 def test_fresh_seeds_of_a_broker(record_property: Callable[[str, object], None]) -> None:

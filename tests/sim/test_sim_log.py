@@ -17,7 +17,7 @@ from penstock.sim.log_run import run_log
 from penstock.sim.quiet import quiet
 from penstock.world import Disk, File
 
-SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "120"))
+SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "30"))
 
 
 def test_fresh_seeds(record_property: Callable[[str, object], None]) -> None:

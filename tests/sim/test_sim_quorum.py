@@ -20,7 +20,7 @@ from penstock.sim.quiet import quiet
 from penstock.sim.quorum_run import run_quorum
 
 # Its share of the five minutes that all simulation has in `make test`.
-SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "60"))
+SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "40"))
 # Bugs that take more than a few seconds to find are planted by `make drill` alone.
 DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
 SEEDS = 400

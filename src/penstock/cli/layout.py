@@ -79,11 +79,10 @@ class Layout:
 def plan(cluster_id: str, brokers: int, controllers: int | None, port: int, racks: Sequence[str], settings: Mapping[str, str]) -> Layout:
     """A new cluster. Port 0 gives every broker a free one, and all keep theirs."""
     check_settings(settings)
-    taken = set(range(port, port + brokers)) if port else set()
     if port + brokers > 65_536:
         raise LayoutError(f"{brokers} brokers from port {port} on need ports beyond 65535")
-    ports = iter(sorted(taken) if port else free_ports(brokers, taken))
-    controller_ports = iter(free_ports(controllers or brokers, taken))
+    broker_ports = list(range(port, port + brokers)) if port else free_ports(brokers, set())
+    ports, controller_ports = iter(broker_ports), iter(free_ports(controllers or brokers, set(broker_ports)))
     if controllers is None:
         both = ("broker", "controller")
         nodes = [NodeLayout(id_, both, next(ports), next(controller_ports)) for id_ in range(1, brokers + 1)]
@@ -99,7 +98,7 @@ def with_broker(layout: Layout) -> Layout:
     last = max(layout.brokers, key=lambda node: node.id)
     port = max(node.port for node in layout.brokers) + 1
     if port > 65_535 or not is_free(port):
-        (port,) = free_ports(1, {node.port for node in layout.nodes})
+        (port,) = free_ports(1, {port for node in layout.nodes for port in (node.broker_port, node.controller_port) if port})
     return replace(layout, nodes=(*layout.nodes, NodeLayout(last.id + 1, ("broker",), port)))
 
 

@@ -28,13 +28,12 @@ PartitionAnswer = ProduceResponse.Response.PartitionResponse
 MAX_IN_FLIGHT = 5
 # From v13 on, topics are named by id alone.
 _LAST_BY_NAME = 12
+# Not among them: a broker that ceases to lead answers NOT_LEADER_OR_FOLLOWER for what it has written and could not commit, too.
 _NOT_WRITTEN = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.UNKNOWN_TOPIC_ID,

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 def handle(node: Node, request: BrokerHeartbeatRequest, context: RequestContext) -> Awaitable[BrokerHeartbeatResponse]:
     controller = node.own_controller
-    context.departure.tell(("heartbeats", request.broker_id), partial(controller.connection_lost, request.broker_id, request.broker_epoch))
+    context.visit.on_lost(("heartbeats", request.broker_id), partial(controller.connection_lost, request.broker_id, request.broker_epoch))
     return _beat(controller, request)
 
 

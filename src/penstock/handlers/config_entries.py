@@ -4,6 +4,7 @@ one that counts first. The order of sources is Kafka's: set for this broker, set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from penstock.config.setting import Dynamic, Setting
@@ -28,8 +29,11 @@ def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
     setting = effective.setting
     value = None if setting.sensitive else effective.value
     own = [Synonym(name=setting.name, value=value, source=effective.source)] if effective.source is ConfigSource.DYNAMIC_TOPIC else []
-    synonyms = _synonyms(broker, [synonym.setting for synonym in TOPIC_SYNONYMS[setting.name]])
-    return Entry(setting, value, effective.source, False, (*own, *synonyms))
+    settings = [synonym.setting for synonym in TOPIC_SYNONYMS[setting.name]]
+    synonyms = own + (_synonyms(broker, settings[0].name, settings) if settings else [])
+    # So a topic's retention.ms is called a default even where the broker's file has log.retention.hours: as with Kafka.
+    source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
+    return Entry(setting, value, source, False, tuple(synonyms))
 
 
 def broker_entries(broker: DynamicBroker) -> list[Entry]:
@@ -37,7 +41,7 @@ def broker_entries(broker: DynamicBroker) -> list[Entry]:
     for setting in _by_name(NODE_SETTINGS):
         value, source = broker.find(setting)
         if not setting.internal or source is not ConfigSource.DEFAULT:
-            synonyms = tuple(_synonyms(broker, _FAMILIES.get(setting.name, (setting,))))
+            synonyms = tuple(_synonyms(broker, setting.name, _FAMILIES.get(setting.name, (setting,))))
             entries.append(Entry(setting, setting.format(value), source, setting.dynamic is Dynamic.READ_ONLY, synonyms))
     return entries
 
@@ -67,14 +71,15 @@ def _families() -> dict[str, tuple[Setting[Any], ...]]:
 _FAMILIES = _families()
 
 
-def _synonyms(broker: DynamicBroker, settings: Sequence[Setting[Any]]) -> list[Synonym]:
+def _synonyms(broker: DynamicBroker, name: str, settings: Sequence[Setting[Any]]) -> list[Synonym]:
+    """Of the setting `name`, which may be said by any of these. Kafka leaves out what comes before the setting itself is named."""
     found = []
     for source, texts in _layers(broker, settings):
         for setting in settings:
             text = texts.get(setting.name)
             if text is not None:
                 found.append(Synonym(name=setting.name, value=None if setting.sensitive else text, source=source))
-    return found
+    return list(dropwhile(lambda synonym: synonym.name != name, found))
 
 
 def _layers(broker: DynamicBroker, settings: Sequence[Setting[Any]]) -> list[tuple[ConfigSource, Mapping[str, str | None]]]:

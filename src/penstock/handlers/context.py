@@ -6,18 +6,26 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 
-class Departure:
-    """Tells when the connection of a request is lost. Who asks again under the same key is told in place of the first."""
+class Visit:
+    """The connection of a request, as far as handlers may know it: what was asked on it before, and when it is lost."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_asked", "_told")
 
     def __init__(self) -> None:
+        self._asked: set[Hashable] = set()
         self._told: dict[Hashable, Callable[[], None]] = {}
 
-    def tell(self, key: Hashable, callback: Callable[[], None]) -> None:
+    def is_first(self, key: Hashable) -> bool:
+        """Whether this is asked for the first time on this connection."""
+        first = key not in self._asked
+        self._asked.add(key)
+        return first
+
+    def on_lost(self, key: Hashable, callback: Callable[[], None]) -> None:
+        """Called once. Who asks again under the same key is told in place of the first."""
         self._told[key] = callback
 
-    def happened(self) -> None:
+    def lost(self) -> None:
         told, self._told = self._told, {}
         for callback in told.values():
             callback()
@@ -35,4 +43,4 @@ class RequestContext(NamedTuple):
     local_port: int
     peer: str
     received: float
-    departure: Departure
+    visit: Visit

@@ -3,7 +3,8 @@
 Behaviour
   Brokers are told as clients of the same listener reach them. Topics are asked for by name, by id, or all. A name that is not there is
   created with the defaults where the request and auto.create.topics.enable both allow it, and answered once it can be used. Every broker
-  takes what is meant for the controller, so the answering one names itself as such.
+  takes what is meant for the controller, so the answering one names itself as such. A client that asks again while a leader is gone is
+  answered when the next one is known.
 
 Version notes
   All topics are asked for by an empty list in v0 and by null from v1 on. v4 lets the client forbid creation. Ids can be asked for from v12
@@ -15,6 +16,7 @@ Not implemented
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 Topic = MetadataResponse.Topic
+
+_ASKED = "metadata"
+_HEARD_WITHIN_S = 0.01
+
 Refused = Mapping[str, KafkaError | None]
 
 
@@ -41,7 +47,11 @@ def handle(node: Node, request: MetadataRequest, context: RequestContext) -> Met
         refused = [Topic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id) for asked in request.topics]
         return _response(node, context, refused)
     missing = _to_create(node, request)
-    return _create(node, request, context, missing) if missing else _answer(node, request, context, {})
+    if missing:
+        return _create(node, request, context, missing)
+    if len(node.image.brokers) > 1 and not context.visit.is_first(_ASKED):
+        return _answer_later(node, request, context)
+    return _answer(node, request, context, {})
 
 
 def _to_create(node: Node, request: MetadataRequest) -> list[str]:
@@ -49,6 +59,13 @@ def _to_create(node: Node, request: MetadataRequest) -> list[str]:
         return []
     names = dict.fromkeys(asked.name for asked in request.topics or () if asked.name is not None and asked.topic_id == NO_UUID)
     return [name for name in names if name not in node.image.topics and absence(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def _answer_later(node: Node, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """A client that asks again may have lost a leader. This broker may hear of it some milliseconds after the client."""
+    await asyncio.sleep(_HEARD_WITHIN_S)
+    await node.wait_leaders([asked.name or node.image.topic_names.get(asked.topic_id, "") for asked in request.topics or ()])
+    return _answer(node, request, context, {})
 
 
 async def _create(node: Node, request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:

@@ -1,7 +1,8 @@
 """Open files and cached indexes under a budget, and ranges of files.
 
 A file is opened when it is first needed and forgotten when too many others were needed since. Forgetting drops the reference only: a range
-that is still on its way to a client holds its own, and the file closes when the last reference goes.
+that is still on its way to a client holds its own, and the file closes when the last reference goes. That may take long (ext4 writes out a
+file that was once truncated), so what is forgotten is kept until a thread lets go of it.
 
 A file with unsynced writes may be forgotten too: fdatasync works on the file, not on the descriptor, and since Linux 4.16 a write-back
 error that nobody has seen yet is reported to the next descriptor that syncs.
@@ -24,6 +25,7 @@ class OpenFiles:
         self._budget = budget
         self._open: OrderedDict[str, File] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._forgotten: list[File] = []
         self._cached_bytes = 0
 
     def get(self, path: str, *, create: bool = False) -> File:
@@ -33,7 +35,7 @@ class OpenFiles:
             return file
         file = self._open[path] = self.disk.open(path, create=create)
         if len(self._open) > self._budget:
-            self._open.popitem(last=False)
+            self._forgotten.append(self._open.popitem(last=False)[1])
         return file
 
     def content(self, path: str) -> bytes:
@@ -50,16 +52,20 @@ class OpenFiles:
 
     def forget(self, path: str) -> None:
         """The path is about to be renamed, removed or written to."""
-        self._open.pop(path, None)
+        file = self._open.pop(path, None)
+        if file is not None:
+            self._forgotten.append(file)
         self._cached_bytes -= len(self._contents.pop(path, b""))
 
-    def forget_under(self, directory: str) -> list[File]:
-        """Gives those that were open, for a thread to let go of: ext4 writes out a file that was once truncated when it is closed."""
+    def take_forgotten(self) -> list[File]:
+        """Those that a thread should let go of."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+    def forget_under(self, directory: str) -> None:
         prefix = directory + "/"
-        files = [file for path, file in self._open.items() if path.startswith(prefix)]
         for path in [path for path in (*self._open, *self._contents) if path.startswith(prefix)]:
             self.forget(path)
-        return files
 
     def __len__(self) -> int:
         return len(self._open)

@@ -151,7 +151,8 @@ class Log(ReadableLog):
     def _add_segment(self, base_offset: int) -> None:
         segment = Segment(self._files, self.path, base_offset, active=True, created_ms=self._clock.now_ms(), size=0)
         segment.reset_indexes()
-        segment.file.truncate(0)
+        if segment.file.size():  # ext4 writes a file out at its close that was truncated, were it empty before
+            segment.file.truncate(0)
         self.segments.append(segment)
         self.flushing.names_changed = True
 

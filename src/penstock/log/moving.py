@@ -123,7 +123,7 @@ class Moves:
     def _drop(self, move: Move) -> None:
         del self.under_way[move.partition]
         move.future.flushing.abandoned = True
-        self._store.let_go(move.future.path)
+        self._files.forget_under(move.future.path)
         self._store.doom(move.future.path, 0)
 
     # Copying
@@ -211,8 +211,8 @@ class Moves:
             raise future.directory.fail(f"moving {partition}", error) from error
         del self.under_way[partition]
         self._left[partition] = log.directory
-        self._store.let_go(future.path)
-        self._store.let_go(log.path)
+        self._files.forget_under(future.path)
+        self._files.forget_under(log.path)
         log.relocate(future, path)
 
     # Afterwards

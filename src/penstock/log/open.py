@@ -50,7 +50,8 @@ def create_log(
     disk = world.disk
     disk.make_dirs(path)
     segment = Segment(files, path, start_offset, active=True, created_ms=world.clock.now_ms(), size=0)
-    segment.file.truncate(0)
+    if segment.file.size():  # ext4 writes a file out at its close that was truncated, were it empty before
+        segment.file.truncate(0)
     producers = ProducerStates()
     producers.end_offset = start_offset
     state = LogState([segment], start_offset, start_offset, start_offset, LeaderEpochs(), producers)

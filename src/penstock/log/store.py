@@ -25,7 +25,7 @@ from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import Found, create_log, open_log, write_topic_id
 from penstock.log.retention import expired
-from penstock.world import File, World
+from penstock.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,6 @@ class LogStore:
         self._files = OpenFiles(world.disk, open_files)
         self._doomed: list[tuple[float, str]] = []
         self._checkpoints = Checkpoints(world)
-        self._closing: list[File] = []
         # Where a partition that is not there yet is wanted.
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         # Held by a truncation, and by the last step of a move: one at a time.
@@ -158,7 +157,7 @@ class LogStore:
         path = f"{directory.path}/{partition}"
         suffix = f".{self._world.chance.uuid().hex}{names.DELETE_DIR_SUFFIX}"
         doomed = f"{directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
-        self.let_go(path)
+        self._files.forget_under(path)
         try:
             self._disk.rename(path, doomed)
         except OSError as error:
@@ -231,18 +230,14 @@ class LogStore:
         """A file or a tree that `remove_doomed` removes after a delay."""
         self._doomed.append((self._world.clock.monotonic() + delay_ms / 1000, path))
 
-    def let_go(self, path: str) -> None:
-        """The files of a log lie elsewhere from here on, or will be gone."""
-        self._closing += self._files.forget_under(path)
-
     async def close_files(self) -> None:
         """Off the loop: the last reference goes in a thread."""
-        closing, self._closing = self._closing, []
-        await self._world.offload.thread(closing.clear)
+        forgotten = self._files.take_forgotten()
+        if forgotten:
+            await self._world.offload.thread(forgotten.clear)
 
     async def remove_doomed(self) -> None:
         """Removes files whose time has come, off the loop: a large one takes long."""
-        await self.close_files()
         now = self._world.clock.monotonic()
         due = [path for at, path in self._doomed if at <= now]
         self._doomed = [(at, path) for at, path in self._doomed if at > now]
@@ -258,6 +253,7 @@ class LogStore:
 
     async def flush_wanted(self) -> None:
         """Syncs the logs that sealed a segment, or whose flush.ms has passed."""
+        await self.close_files()
         for log in list(self.logs.values()):
             if log.flushing.wanted or log.flushing.due():
                 try:

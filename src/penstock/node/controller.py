@@ -72,6 +72,7 @@ class NodeController:
 
     async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
         """Decides on the pending image, so that two quick requests cannot both win; answers when the records are committed."""
+        await self._begin()
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the active controller is {self._quorum.leader_id}")
         decision = decide(self._quorum.pending)
@@ -100,10 +101,14 @@ class NodeController:
                     self._heartbeats.touch(broker.id, broker.epoch, self._world.clock.monotonic())
             self._spawn(self._rule(self._term))
 
+    async def _begin(self) -> None:
+        """A cluster's metadata begins with its levels, as Kafka's does: whoever comes first, even before this node's own task."""
+        if not self._quorum.pending.features:
+            await self._quorum.append(bootstrap_records(self.context))
+
     async def _rule(self, term: int) -> None:
         try:
-            if not self._quorum.image.features:
-                await self._quorum.append(bootstrap_records(self.context))
+            await self._begin()
             for broker in list(self._quorum.image.brokers.values()):
                 # Whoever died together with the last active controller has no connection here that could close.
                 if not broker.fenced:

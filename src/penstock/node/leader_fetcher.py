@@ -74,6 +74,11 @@ class LeaderFetcher:
         self._busy = False
         self._ended = asyncio.Event()
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether there is no connection to the leader: it may be dead."""
+        return self._link is None or self._link.lost.done()
+
     # Who is followed
 
     def add(self, partition: Partition) -> None:

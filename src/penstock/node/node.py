@@ -39,6 +39,12 @@ logger = logging.getLogger(__name__)
 _FORWARD_TIMEOUT_S = 30.0
 # A topic that was just created is known here within milliseconds of the controller's answer; later something else is wrong.
 _KNOWN_WITHIN_S = 2.0
+# How long a client that asks who leads may wait for an election, and how often it is looked whether there was one.
+_ELECTED_WITHIN_S = 1.0
+_LOOK_AGAIN_S = 0.005
+# A broker that was fenced is told to clients a little longer: librdkafka takes a second to find the next leader of what it produces to a
+# broker that vanishes from the metadata.
+_TOLD_OF_FENCED_S = 5.0
 
 
 class Advertised(NamedTuple):
@@ -88,6 +94,9 @@ class Node:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._changed = asyncio.Event()
+        # When brokers that were live once were fenced.
+        self._fenced_at: dict[int, float] = {}
+        self._live: set[int] = set()
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
 
@@ -143,6 +152,8 @@ class Node:
         self.lifecycle.be_ready()
         self.spawn(Upkeep(self).run())
         await self.lifecycle.wait_unfenced()
+        while self.image.brokers[self.node_id].fenced:
+            await self._changed.wait()
 
     async def wait_failed(self) -> None:
         """Returns never, or raises what the node cannot go on after."""
@@ -160,8 +171,7 @@ class Node:
             await self.lifecycle.shut_down()
 
     async def stop(self) -> None:
-        """A clean shutdown: everything is on disk, and marked to be."""
-        await self.quorum.stop()
+        """A clean shutdown, after the quorum's and the server's: everything is on disk, and marked to be."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -191,11 +201,21 @@ class Node:
 
     def _applied(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.replicas.apply(image, delta)
+        self._note_live(image, delta)
         if any(one in image.brokers and image.brokers[one].in_controlled_shutdown for one in delta.brokers):
             # It may stop once all others know that it leads nothing any more: they say so now.
             self.lifecycle.tell_soon()
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _note_live(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        for broker_id in delta.brokers:
+            if broker_id in image.brokers and not image.brokers[broker_id].fenced:
+                self._live.add(broker_id)
+                self._fenced_at.pop(broker_id, None)
+            elif broker_id in self._live:
+                self._live.discard(broker_id)
+                self._fenced_at[broker_id] = self.world.clock.monotonic()
 
     def _leadership(self, epoch: int | None) -> None:
         if self.controller is not None:
@@ -260,6 +280,20 @@ class Node:
         except TimeoutError:
             logger.warning("a topic that was just created is not known here after %g s", _KNOWN_WITHIN_S)
 
+    async def wait_leaders(self, names: Iterable[str]) -> None:
+        """Until none of these topics is led by a broker to which this one lost its connection. A client that lost a leader asks at once who
+        leads now; told the same again, librdkafka would not ask for another second. Better an answer that waits for the election."""
+        deadline = self.world.clock.monotonic() + _ELECTED_WITHIN_S
+        for name in names:
+            while self._led_by_the_lost(name) and self.world.clock.monotonic() < deadline:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _led_by_the_lost(self, name: str) -> bool:
+        topic = self.image.topics.get(name)
+        return topic is not None and any(
+            self.replicas.is_cut_off(leader) for leader in {state.leader for state in topic.partitions.values()}
+        )
+
     async def next_producer_id(self) -> int:
         # Loaded when first needed, as handlers are: a node must start quickly.
         from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -295,6 +329,7 @@ class Node:
     def advertised(self, listener_name: str, local_host: str, *, fenced: bool = False) -> list[Advertised]:
         """Every live broker as a client of this listener reaches it, with `fenced` the others too. This one, where it listens on every
         address, is told as the one by which the client came."""
+        lately = self.world.clock.monotonic() - _TOLD_OF_FENCED_S
         wildcard = any(
             listener.name == listener_name and listener.host in (None, "", "0.0.0.0", "::")
             for listener in self.config.advertised_broker_listeners
@@ -302,7 +337,7 @@ class Node:
         return [
             Advertised(broker.id, local_host if wildcard and broker.id == self.node_id else endpoint.host, endpoint.port, broker.rack)
             for broker in self.image.brokers.values()
-            if fenced or not broker.fenced
+            if fenced or not broker.fenced or self._fenced_at.get(broker.id, 0.0) > lately
             for endpoint in broker.endpoints
             if endpoint.name == listener_name
         ]

@@ -118,6 +118,10 @@ class Quorum(QuorumService):
         listener = self._config.controller_listeners[0]
         return Address(listener.host or "localhost", self.ports.get(listener.name, listener.port))
 
+    def voters(self) -> list[tuple[int, Address]]:
+        """The controllers, and where each listens."""
+        return [(voter, self.voter_address(voter)) for voter in self._raft.voters]
+
     # Life
 
     async def open(self) -> None:

@@ -140,8 +140,9 @@ class Driver:
         self._is_working = True
         try:
             while self._effects or self._events:
-                blocking = self._carry_out(self._effects.popleft()) if self._effects else self._step()
-                if blocking is not None:
+                if not self._effects:
+                    self._step()
+                elif (blocking := self._carry_out(self._effects.popleft())) is not None:
                     self._spawn(self._go_on_after(blocking))
                     return
         except BaseException as error:  # noqa: BLE001 - whoever came by is not to blame: it is raised in a task, which stops the node

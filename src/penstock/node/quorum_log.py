@@ -68,10 +68,11 @@ class QuorumLog:
         if latest is not None and (latest.offset > self._log.end_offset or latest.epoch > self._log.epochs.latest):
             await self.restart_after(latest)
         if self._log.start_offset > 0 or len(self.snapshots.all) >= KEPT:
-            self._begin_at_snapshot()
+            await self._begin_at_snapshot()
 
-    def _begin_at_snapshot(self) -> None:
-        """A log that lost its beginning goes on from the oldest snapshot."""
+    async def _begin_at_snapshot(self) -> None:
+        """A log that lost its beginning goes on from the oldest snapshot that is not older."""
+        await self.snapshots.remove([older for older in self.snapshots.all if older.offset < self._log.start_offset])
         oldest = self.snapshots.all[0].offset if self.snapshots.all else 0
         if not self._log.start_offset <= oldest <= self._log.end_offset:
             message = f"{self.path} begins at offset {self._log.start_offset}, but no snapshot tells of what was before"
@@ -99,7 +100,10 @@ class QuorumLog:
         committed = min(high_watermark, self.synced_end)
         if committed > self.committed:
             self.committed = committed
-            await self._world.offload.thread(self._world.disk.replace, f"{self.path}/{COMMITTED}", str(committed).encode())
+            try:
+                await self._world.offload.thread(self._world.disk.replace, f"{self.path}/{COMMITTED}", str(committed).encode())
+            except OSError as error:
+                raise self._directory.fail("saving how far metadata is committed", error) from error
 
     # What the machine asks
 
@@ -183,10 +187,14 @@ class QuorumLog:
         await self.snapshots.remove([older for older in self.snapshots.all if older != snapshot])
 
     async def forget_old(self) -> None:
-        """What is before the older of the kept snapshots goes: first older snapshots, so that the log never begins without one."""
-        await self.snapshots.prune()
-        if len(self.snapshots.all) < KEPT or not self._log.advance_start(self.snapshots.all[0].offset):
+        """What is before the older of the kept snapshots goes: the log's beginning moves there, then older snapshots go, then segments."""
+        latest = self.snapshots.latest
+        if latest is None or latest.offset < self._log.start_offset:
             return
+        kept = self.snapshots.all[-KEPT:]
+        if len(kept) == KEPT:
+            self._log.advance_start(kept[0].offset)
+        await self.snapshots.remove([older for older in self.snapshots.all if older.offset < kept[0].offset])
         ends = [segment.base_offset for segment in self._log.segments[1:]]
         for path in self._log.retire(sum(end <= self._log.start_offset for end in ends)):
             await self._world.offload.thread(self._world.disk.remove, path)

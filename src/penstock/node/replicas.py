@@ -91,6 +91,9 @@ class Replicas:
         for partition in self.partitions.values():
             partition.review()
 
+    def is_cut_off(self, leader: int) -> bool:
+        return self._replication.is_cut_off(leader)
+
     # Partitions
 
     def _set_strays_aside(self) -> None:

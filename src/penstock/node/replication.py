@@ -43,6 +43,11 @@ class Replication:
         if fetcher is not None:
             fetcher.remove(partition)
 
+    def is_cut_off(self, leader: int) -> bool:
+        """Whether this node follows the leader, and has no connection to it."""
+        fetcher = self._fetchers.get(leader)
+        return fetcher is not None and fetcher.is_cut_off
+
     def _begin(self, leader: int) -> LeaderFetcher:
         fetcher = self._fetchers[leader] = LeaderFetcher(
             self._home, self._config, leader, address_of=self._address_of, broker_epoch=self._broker_epoch

@@ -43,6 +43,8 @@ class Snapshots:
         self._world = world
         self._disk = world.disk
         self._directory = directory
+        # Numbers files under way: the same snapshot may be fetched anew while an earlier attempt is not over yet.
+        self._parts = 0
 
     @property
     def latest(self) -> OffsetAndEpoch | None:
@@ -54,7 +56,7 @@ class Snapshots:
             match = _NAME.fullmatch(name)
             if match:
                 self.all.append(OffsetAndEpoch(int(match[1]), int(match[2])))
-            elif name.endswith(".checkpoint" + _PART):
+            elif name.endswith(_PART):
                 self._disk.remove(f"{self._directory}/{name}")
         self.all.sort()
 
@@ -77,18 +79,13 @@ class Snapshots:
 
     def begin(self, snapshot: OffsetAndEpoch) -> File:
         """A file to be filled, and then finished."""
-        part = self._disk.open(self.path(snapshot) + _PART, create=True)
-        part.truncate(0)
-        return part
+        self._parts += 1
+        return self._disk.open(f"{self.path(snapshot)}.{self._parts}{_PART}", create=True)
 
     async def finish(self, snapshot: OffsetAndEpoch, part: File) -> None:
         await self._world.offload.thread(_publish, self._disk, part, self.path(snapshot), self._directory)
         if snapshot not in self.all:
             self.all = sorted([*self.all, snapshot])
-
-    async def prune(self) -> None:
-        """Removes all but the last ones."""
-        await self.remove(self.all[:-KEPT])
 
     async def remove(self, snapshots: list[OffsetAndEpoch]) -> None:
         self.all = [snapshot for snapshot in self.all if snapshot not in snapshots]
@@ -146,7 +143,7 @@ def _publish(disk: Disk, part: File, path: str, directory: str) -> None:
     """Blocks."""
     part.sync()
     part.close()
-    disk.rename(path + _PART, path)
+    disk.rename(part.path, path)
     disk.sync_dir(directory)
 
 

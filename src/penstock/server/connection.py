@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._state.forget(self)
-        self._origin.departure.happened()
+        self._origin.visit.lost()
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         """What was written still leaves, within a bound; everything else is dropped."""

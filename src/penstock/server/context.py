@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.handlers.context import Departure
+from penstock.handlers.context import Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,4 +15,4 @@ class Origin:
     local_host: str
     local_port: int
     peer: str
-    departure: Departure = field(default_factory=Departure)
+    visit: Visit = field(default_factory=Visit)

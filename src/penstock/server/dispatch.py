@@ -140,5 +140,5 @@ def _context(header: RequestHeader, version: int, origin: Origin, now: float) ->
         origin.local_port,
         origin.peer,
         now,
-        origin.departure,
+        origin.visit,
     )

@@ -1,42 +1,20 @@
-"""What goes wrong in a simulated cluster, drawn from the seed: one kind of fault a method, each of which ends what it began.
-
-Never more is taken than the cluster promises to stand: unless every record is synced before it is acknowledged, at most one node loses
-unsynced data before the cluster is whole again, and then nobody else dies uncleanly. (A broker that comes back without a clean shutdown
-leaves ISR and ELR, as in Kafka: with its last peer's log lost at the same time, the controller could not know whose log is whole.)
-"""
+"""What goes wrong in a simulated cluster, drawn from the seed: one kind of fault a method, each of which ends what it began."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import random
 from collections.abc import Awaitable, Callable
 
-from penstock.sim.cluster_health import trouble
-from penstock.sim.cluster_history import ClocksAlone, Elected, History, Ruled, Struck, Voted
+from penstock.sim.cluster_history import ClocksAlone, Elected, Ruled, Voted
 from penstock.sim.cluster_nodes import ClusterNode
-from penstock.sim.cluster_observer import Observer
-from penstock.sim.cluster_shape import Shape
-from penstock.world.sim import Simulation
+from penstock.sim.cluster_victims import Victims
 
 HOUR_MS = 3_600_000
 CLIENTS = ("c1", "c2")
-_LOOK_S = 0.1
 
 
-class Faults:
-    def __init__(self, simulation: Simulation, shape: Shape, nodes: dict[str, ClusterNode], history: History, observer: Observer) -> None:
-        self._network = simulation.network
-        self._chance: random.Random = simulation.stream("faults")
-        self._shape = shape
-        self._nodes = nodes
-        self._history = history
-        self._observer = observer
-        self._now = simulation.loop.time
-        # Nodes that died uncleanly, and those that lost data, since the cluster was last whole. Dicts for their order.
-        self._unclean: dict[str, None] = {}
-        self._lossy: dict[str, None] = {}
-
+class Faults(Victims):
     async def run(self) -> None:
         """Some faults, one after the other and now and then two at once; among them always one that leads to a truncation."""
         kinds: dict[Callable[[], Awaitable[None]], int] = {
@@ -44,6 +22,7 @@ class Faults:
             self._lose_two: 2,
             self._lose_all: 1,
             self._unrest: 3,
+            self._ghost: 2,
             self._pause: 3,
             self._isolate: 5,
             self._block_one_way: 2,
@@ -77,56 +56,7 @@ class Faults:
             if not node.is_up or broken:
                 node.restart()
 
-    def _say(self, what: str) -> None:
-        self._history.events.append(Struck(self._now(), what))
-
-    # Whom, and how long
-
-    def _victim(self) -> ClusterNode:
-        """Rather one that matters: a leader, or the active controller."""
-        lives = [self._observer.lives[node.config.node_id] for node in self._nodes.values() if node.config.node_id in self._observer.lives]
-        dice = self._chance.random()
-        chosen = lives
-        if dice < 0.5:
-            chosen = [life for life in lives if any(partition.is_leader for partition in life.partitions.values())]
-        elif dice < 0.75:
-            chosen = [life for life in lives if life.quorum.is_leader]
-        if not chosen:
-            return self._chance.choice(list(self._nodes.values()))
-        return self._nodes[self._shape.name_of(self._chance.choice(chosen).node_id)]
-
-    async def _a_while(self) -> None:
-        await asyncio.sleep(self._chance.random() * self._chance.choice((0.1, 0.6, 2.5)))
-
-    async def _notice_recovery(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            if self._unclean and trouble(self._nodes.values(), self._observer) is None:
-                self._unclean.clear()
-                self._lossy.clear()
-
     # Processes and machines
-
-    def _may_die(self, node: ClusterNode) -> bool:
-        return self._shape.synced or all(name == node.name for name in self._lossy)
-
-    def _may_lose_data(self, node: ClusterNode) -> bool:
-        return self._shape.synced or all(name == node.name for name in self._unclean)
-
-    def _kill(self, node: ClusterNode, *, may_lose_power: bool = True) -> None:
-        if not node.machine.alive or not self._may_die(node):
-            return
-        loses_power = (self._shape.synced or may_lose_power) and self._may_lose_data(node) and self._chance.random() < 0.5
-        self._unclean[node.name] = None
-        if loses_power:
-            self._loses_data(node)
-        node.crash(power_loss=loses_power)
-
-    def _loses_data(self, node: ClusterNode) -> None:
-        self._unclean[node.name] = self._lossy[node.name] = None
-        self._observer.lost_data(node.config.node_id)
-        if not self._shape.synced:
-            self._history.promised.update({topic.name: topic.min_insync > 1 for topic in self._shape.topics})
 
     async def _crash(self) -> None:
         node = self._victim()
@@ -138,10 +68,6 @@ class Faults:
         self._kill(node)
         await self._a_while()
         self._start(node)
-
-    def _start(self, node: ClusterNode) -> None:
-        if not node.is_up:
-            node.restart()
 
     async def _lose_two(self) -> None:
         """A controller and a broker together, as often as not."""
@@ -186,6 +112,22 @@ class Faults:
                 return votes
         return []
 
+    async def _ghost(self) -> None:
+        """What a broker sent to a leader before it died arrives when it lives again."""
+        lives = self._observer.lives
+        leaders = [node for node in self._nodes.values() if self._leads(node) and not lives[node.config.node_id].quorum.is_leader]
+        if not leaders:
+            return
+        leader = self._chance.choice(leaders)
+        node = self._chance.choice([node for node in self._nodes.values() if node is not leader and node.config.is_broker])
+        self._say(f"nothing gets from {node.name} to {leader.name}")
+        self._network.block(node.name, leader.name)
+        await asyncio.sleep(self._chance.random() * 0.3)
+        self._kill(node, may_lose_power=False)
+        self._start(node)
+        await asyncio.sleep(0.5 + self._chance.random())
+        self._heal()
+
     async def _restart_cleanly(self) -> None:
         node = self._victim()
         if node.is_up and not node.is_paused:
@@ -220,11 +162,6 @@ class Faults:
             self._network.partition([node], [name for name in self._nodes if name != node])
             await asyncio.sleep(1.5 + self._chance.random())
             self._heal()
-
-    def _leads(self, node: ClusterNode) -> bool:
-        life = self._observer.lives.get(node.config.node_id)
-        written = [name for topic in self._shape.topics for name in topic.all_partitions]
-        return life is not None and any(name in life.partitions and life.partitions[name].is_leader for name in written)
 
     async def _block_one_way(self) -> None:
         node = self._victim().name

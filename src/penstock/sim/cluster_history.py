@@ -217,6 +217,8 @@ class History:
     # Why the cluster was not healthy when it had to be; None where it was.
     unhealed: str | None = None
     ended: float = 0.0
+    # The last lines of the simulation's own trace.
+    trace: list[str] = field(default_factory=list)
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]

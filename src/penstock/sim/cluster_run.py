@@ -94,11 +94,11 @@ def run_cluster(seed: int) -> Report:
         simulation.run(ClusterRun(simulation, history).main())
         violations = [(rule, checker, found) for rule, checker in CHECKERS for found in checker(history)]
     except (Exception, SimulationStuck) as error:
-        raise Broken(_account(seed, f"{type(error).__name__}: {error}", history, simulation.loop.time(), simulation)) from error
+        raise Broken(_account(seed, f"{type(error).__name__}: {error}", history, simulation.loop.time())) from error
     if violations:
         rule, checker, first = min(violations, key=lambda one: one[2].at)
         others = f" ({len(violations) - 1} more violations)" if len(violations) > 1 else ""
-        raise Broken(_account(seed, f"rule {rule}, {checker.__name__}: {first.text}{others}", history, first.at, simulation))
+        raise Broken(_account(seed, f"rule {rule}, {checker.__name__}: {first.text}{others}", history, first.at))
     return Report(
         simulation.trace.digest(),
         simulation.loop.time() - began,
@@ -108,7 +108,7 @@ def run_cluster(seed: int) -> Report:
     )
 
 
-def _account(seed: int, problem: str, history: History, at: float, simulation: Simulation) -> str:
+def _account(seed: int, problem: str, history: History, at: float) -> str:
     before = [event for event in history.events if event.at <= at and not isinstance(event, _USUAL)][-_SHOWN_EVENTS:]
     return "\n".join(
         [
@@ -116,7 +116,7 @@ def _account(seed: int, problem: str, history: History, at: float, simulation: S
             "what came before:",
             *(f"  {event}" for event in before),
             "the last of the trace:",
-            *(f"  {line}" for line in simulation.trace.lines()),
+            *(f"  {line}" for line in history.trace),
             f"again with: python -m penstock.sim --cluster --seed {seed}",
         ]
     )
@@ -147,7 +147,10 @@ class ClusterRun:
                 await self._live()
             except Unhealed as error:
                 self._history.unhealed = str(error)
-            self._history.ended = self._now()
+            finally:
+                # Before everything that still runs is taken down.
+                self._history.ended = self._now()
+                self._history.trace = self._simulation.trace.lines()
 
     async def _live(self) -> None:
         for node in self._nodes.values():

@@ -1,0 +1,92 @@
+"""Whom a fault may strike in a simulated cluster, and how hard.
+
+Never more is taken than the cluster promises to stand: unless every record is synced before it is acknowledged, at most one node loses
+unsynced data before the cluster is whole again, and then nobody else dies uncleanly. (A broker that comes back without a clean shutdown
+leaves ISR and ELR, as in Kafka: with its last peer's log lost at the same time, the controller could not know whose log is whole.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from penstock.sim.cluster_health import trouble
+from penstock.sim.cluster_history import History, Struck
+from penstock.sim.cluster_nodes import ClusterNode
+from penstock.sim.cluster_observer import Observer
+from penstock.sim.cluster_shape import Shape
+from penstock.world.sim import Simulation
+
+_LOOK_S = 0.1
+
+
+class Victims:
+    def __init__(self, simulation: Simulation, shape: Shape, nodes: dict[str, ClusterNode], history: History, observer: Observer) -> None:
+        self._network = simulation.network
+        self._chance: random.Random = simulation.stream("faults")
+        self._shape = shape
+        self._nodes = nodes
+        self._history = history
+        self._observer = observer
+        self._now = simulation.loop.time
+        # Nodes that died uncleanly, and those that lost data, since the cluster was last whole. Dicts for their order.
+        self._unclean: dict[str, None] = {}
+        self._lossy: dict[str, None] = {}
+
+    def _say(self, what: str) -> None:
+        self._history.events.append(Struck(self._now(), what))
+
+    # Whom, and how long
+
+    def _victim(self) -> ClusterNode:
+        """Rather one that matters: a leader, or the active controller."""
+        lives = [self._observer.lives[node.config.node_id] for node in self._nodes.values() if node.config.node_id in self._observer.lives]
+        dice = self._chance.random()
+        chosen = lives
+        if dice < 0.5:
+            chosen = [life for life in lives if any(partition.is_leader for partition in life.partitions.values())]
+        elif dice < 0.75:
+            chosen = [life for life in lives if life.quorum.is_leader]
+        if not chosen:
+            return self._chance.choice(list(self._nodes.values()))
+        return self._nodes[self._shape.name_of(self._chance.choice(chosen).node_id)]
+
+    async def _a_while(self) -> None:
+        await asyncio.sleep(self._chance.random() * self._chance.choice((0.1, 0.6, 2.5)))
+
+    async def _notice_recovery(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self._unclean and trouble(self._nodes.values(), self._observer) is None:
+                self._unclean.clear()
+                self._lossy.clear()
+
+    def _may_die(self, node: ClusterNode) -> bool:
+        return self._shape.synced or all(name == node.name for name in self._lossy)
+
+    def _may_lose_data(self, node: ClusterNode) -> bool:
+        return self._shape.synced or all(name == node.name for name in self._unclean)
+
+    def _kill(self, node: ClusterNode, *, may_lose_power: bool = True) -> None:
+        if not node.machine.alive or not self._may_die(node):
+            return
+        loses_power = (self._shape.synced or may_lose_power) and self._may_lose_data(node) and self._chance.random() < 0.5
+        self._unclean[node.name] = None
+        if loses_power:
+            self._loses_data(node)
+        node.crash(power_loss=loses_power)
+
+    def _loses_data(self, node: ClusterNode) -> None:
+        self._unclean[node.name] = self._lossy[node.name] = None
+        self._observer.lost_data(node.config.node_id)
+        if not self._shape.synced:
+            self._history.promised.update({topic.name: topic.min_insync > 1 for topic in self._shape.topics})
+
+    def _start(self, node: ClusterNode) -> None:
+        if not node.is_up:
+            node.restart()
+
+    def _leads(self, node: ClusterNode) -> bool:
+        life = self._observer.lives.get(node.config.node_id)
+        written = [name for topic in self._shape.topics for name in topic.all_partitions]
+        return life is not None and any(name in life.partitions and life.partitions[name].is_leader for name in written)
