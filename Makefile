@@ -15,7 +15,7 @@ help: ## What there is to call
 
 setup: $(STAMP) ## The environment in .venv, with everything for work on Penstock
 
-$(STAMP): pyproject.toml constraints.txt tools/setup
+$(STAMP): pyproject.toml constraints.txt tools/setup hatch_build.py $(wildcard src/penstock/spark/native/*)
 	@tools/setup "$(VENV)"
 
 demo: setup ## Penstock at work, in a minute

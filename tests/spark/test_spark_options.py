@@ -1,0 +1,180 @@
+"""Every option in its forms, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.client.offsets import EARLIEST, LATEST, Isolation
+from penstock.ids import TopicPartition
+from penstock.records.compression import Codec
+from penstock.spark.option_values import OptionError
+from penstock.spark.options import Assigned, Pattern, SourceOptions, Topics, sink_options, source_options
+from penstock.spark.positions import AtOffsets, AtTimes
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def source(*, streaming: bool = False, **options: str) -> SourceOptions:
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    return source_options({**SERVERS, "subscribe": "orders", **given}, streaming=streaming)
+
+
+def refused(*, streaming: bool = False, **options: str) -> str:
+    with pytest.raises(OptionError) as raised:
+        source(streaming=streaming, **options)
+    return str(raised.value)
+
+
+def test_defaults_are_those_of_sparks_source_but_for_the_isolation() -> None:
+    batch, stream = source(), source(streaming=True)
+    assert (batch.starting, batch.ending, stream.starting) == (EARLIEST, LATEST, LATEST)
+    assert batch.fail_on_data_loss
+    assert not batch.include_headers
+    assert batch.fetch.isolation is Isolation.READ_COMMITTED
+    assert batch.max_trigger_delay_s == 900
+    assert (batch.min_partitions, batch.max_offsets_per_trigger) == (None, None)
+
+
+def test_names_have_no_case() -> None:
+    options = source_options({"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "orders", "failondataloss": "FALSE"}, streaming=False)
+    assert options.connection.bootstrap_servers == "a:1"
+    assert not options.fail_on_data_loss
+
+
+def test_what_to_read() -> None:
+    assert source(subscribe=" orders, payments ,orders").subscription == Topics(("orders", "payments"))
+    assigned = source_options({**SERVERS, "assign": '{"orders": [0, 2], "payments": [1]}'}, streaming=False).subscription
+    orders, payments = "orders", "payments"
+    assert assigned == Assigned(frozenset({TopicPartition(orders, 0), TopicPartition(orders, 2), TopicPartition(payments, 1)}))
+    pattern = source_options({**SERVERS, "subscribePattern": "orders-.*"}, streaming=False).subscription
+    assert isinstance(pattern, Pattern)
+    assert pattern.expression.fullmatch("orders-eu")
+
+
+def test_offsets_of_each_partition() -> None:
+    options = source(startingOffsets='{"orders": {"0": 23, "1": -2}}', endingOffsets='{"orders": {"0": -1, "1": 50}}')
+    assert options.starting == AtOffsets({TopicPartition("orders", 0): 23, TopicPartition("orders", 1): EARLIEST})
+    assert options.ending == AtOffsets({TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 50})
+    assert source(streaming=True, startingOffsets=" Earliest ").starting == EARLIEST
+
+
+def test_times_win_over_offsets_and_one_for_all_over_each() -> None:
+    each = '{"orders": {"0": 1000}}'
+    options = source(startingOffsets="earliest", startingOffsetsByTimestamp=each, endingTimestamp="2000", endingOffsetsByTimestamp=each)
+    assert options.starting == AtTimes({TopicPartition("orders", 0): 1000}, False, "startingOffsetsByTimestamp")
+    assert options.ending == AtTimes(2000, False, "endingTimestamp")
+    lenient = source(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest")
+    assert lenient.starting == AtTimes(5, True, "startingTimestamp")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1min", 60), ("1h", 3600), ("1d", 86400), ("250", 0.25)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    assert source(maxTriggerDelay=text).max_trigger_delay_s == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"subscribePattern": "a"}, "one of subscribe, subscribePattern and assign"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"startingOfsets": "earliest"}, "is startingOffsets meant?"),
+        ({"path": "orders"}, "has no option path"),
+        ({"startingOffsets": "first"}, "earliest, latest or offsets like"),
+        ({"startingOffsets": '{"orders": {"0": 1'}, "no JSON"),
+        ({"startingOffsets": '{"orders": [1]}'}, "no partitions with a number each"),
+        ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "orders-0 has 1.5"),
+        ({"startingOffsets": '{"orders": {"0": true}}'}, "orders-0 has true"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "at least -2"),
+        ({"startingOffsets": '{"orders": {"0": 9223372036854775808}}'}, "whole number"),
+        ({"startingOffsets": '{"orders": {"x": 1}}'}, "no partition of orders"),
+        ({"startingOffsets": '{"orders": {"2147483648": 1}}'}, "no partition of orders"),
+        ({"startingOffsets": "{}"}, "names no partition"),
+        ({"startingOffsets": "latest"}, "use earliest"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "use earliest"),
+        ({"endingOffsets": "earliest"}, "use latest"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "use latest"),
+        ({"startingTimestamp": "yesterday"}, "whole number"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "at least 0"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "error or latest"),
+        ({"failOnDataLoss": "no"}, "true or false"),
+        ({"includeHeaders": "1"}, "true or false"),
+        ({"minPartitions": "0"}, "at least 1"),
+        ({"maxOffsetsPerTrigger": "-5"}, "at least 1"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "more than maxOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "soon"}, "a time like"),
+        ({"kafka__bootstrap__servers": "localhost:port"}, "no address"),
+        ({"kafka__isolation__level": "serializable"}, "read_committed, read_uncommitted"),
+        ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets"),
+        ({"kafka__enable__auto__commit": "true"}, "checkpoint"),
+        ({"kafka__value__deserializer": "x"}, "DataFrame functions"),
+        ({"kafka__security__protocol": "SASL_SSL"}, "PLAINTEXT"),
+        ({"kafka__ssl__truststore__location": "x"}, "PLAINTEXT"),
+        ({"kafka__max__partition__fetch__byte": "1"}, "is kafka.max.partition.fetch.bytes meant?"),
+        ({"kafka__max__partition__fetch__bytes": "0"}, "from 1 to 2147483647"),
+        ({"kafka__acks": "all"}, "no setting that is known here"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_advice(options: dict[str, str], says: str) -> None:
+    assert says in refused(streaming=False, **options)
+
+
+def test_nothing_to_read_and_no_brokers() -> None:
+    with pytest.raises(OptionError, match="none of them is given"):
+        source_options(SERVERS, streaming=False)
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
+        source_options({"subscribe": "orders"}, streaming=False)
+    for pattern, says in (("(", "no regular expression"), (" ", "is empty")):
+        with pytest.raises(OptionError, match=says):
+            source_options({**SERVERS, "subscribePattern": pattern}, streaming=False)
+    for assign in ('{"orders": 1}', '{"orders": [-1]}', "[1]", "{}", '{"orders": ["0"]}'):
+        with pytest.raises(OptionError, match="assign cannot be read"):
+            source_options({**SERVERS, "assign": assign}, streaming=False)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    assert "readStream" in refused(streaming=True, **{name: "1"})
+
+
+def test_client_settings() -> None:
+    options = source(
+        kafka__request__timeout__ms="1500",
+        kafka__default__api__timeout__ms="9000",
+        kafka__client__id="job",
+        kafka__isolation__level="READ_UNCOMMITTED",
+        kafka__max__partition__fetch__bytes="1000",
+        kafka__group__id="without effect",
+        kafka__receive__buffer__bytes="1",
+        kafka__security__protocol="plaintext",
+    )
+    assert (options.connection.request_timeout_s, options.connection.patience_s, options.connection.client_id) == (1.5, 9.0, "job")
+    assert (options.fetch.isolation, options.fetch.max_bytes) == (Isolation.READ_UNCOMMITTED, 1000)
+
+
+def test_sink_options() -> None:
+    defaults = sink_options({**SERVERS, "checkpointLocation": "/c", "queryName": "q"})
+    assert (defaults.topic, defaults.acks, defaults.idempotent, defaults.codec) == (None, -1, True, Codec.LZ4)
+    given = sink_options({**SERVERS, "topic": " out ", "kafka.acks": "1", "kafka.compression.type": "zstd", "kafka.linger.ms": "5"})
+    assert (given.topic, given.acks, given.idempotent, given.codec) == ("out", 1, False, Codec.ZSTD)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": " "}, "is empty"),
+        ({"topics": "out"}, "is topic meant?"),
+        ({"startingOffsets": "earliest"}, "sink has no option"),
+        ({"kafka.acks": "0"}, "all, -1, 1"),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
+        ({"kafka.compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
+        ({"kafka.transactional.id": "t"}, "at least once"),
+        ({"kafka.partitioner.class": "x"}, "column partition"),
+        ({"kafka.value.serializer": "x"}, "bytes"),
+    ],
+)
+def test_sink_options_that_are_refused(options: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        sink_options({**SERVERS, **options})
+    assert says in str(raised.value)

@@ -1,0 +1,61 @@
+"""Filters that bound where rows can be. Bounds may be too wide, never too narrow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not, StringStartsWith
+
+from penstock.ids import TopicPartition
+from penstock.spark.offsets import Range
+from penstock.spark.option_values import MAX_INT64
+from penstock.spark.pushdown import Bounds, bounds_of
+from penstock.spark.resolving import NO_SUCH_TIME
+
+TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+TIME_MS = 1_767_323_045_678
+
+
+@pytest.mark.parametrize(
+    ("filters", "bounds"),
+    [
+        ([EqualTo(("partition",), 3)], Bounds(partitions=frozenset({3}))),
+        ([In(("partition",), (1, 2)), In(("partition",), (2, 3))], Bounds(partitions=frozenset({2}))),
+        ([EqualTo(("topic",), "orders"), EqualTo(("partition",), 0)], Bounds(frozenset({"orders"}), frozenset({0}))),
+        ([GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9)], Bounds(start=5, end=10)),
+        ([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9)], Bounds(start=4, end=9)),
+        ([EqualTo(("offset",), 4)], Bounds(start=4, end=5)),
+        ([GreaterThan(("timestamp",), TIME), EqualTo(("timestamp",), TIME.replace(year=2020))], Bounds(since_ms=TIME_MS)),
+        ([LessThan(("timestamp",), TIME)], Bounds()),
+        ([Not(EqualTo(("partition",), 3)), StringStartsWith(("topic",), "a"), EqualTo(("value",), b"x")], Bounds()),
+        ([EqualTo(("headers", "partition"), 3)], Bounds()),
+    ],
+)
+def test_what_bounds(filters: list[Filter], bounds: Bounds) -> None:
+    assert bounds_of(filters) == bounds
+
+
+def test_a_range_is_narrowed() -> None:
+    whole = Range("orders", UUID(int=500), 0, 10, 100)
+
+    def narrowed(young: int | None = None, **given: Any) -> tuple[int, int]:
+        found = Bounds(**given).narrow(whole, young)
+        return found.start, found.end
+
+    assert narrowed() == (10, 100)
+    assert narrowed(start=20, end=50) == (20, 50)
+    assert narrowed(start=0, end=MAX_INT64) == (10, 100)
+    assert narrowed(30) == (30, 100)
+    assert narrowed(5) == (10, 100)
+    assert narrowed(NO_SUCH_TIME) == (100, 100)
+
+
+def test_which_partitions_are_wanted() -> None:
+    orders, payments = TopicPartition("orders", 0), TopicPartition("payments", 1)
+    assert Bounds().wants(orders)
+    assert Bounds(topics=frozenset({"orders"})).wants(orders)
+    assert not Bounds(topics=frozenset({"orders"})).wants(payments)
+    assert not Bounds(partitions=frozenset({1})).wants(orders)
