@@ -85,7 +85,7 @@ BROKER_SESSION_TIMEOUT_MS = Setting(
 BROKER_DISCONNECT_GRACE_MS = Setting(
     "penstock.broker.disconnect.grace.ms",
     INT,
-    100,
+    50,
     MEDIUM,
     "When a broker's connection to the controller closes and no heartbeat comes within this time, the controller knocks at the broker's "
     "listener, and fences it if nobody answers there. Kafka waits for broker.session.timeout.ms; -1 does so too.",

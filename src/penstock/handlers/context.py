@@ -7,19 +7,13 @@ from typing import NamedTuple
 
 
 class Visit:
-    """The connection of a request, as far as handlers may know it: what was asked on it before, and when it is lost."""
+    """The connection of a request, as far as handlers may know it: since when it is there (on the loop's clock), and when it is lost."""
 
-    __slots__ = ("_asked", "_told")
+    __slots__ = ("_told", "began")
 
-    def __init__(self) -> None:
-        self._asked: set[Hashable] = set()
+    def __init__(self, began: float = 0.0) -> None:
+        self.began = began
         self._told: dict[Hashable, Callable[[], None]] = {}
-
-    def is_first(self, key: Hashable) -> bool:
-        """Whether this is asked for the first time on this connection."""
-        first = key not in self._asked
-        self._asked.add(key)
-        return first
 
     def on_lost(self, key: Hashable, callback: Callable[[], None]) -> None:
         """Called once. Who asks again under the same key is told in place of the first."""

@@ -110,9 +110,9 @@ class NodeController:
         try:
             await self._begin()
             for broker in list(self._quorum.image.brokers.values()):
-                # Whoever died together with the last active controller has no connection here that could close.
+                # Whoever died together with the last active controller has no connection here that could close, but to the quorum.
                 if not broker.fenced:
-                    self._suspect(broker.id, broker.epoch)
+                    self._suspect(broker.id, broker.epoch, waited=broker.id in self._quorum.lost_nodes)
             interval_s = self._config[cluster_settings.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS]
             elect_at = self._world.clock.monotonic() + interval_s
             while self._term == term:
@@ -175,10 +175,11 @@ class NodeController:
         self._lost.add(broker_id)
         self._suspect(broker_id, broker_epoch)
 
-    def _suspect(self, broker_id: int, broker_epoch: int) -> None:
+    def _suspect(self, broker_id: int, broker_epoch: int, *, waited: bool = False) -> None:
+        """`waited`: the election took longer than the grace."""
         grace_ms = self._config[cluster_settings.BROKER_DISCONNECT_GRACE_MS]
         if self.is_active and grace_ms >= 0:
-            self._spawn(self._knock(broker_id, broker_epoch, self._world.clock.monotonic(), grace_ms / 1000))
+            self._spawn(self._knock(broker_id, broker_epoch, self._world.clock.monotonic(), 0 if waited else grace_ms / 1000))
 
     async def _knock(self, broker_id: int, broker_epoch: int, since: float, grace_s: float) -> None:
         await asyncio.sleep(grace_s)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from penstock.handlers.context import Visit
 from penstock.limits import WRITE_BUFFER_BYTES
 from penstock.server.bounds import Bounds
 from penstock.server.context import Origin
 
 
-def origin_of(transport: asyncio.Transport, listener_name: str) -> Origin:
+def origin_of(transport: asyncio.Transport, listener_name: str, now: float) -> Origin:
     # A peer that is gone already has no name any more.
     local = transport.get_extra_info("sockname") or ("", 0)
     peer = transport.get_extra_info("peername") or ("unknown", 0)
-    return Origin(listener_name, str(local[0]), int(local[1]), f"{peer[0]}:{peer[1]}")
+    return Origin(listener_name, str(local[0]), int(local[1]), f"{peer[0]}:{peer[1]}", Visit(now))
 
 
 def set_buffers(transport: asyncio.Transport, bounds: Bounds) -> None:

@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._writer = Writer(self._transport, self._state.offload, self._writer_woke, self._cannot_send)
         set_buffers(self._transport, self._bounds)
-        self._origin = origin_of(self._transport, self._listener_name)
+        self._origin = origin_of(self._transport, self._listener_name, self._active)
         if not self._state.admit(self):
             self._closed = True
             self._transport.abort()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.handlers.context import Visit
 
@@ -15,4 +15,4 @@ class Origin:
     local_host: str
     local_port: int
     peer: str
-    visit: Visit = field(default_factory=Visit)
+    visit: Visit
