@@ -14,8 +14,8 @@ RESULTS = Path(__file__).parent.parent / "docs" / "DRILLS.md"
 
 def main(minutes: int) -> int:
     drills = {
-        f"simulation of logs, of a broker and of clusters, {minutes} minutes each, and every planted bug": (
-            {"PENSTOCK_SIM_SECONDS": str(60 * minutes), "PENSTOCK_PLANTED": "all"},
+        f"simulation of logs, a broker, quorums and clusters, {minutes} minutes each, every planted bug, 50 clusters twice": (
+            {"PENSTOCK_SIM_SECONDS": str(60 * minutes), "PENSTOCK_PLANTED": "all", "PENSTOCK_DRILL": "1", "PENSTOCK_TWICE": "50"},
             ["tests/sim"],
         ),
         f"kill -9, {20 * minutes} rounds": (

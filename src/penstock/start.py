@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import shutil
 import signal
 import socket
@@ -94,6 +95,9 @@ async def _serve(world: World, config: NodeConfig, ready: Callable[[str], None],
     async def serve() -> None:
         async with serving(world, config) as (node, bootstrap_servers):
             served.set()
+            # What the start made stays: the collector need not look at it again and again, which holds the loop for tens of milliseconds.
+            gc.collect()
+            gc.freeze()
             ready(bootstrap_servers)
             await _first(stopped.wait(), node.wait_failed())
 
