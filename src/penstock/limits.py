@@ -185,3 +185,6 @@ MAX_COLUMNS_ROWS = 1_000_000
 # Rows that Spark's sink puts together before it divides them among partitions. Spark gives about a megabyte at a time; with many partitions
 # the record batches made of that alone would be small.
 SPARK_GATHERED_BYTES = 4 * 1024 * 1024
+
+# A log that has grown by so much is begun to be written out, long before the kernel would: much of it unwritten makes writers wait.
+WRITE_BACK_BYTES = 8 * 1024 * 1024

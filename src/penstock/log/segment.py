@@ -48,6 +48,8 @@ class Segment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.size = size
+        # Up to where it was begun to be written out.
+        self.written_back = size
         self.path = path(names.LOG)
         self.offset_index = OffsetIndex(files, path(names.OFFSET_INDEX), base_offset, active=active)
         self.time_index = TimeIndex(files, path(names.TIME_INDEX), base_offset, active=active)
@@ -204,6 +206,7 @@ class Segment:
         found = self.find(offset)
         if found is not None:
             self.size = found[0]
+        self.written_back = min(self.written_back, self.size)
         self.file.truncate(self.size)
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)

@@ -263,6 +263,18 @@ class LogStore:
                     if log.directory.failure is None and not log.flushing.abandoned:
                         raise
 
+    async def write_back(self) -> None:
+        """Begins to write out what logs have grown by. Left to itself the kernel waits long, and then makes writers wait: the loop."""
+        for log in list(self.logs.values()):
+            segment = log.active
+            start, length = segment.written_back, segment.size - segment.written_back
+            if length >= limits.WRITE_BACK_BYTES:
+                segment.written_back = segment.size
+                try:
+                    await self._world.offload.thread(segment.file.write_back, start, length)
+                except OSError as error:
+                    log.directory.fail(f"writing out {log.partition}", error)
+
     async def save_recovery_points(self) -> None:
         await self._checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Sealed segments are synced, and flush.ms honoured, this often.
 _FLUSH_SECONDS = 0.5
+# How often logs are looked at that grew: at 300 MB/s some 30 MB in between.
+_WRITE_BACK_SECONDS = 0.1
 
 
 class Upkeep:
@@ -24,6 +26,7 @@ class Upkeep:
         lag_s = config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(lag_s / 2, self._review))
+            group.create_task(self._every(_WRITE_BACK_SECONDS, self._node.store.write_back))
             group.create_task(self._every(_FLUSH_SECONDS, self._node.store.flush_wanted))
             group.create_task(self._every(config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS] / 1000, self._retain))
             group.create_task(self._every(config[log_settings.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS] / 1000, self._checkpoint))

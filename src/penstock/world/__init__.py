@@ -63,6 +63,10 @@ class File(Protocol):
     def sync(self) -> None:
         """fdatasync: blocks, so call it through `Offload.thread`. After an error nothing unsynced may be assumed to be on disk."""
 
+    def write_back(self, position: int, length: int, /) -> None:
+        """Begins to write a part out, and promises nothing: it leaves less to do for `sync`, and for a kernel that makes writers wait when
+        too much is unwritten. Blocks while the disk is busy, so call it through `Offload.thread`."""
+
     def fileno(self) -> int:
         """For sendfile; the simulated file has none and raises OSError."""
 

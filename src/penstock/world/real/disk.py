@@ -67,6 +67,11 @@ class RealFile:
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
+    def write_back(self, position: int, length: int, /) -> None:
+        from penstock.world.real.write_back import begin_writing_out  # ctypes takes milliseconds to load
+
+        begin_writing_out(self.fileno(), position, length)
+
     def fileno(self) -> int:
         """Whoever keeps what this returns keeps the file open, also after `close`."""
         if self._descriptor is None:

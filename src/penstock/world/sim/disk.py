@@ -49,6 +49,10 @@ class SimFile:
         self._put(data, position)
         return len(data)
 
+    def write_back(self, _position: int, _length: int, /) -> None:
+        """Promises nothing, and so does nothing."""
+        self._check_open()
+
     def _no_space(self, end: int) -> OSError | None:
         free = self._drive.free_bytes()
         if free is None or end - len(self._inode.content) <= free:
