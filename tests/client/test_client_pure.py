@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.faults import error_of
 from penstock.client.isolation import shown_batches
+from penstock.client.metadata import Metadata
 from penstock.client.partitioner import StickyPartitioner, murmur2, partition_of_key
 from penstock.client.versions import choose_version
 from penstock.client.wire import FrameReader
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.apis import find_api
+from penstock.protocol.messages.metadata import MetadataResponse
 from penstock.protocol.schema import Versions
 from penstock.records.batch import CorruptBatch
 from penstock.records.build import build_batch, end_transaction_marker
@@ -162,3 +165,17 @@ def test_a_damaged_batch_is_not_shown() -> None:
 
 def test_an_unknown_error_code_is_kept_in_words() -> None:
     assert "error code 999" in str(error_of(999, "refused"))
+
+
+def test_a_broker_that_lags_behind_cannot_bring_back_a_leader_of_an_earlier_epoch() -> None:
+    def answer(leader: int, epoch: int, topic_id: int = 1) -> MetadataResponse:
+        partition = MetadataResponse.Topic.Partition(partition_index=0, leader_id=leader, leader_epoch=epoch)
+        return MetadataResponse(topics=(MetadataResponse.Topic(name="t", topic_id=UUID(int=topic_id), partitions=(partition,)),))
+
+    metadata = Metadata()
+    leaders = []
+    for one in (answer(1, 4), answer(3, 2), answer(2, 5), answer(-1, 6), answer(3, 0, topic_id=2)):
+        metadata.forget("t")
+        metadata.take(one)
+        leaders.append(metadata.topics["t"].partition(0).leader)
+    assert leaders == [1, 1, 2, -1, 3]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.client.connection import Connection, open_connection
 from penstock.client.faults import ConnectionFailed
-from penstock.client.metadata import Metadata, PartitionInfo, TopicInfo, check_topics, no_leader, topic_info
+from penstock.client.metadata import Metadata, PartitionInfo, TopicInfo, check_topics, no_leader
 from penstock.client.retry import retrying
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
@@ -80,7 +80,8 @@ class Cluster:
         answer = await self._ask_metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=create))
         if names is not None:
             check_topics(answer.topics)
-        return sorted((topic_info(one) for one in answer.topics if one.error_code == 0), key=lambda one: one.name)
+        known = (self.metadata.topics[one.name] for one in answer.topics if one.error_code == 0 and one.name is not None)
+        return sorted(known, key=lambda one: one.name)
 
     async def leader(self, partition: TopicPartition) -> tuple[TopicInfo, PartitionInfo]:
         """Who leads a partition, as far as is known; asked once when it is not. KafkaError where nobody does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from penstock.client.faults import check
@@ -59,6 +59,8 @@ class Metadata:
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
+        # Of each partition, what was said in the highest leader epoch.
+        self._newest: dict[tuple[UUID, int], PartitionInfo] = {}
 
     def take(self, answer: MetadataResponse) -> None:
         """Brokers are all of them; topics are those that were asked for, without those that have an error."""
@@ -67,8 +69,16 @@ class Metadata:
             self.brokers = {one.node_id: Broker(one.node_id, one.host, one.port, one.rack) for one in answer.brokers}
         for topic in answer.topics:
             if topic.error_code == 0 and topic.name is not None:
-                self.topics[topic.name] = info = topic_info(topic)
+                self.topics[topic.name] = info = self._without_older(topic_info(topic))
                 self._names[info.id] = info.name
+
+    def _without_older(self, topic: TopicInfo) -> TopicInfo:
+        """A broker that lags behind may name the leader of an earlier epoch, whose log may be shorter than what was read (KIP-320)."""
+        for one in topic.partitions:
+            known = self._newest.get((topic.id, one.index))
+            if known is None or one.leader_epoch < 0 or one.leader_epoch >= known.leader_epoch:
+                self._newest[topic.id, one.index] = one
+        return replace(topic, partitions=tuple(self._newest[topic.id, one.index] for one in topic.partitions))
 
     def forget(self, topic: str) -> None:
         self.topics.pop(topic, None)
