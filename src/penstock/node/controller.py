@@ -25,6 +25,7 @@ from penstock.controller.heartbeats import Heartbeats
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.quorum import Quorum
+from penstock.protocol.internal.metadata_settings import NoOpRecord
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from penstock.world import World
@@ -78,8 +79,9 @@ class NodeController:
         decision = decide(self._quorum.pending)
         for note in decision.notes:
             logger.warning("%s", note)
-        if decision.records:
-            await self._quorum.append(decision.records)
+        if decision.records or self._quorum.pending.offset > self._quorum.image.offset:
+            # Also a refusal may rest on what is not committed: it must not be told before that is, or where it never will be.
+            await self._quorum.append(decision.records or (NoOpRecord(),))
         return decision.response
 
     async def alter_settings(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
