@@ -1,4 +1,4 @@
-"""A node that recovers another log directory on its own event loop when it is told to, and prints its loop delay when it ends.
+"""A node that recovers another log directory on its own event loop when it is told to, and says how late its loop was when it ends.
 
     python -m tests.e2e.loop_delay_node DIRECTORY OTHER_DIRECTORY KEY=VALUE ...
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
 
@@ -17,6 +18,7 @@ from penstock.config.topic import log_config
 from penstock.log.directory import formatted_directory
 from penstock.log.store import LogStore
 from penstock.node.formatting import format_directories
+from penstock.server.loop_delay import LoopDelay
 from penstock.start import serving
 from penstock.world import World
 from penstock.world.real import RealChance, RealDisk, run
@@ -30,14 +32,44 @@ log.dirs={directory}
 """
 
 
+class TimeOfOurOwn:
+    """A clock that stands still while the loop's thread could run and may not: another process has the core, or the host has taken the
+    virtual machine's away. That is the machine's doing, not the loop's. Of the two, which may overlap, the longer counts."""
+
+    def __init__(self) -> None:
+        self._scheduling = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._machine = os.open("/proc/stat", os.O_RDONLY)
+        self._queued, self._stolen, self._lost = self._queued_s(), self._stolen_s(), 0.0
+
+    def monotonic(self) -> float:
+        queued, stolen = self._queued_s(), self._stolen_s()
+        self._lost += max(queued - self._queued, stolen - self._stolen)
+        self._queued, self._stolen = queued, stolen
+        return time.monotonic() - self._lost
+
+    def _queued_s(self) -> float:
+        return int(os.pread(self._scheduling, 100, 0).split()[1]) / 1e9
+
+    def _stolen_s(self) -> float:
+        """Of one core, in the mean."""
+        return int(os.pread(self._machine, 200, 0).split(b"\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
 async def serve(world: World, config: NodeConfig, other: str) -> None:
     loop = asyncio.get_running_loop()
+    own = LoopDelay(TimeOfOurOwn())
     async with serving(world, config) as (_node, bootstrap):
         say(f"ready {bootstrap}")
+        own.start()
         while await loop.run_in_executor(None, sys.stdin.readline):
             start = time.monotonic()
             await LogStore(world, [formatted_directory(world.disk, other, config.node_id)]).open(lambda _: log_config(config, {}))
             say(f"recovered {time.monotonic() - start:.2f}")
+        own.stop()
+        say(f"own {own}")
 
 
 def say(line: str) -> None:

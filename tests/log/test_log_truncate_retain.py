@@ -106,7 +106,7 @@ def test_deleted_records_are_not_served_and_their_segments_go(tmp_path: Path) ->
 
 
 def facts(*rows: tuple[int, int, int]) -> list[SegmentFacts]:
-    return [SegmentFacts(*row) for row in rows]
+    return [SegmentFacts(end, size, lambda time=time: time) for end, size, time in rows]  # type: ignore[misc]  # mypy cannot infer it
 
 
 SEGMENTS = facts((10, 100, 1_000), (20, 100, 2_000), (30, 50, 3_000))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP, TopicPartition
 from penstock.log.directory import LogDirectory, guarded
 from penstock.log.files import FileRange
-from penstock.log.retention import SegmentFacts
+from penstock.log.retention import SegmentFacts, expired
 from penstock.log.segment import Segment
 from penstock.log.txn_index import AbortedTxn
 
@@ -76,14 +77,11 @@ class ReadableLog:
         return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
     @guarded
-    def facts(self) -> list[SegmentFacts]:
-        """What retention looks at. A segment whose records have no time is as old as its file."""
+    def expired(self, config: LogConfig, high_watermark: int, now_ms: int) -> int:
+        """How many of the oldest segments are too old or too many."""
         ends = [segment.base_offset for segment in self.segments[1:]] + [self.end_offset]
-        times = [segment.max_timestamp.timestamp for segment in self.segments]
-        return [
-            SegmentFacts(end, segment.size, time if time >= 0 else segment.created_ms)
-            for end, segment, time in zip(ends, self.segments, times, strict=True)
-        ]
+        facts = [SegmentFacts(end, segment.size, segment.largest_time) for end, segment in zip(ends, self.segments, strict=True)]
+        return expired(facts, config, self.start_offset, high_watermark, now_ms)
 
     @guarded
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:

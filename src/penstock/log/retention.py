@@ -9,11 +9,12 @@ from penstock.config.topic import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at. The end offset is that of the segment: where the next one begins."""
+    """What retention looks at. The end offset is that of the segment: where the next one begins. Its time may have to be read from a disk
+    that is slow, so that it is asked for where it counts only."""
 
     end_offset: int
     size: int
-    largest_timestamp: int
+    largest_timestamp: Callable[[], int]
 
 
 def expired(segments: Sequence[SegmentFacts], config: LogConfig, start_offset: int, high_watermark: int, now_ms: int) -> int:
@@ -28,7 +29,7 @@ def expired(segments: Sequence[SegmentFacts], config: LogConfig, start_offset: i
 def _too_old(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int:
     if config.retention_ms < 0:
         return 0
-    return _prefix(segments, lambda segment: segment.size > 0 and now_ms - segment.largest_timestamp > config.retention_ms)
+    return _prefix(segments, lambda segment: segment.size > 0 and now_ms - segment.largest_timestamp() > config.retention_ms)
 
 
 def _too_much(segments: Sequence[SegmentFacts], config: LogConfig) -> int:

@@ -77,6 +77,11 @@ class Segment:
             self._max_timestamp = last if self._is_true(last) else self._largest_timestamp(TimestampOffset(-1, self.base_offset), 0)
         return self._max_timestamp
 
+    def largest_time(self) -> int:
+        """How old the segment is. One whose records have no time is as old as its file."""
+        largest = self.max_timestamp.timestamp
+        return largest if largest >= 0 else self.created_ms
+
     @property
     def first_timestamp(self) -> int | None:
         """The largest timestamp of the first batch: from it the age of the segment is reckoned when it is time to roll."""

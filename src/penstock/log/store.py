@@ -24,7 +24,6 @@ from penstock.log.files import OpenFiles
 from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import Found, create_log, open_log, write_topic_id
-from penstock.log.retention import expired
 from penstock.world import World
 
 logger = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ class LogStore:
         for partition in [partition for partition in self.logs if partition in high_watermarks]:
             log = self.logs[partition]
             with unless_offline(log.directory):
-                number = expired(log.facts(), log.config, log.start_offset, high_watermarks[partition], self._world.clock.now_ms())
+                number = log.expired(log.config, high_watermarks[partition], self._world.clock.now_ms())
                 for path in log.retire(number):
                     self.doom(path, log.config.file_delete_delay_ms)
                 count += number
