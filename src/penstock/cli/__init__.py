@@ -34,8 +34,17 @@ COMMANDS: dict[str, dict[str, str]] = {
         "alter": "topics:alter_command",
         "delete": "topics:delete_command",
     },
+    "groups": {
+        "list": "groups:list_command",
+        "describe": "groups:describe_command",
+        "reset-offsets": "groups:reset_offsets_command",
+        "delete": "groups:delete_command",
+    },
     "produce": {"": "produce:produce_command"},
     "consume": {"": "consume:consume_command"},
+    "pipeline": {
+        "run": "pipeline:run_command",
+    },
     "format": {"": "format:format_command"},
     "log": {"dump": "log:dump_command"},
 }
@@ -46,6 +55,8 @@ NOUNS = {
     "brokers": "Brokers of a cluster.",
     "quorum": "The controllers of a cluster.",
     "topics": "Topics of a cluster.",
+    "groups": "Consumer groups: members, lag, offsets.",
+    "pipeline": "Data pipelines on Spark.",
     "log": "A look into the files of a log.",
 }
 

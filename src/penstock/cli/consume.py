@@ -17,6 +17,7 @@ from penstock.ids import TopicPartition
 if TYPE_CHECKING:
     from penstock.client.client import Client
     from penstock.client.consumer import Consumer, ConsumerRecord, Since
+    from penstock.client.group_consumer import GroupConsumer
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LARGEST_TIME_MS = 2**53
@@ -24,6 +25,9 @@ _LARGEST_TIME_MS = 2**53
 
 def consume_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="As a member of a group, which remembers how far it came and shares the partitions.")
+    ] = None,
     partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="This partition alone.")] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="All records that there are; without it, only new ones.")
@@ -41,21 +45,30 @@ def consume_command(
     """Writes the records of a topic to standard output."""
     if from_beginning + (offset is not None) + (since is not None) > 1:
         fail("consume", "--from-beginning, --offset and --since exclude each other: give one of them")
+    if group is not None and (partition is not None or offset is not None or since is not None or exit_at_end):
+        hint = "it says itself which partitions are read, and from where (penstock groups reset-offsets)"
+        fail("consume", f"--partition, --offset, --since and --exit-at-end do not go with --group: {hint}")
 
     async def work(client: Client) -> None:
         from penstock.client.consumer import BEGINNING, END, Since
         from penstock.client.offsets import Isolation
 
         start: int | Since = BEGINNING if from_beginning else END
+        isolation = Isolation.READ_COMMITTED if read_committed else Isolation.READ_UNCOMMITTED
+        if group is not None:
+            await client.cluster.topic(topic)
+            async with client.group_consumer(group, [topic], start=start, isolation=isolation) as member:
+                await _write_records(member, None, max_messages, as_json=as_json)
+            return
         if since is not None:
             start = Since(parse_time(since, client.cluster.world.clock.now_ms()))
         elif offset is not None:
             start = offset
         partitions = await _partitions(client, topic, partition, by_offset=offset is not None)
-        isolation = Isolation.READ_COMMITTED if read_committed else Isolation.READ_UNCOMMITTED
         async with client.consumer(isolation=isolation) as consumer:
             await consumer.assign(dict.fromkeys(partitions, start))
-            await _write_records(consumer, max_messages, exit_at_end=exit_at_end, as_json=as_json)
+            ends = await consumer.end_offsets() if exit_at_end else None
+            await _write_records(consumer, ends, max_messages, as_json=as_json)
 
     with_client("consume", bootstrap_server, work)
 
@@ -69,14 +82,18 @@ async def _partitions(client: Client, topic: str, partition: int | None, *, by_o
     return [TopicPartition(topic, one.index) for one in info.partitions]
 
 
-async def _write_records(consumer: Consumer, most: int | None, *, exit_at_end: bool, as_json: bool) -> None:
-    ends = await consumer.end_offsets() if exit_at_end else None
+async def _write_records(
+    consumer: Consumer | GroupConsumer, ends: dict[TopicPartition, int] | None, most: int | None, *, as_json: bool
+) -> None:
     left = most
     while ends is None or any(consumer.positions[one] < end for one, end in ends.items()):
         records = await consumer.poll()
         if ends is not None:
             records = [one for one in records if one.offset < ends[TopicPartition(one.topic, one.partition)]]
-        records = records if left is None else records[:left]
+        if left is not None:
+            for untold in reversed(records[left:]):  # a group must not take them for read
+                consumer.positions[TopicPartition(untold.topic, untold.partition)] = untold.offset
+            records = records[:left]
         sys.stdout.buffer.write(b"".join(_line(one, as_json=as_json) for one in records))
         sys.stdout.buffer.flush()
         if left is not None:

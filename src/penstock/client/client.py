@@ -8,10 +8,14 @@ async with Client(world, "localhost:9092") as client:
         await consumer.assign({TopicPartition("events", 0): BEGINNING})
         async for record in consumer:
             ...
+    async with client.group_consumer("billing", ["events"]) as consumer:
+        async for record in consumer:
+            ...
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +23,8 @@ from penstock.client.admin import Admin
 from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.cluster import Cluster
 from penstock.client.consumer import Consumer
+from penstock.client.group_consumer import GroupConsumer
+from penstock.client.groups import Groups
 from penstock.client.producer import Producer
 from penstock.world import World
 
@@ -29,6 +35,7 @@ class Client:
     def __init__(self, world: World, bootstrap: str, *, client_id: str = "penstock", request_timeout_s: float = 30.0) -> None:
         self.cluster = Cluster(world, parse_bootstrap(bootstrap), client_id=client_id, request_timeout_s=request_timeout_s)
         self.admin = Admin(self.cluster)
+        self.groups = Groups(self.cluster)
 
     async def __aenter__(self) -> Client:
         try:
@@ -48,3 +55,7 @@ class Client:
     def consumer(self, **options: Any) -> Consumer:
         """The options are those of `Consumer`."""
         return Consumer(self.cluster, **options)
+
+    def group_consumer(self, group_id: str, topics: Sequence[str], **options: Any) -> GroupConsumer:
+        """The options are those of `GroupConsumer`."""
+        return GroupConsumer(self.cluster, group_id, topics, **options)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -23,10 +24,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One without an argument is there or not."""
+    """One without an argument is there or not; an optional argument may be left out."""
 
     help: str
     argument: str | None = None
+    optional: bool = False
 
 
 DEFAULT_OPTIONS = {"help": Option("Print usage information."), "version": Option("Display Kafka version.")}
@@ -38,8 +40,9 @@ class Options:
     def __init__(self, known: Mapping[str, Option], words: Sequence[str], purpose: str) -> None:
         self._known = {**DEFAULT_OPTIONS, **known}
         self._given: dict[str, list[str]] = {}
-        rest = iter(words)
-        for word in rest:
+        rest = deque(words)
+        while rest:
+            word = rest.popleft()
             if word.startswith("-") and word != "-":
                 self._take(word.lstrip("-"), rest)
         if not words or self.has("help"):
@@ -93,7 +96,7 @@ class Options:
                 print(f"{'' if number else left:<{_DESCRIPTION_COLUMN}}{'  ' if number else ''}{line}", file=sys.stderr)
         sys.exit(1)
 
-    def _take(self, text: str, rest: Iterator[str]) -> None:
+    def _take(self, text: str, rest: deque[str]) -> None:
         name, equals, value = text.partition("=")
         option = self._known.get(name)
         if option is None:
@@ -102,10 +105,11 @@ class Options:
         if option.argument is None:
             return
         if not equals:
-            following = next(rest, None)
-            if following is None:
+            if option.optional and (not rest or rest[0].startswith("-")):
+                return
+            if not rest:
                 raise Refused(f"Option {name} requires an argument")
-            value = following
+            value = rest.popleft()
         values.append(value)
 
 

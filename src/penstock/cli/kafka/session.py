@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.cli.kafka.options import Refused
+from penstock.cli.kafka.options import Options, Refused
 from penstock.config.properties import PropertiesError, decode_properties
 
 if TYPE_CHECKING:
@@ -19,12 +19,15 @@ _DEFAULT_TIMEOUT_MS = "30000"
 
 
 def with_admin(bootstrap: str, config_file: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    return with_settings(bootstrap, read_settings(config_file) if config_file is not None else {}, work)
+
+
+def with_settings(bootstrap: str, settings: Mapping[str, str], work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Runs the work. Refused for settings that cannot be read or honoured; KafkaError as it comes."""
     from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
 
-    settings = read_settings(config_file) if config_file is not None else {}
     if settings.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
         raise Refused(f"security.protocol={settings['security.protocol']} cannot be used: Penstock speaks PLAINTEXT alone so far")
     timeout_ms = settings.get(_TIMEOUT_MS, _DEFAULT_TIMEOUT_MS)
@@ -42,6 +45,21 @@ def with_admin(bootstrap: str, config_file: str | None, work: Callable[[Client],
             return await work(client)
 
     return run(main)
+
+
+def given_settings(options: Options, file: str | None, *properties: str) -> dict[str, str]:
+    """Of a file, and of options that each have one, which go before."""
+    settings: dict[str, str] = {}
+    path = None if file is None else options.value(file)
+    if path is not None:
+        settings |= read_settings(path)
+    for option in properties:
+        for text in options.values(option):
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise Refused(f"Invalid command line properties: {text}: name=value is expected")
+            settings[name] = value
+    return settings
 
 
 def read_settings(file: str) -> dict[str, str]:

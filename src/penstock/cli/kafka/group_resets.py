@@ -1,0 +1,144 @@
+"""kafka-consumer-groups.sh --reset-offsets: which partitions, where to, and how that is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli.kafka.options import Options, Refused
+from penstock.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+    from penstock.client.groups import Committed
+    from penstock.client.lag import Target
+
+_SCENARIOS = ("to-offset", "shift-by", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "from-file")
+_DURATION = re.compile(r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?")
+
+
+async def reset(client: Client, groups: list[str], options: Options) -> None:
+    if sum(options.has(scenario) for scenario in _SCENARIOS) != 1:
+        options.usage(f"Option [reset-offsets] requires one of these: {', '.join(f'[{one}]' for one in _SCENARIOS)}")
+    planned: dict[str, dict[TopicPartition, int]] = {}
+    for group in groups:
+        state = await _state(client, group)
+        if state in ("Empty", "Dead"):
+            planned[group] = await _plan(client, group, options, alone=len(groups) == 1)
+            if options.has("execute"):
+                await client.groups.commit(group, {one: _at(offset) for one, offset in planned[group].items()})
+        else:
+            reason = f"Assignments can only be reset if the group '{group}' is inactive, but the current state is {state}."
+            print(f"\nError: {reason}")
+            planned[group] = {}
+    if options.has("export"):
+        _print_csv(planned)
+    else:
+        _print_table(planned)
+
+
+async def _state(client: Client, group: str) -> str:
+    from penstock.errors import ErrorCode, KafkaError
+
+    try:
+        return (await client.groups.describe(group)).state
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return "Dead"
+
+
+async def _plan(client: Client, group: str, options: Options, *, alone: bool) -> dict[TopicPartition, int]:
+    from penstock.cli.groups import chosen_partitions
+    from penstock.client.lag import At, reset_targets
+
+    committed: Mapping[TopicPartition, Committed] = await client.groups.committed(group)
+    file = options.value("from-file")
+    if file is not None:
+        rows = _read_csv(file, group, alone=alone)
+        planned: dict[TopicPartition, int] = {}
+        for partition, offset in rows.items():
+            planned |= await reset_targets(client.cluster, committed, [partition], At(offset))
+        return planned
+    partitions = sorted(committed) if options.has("all-topics") else await chosen_partitions(client, options.values("topic"))
+    return await reset_targets(client.cluster, committed, partitions, _target(client, options))
+
+
+def _target(client: Client, options: Options) -> Target:
+    from penstock.client.lag import At, Current, Earliest, Latest, Shift, SinceTime
+
+    if options.has("to-earliest"):
+        return Earliest()
+    if options.has("to-latest"):
+        return Latest()
+    if options.has("to-current"):
+        return Current()
+    offset, shift, duration = options.number("to-offset"), options.number("shift-by"), options.value("by-duration")
+    if offset is not None:
+        return At(offset)
+    if shift is not None:
+        return Shift(shift)
+    if duration is not None:
+        return SinceTime(client.cluster.world.clock.now_ms() - _duration_ms(duration))
+    return SinceTime(_datetime_ms(options.value("to-datetime") or ""))
+
+
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        raise Refused(f"Text cannot be parsed to a Duration: {text}")
+    return int(timedelta(**{unit: float(value) for unit, value in found.groupdict().items() if value}).total_seconds() * 1000)
+
+
+def _datetime_ms(text: str) -> int:
+    """Without a zone it is UTC's time."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Refused(f'Unparseable date: "{text}"') from error
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _read_csv(file: str, group: str, *, alone: bool) -> dict[TopicPartition, int]:
+    """Lines of topic,partition,offset for one group, or group,topic,partition,offset for several."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        lines = Path(file).read_text().split()
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror or error}") from error
+    for line in lines:
+        fields = [field.strip('"') for field in line.split(",")]
+        if len(fields) == 4 and fields[0] == group:
+            fields = fields[1:]
+        if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
+            found[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+        elif len(fields) != 4 or alone:
+            raise Refused(f"{file}: {line!r} is not topic,partition,offset")
+    return found
+
+
+def _at(offset: int) -> Committed:
+    from penstock.client.groups import Committed
+
+    return Committed(offset)
+
+
+def _print_csv(planned: dict[str, dict[TopicPartition, int]]) -> None:
+    for group, offsets in planned.items():
+        for one, offset in offsets.items():
+            fields = [*([group] if len(planned) > 1 else []), one.topic, str(one.partition), str(offset)]
+            print(",".join(f'"{field}"' if not field.isdecimal() else field for field in fields))
+
+
+def _print_table(planned: dict[str, dict[TopicPartition, int]]) -> None:
+    group_width = max([15, *(len(group) for group in planned)])
+    topic_width = max([15, *(len(one.topic) for offsets in planned.values() for one in offsets)])
+    if not any(planned.values()):
+        return
+    print(f"\n{'GROUP':<{group_width}} {'TOPIC':<{topic_width}} {'PARTITION':<10} {'NEW-OFFSET':<15}")
+    for group, offsets in planned.items():
+        for one, offset in offsets.items():
+            print(f"{group:<{group_width}} {one.topic:<{topic_width}} {one.partition:<10} {offset:<15}")

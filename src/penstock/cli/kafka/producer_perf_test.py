@@ -1,0 +1,154 @@
+"""kafka-producer-perf-test.sh: how many records a second, and how long each took."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli.kafka.errors import java_text
+from penstock.cli.kafka.options import Refused, argument_parser
+from penstock.cli.kafka.session import read_settings, with_settings
+from penstock.errors import KafkaError
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+    from penstock.client.pending import Delivered
+
+_MEGABYTE = 1024 * 1024
+_SHARES = (0.5, 0.95, 0.99, 0.999)
+_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    asked = _parser().parse_args(words)
+    try:
+        settings = read_settings(asked.producer_config) if asked.producer_config else {}
+        for text in asked.producer_props or ():
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise Refused(f"Invalid property: {text}")
+            settings[name] = value
+        bootstrap = asked.bootstrap_server or settings.get("bootstrap.servers")
+        if not bootstrap:
+            raise Refused("At least one of --bootstrap-server and bootstrap.servers in --command-property or --command-config is required")
+        with_settings(bootstrap, settings, lambda client: _produce(client, asked, settings))
+    except (Refused, KafkaError) as error:
+        print(java_text(error) if isinstance(error, KafkaError) else error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argument_parser("producer-performance", "This tool is used to verify the producer performance.")
+    parser.add_argument("--topic", required=True, help="The topic to write to.")
+    parser.add_argument("--bootstrap-server", help="The brokers to begin with.")
+    parser.add_argument("--num-records", required=True, type=int, help="How many records.")
+    parser.add_argument("--throughput", required=True, type=float, help="Records a second at most; -1 for as many as can be.")
+    payload = parser.add_mutually_exclusive_group(required=True)
+    payload.add_argument("--record-size", type=int, help="The bytes of each record.")
+    payload.add_argument("--payload-file", help="A file whose lines are the records, chosen at random.")
+    payload.add_argument("--payload-monotonic", action="store_true", help="Records are numbers, one after another.")
+    parser.add_argument("--payload-delimiter", default="\\n", help="What divides the records of a payload file.")
+    parser.add_argument("--producer-props", "--command-property", nargs="+", metavar="NAME=VALUE", help="Settings of the producer.")
+    parser.add_argument("--producer.config", "--command-config", dest="producer_config", help="A file with settings of the producer.")
+    parser.add_argument("--reporting-interval", type=int, default=5_000, help="Milliseconds between lines.")
+    return parser
+
+
+class Figures:
+    """Latencies in whole milliseconds, since the start and since the last line."""
+
+    def __init__(self, started: float) -> None:
+        self._latencies: list[int] = []
+        self._told, self._told_at = 0, started
+        self._bytes, self._bytes_told = 0, 0
+        self._started = started
+
+    def note(self, sent_at: float, size: int, now: float) -> None:
+        self._latencies.append(round((now - sent_at) * 1000))
+        self._bytes += size
+
+    def window(self, now: float) -> str:
+        recent = self._latencies[self._told :]
+        seconds = now - self._told_at
+        line = self._line(len(recent), self._bytes - self._bytes_told, seconds, recent)
+        self._told, self._told_at, self._bytes_told = len(self._latencies), now, self._bytes
+        return f"{line}."
+
+    def total(self, now: float) -> str:
+        line = self._line(len(self._latencies), self._bytes, now - self._started, self._latencies)
+        ordered = sorted(self._latencies) or [0]
+        shares = ", ".join(f"{ordered[int(share * len(ordered))]} ms {share * 100:g}th" for share in _SHARES)
+        return f"{line}, {shares}."
+
+    def _line(self, count: int, size: int, seconds: float, latencies: list[int]) -> str:
+        rate, megabytes = count / max(seconds, 1e-9), size / _MEGABYTE / max(seconds, 1e-9)
+        mean, worst = sum(latencies) / max(len(latencies), 1), max(latencies, default=0)
+        return (
+            f"{count} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec), {mean:.1f} ms avg latency, {worst:.1f} ms max latency"
+        )
+
+
+async def _produce(client: Client, asked: argparse.Namespace, settings: dict[str, str]) -> None:
+    world = client.cluster.world
+    payloads = _payloads(asked)
+    started = world.clock.monotonic()
+    figures, told_at = Figures(started), started
+    async with client.producer(**_options(settings)) as producer:
+        for number in range(asked.num_records):
+            value = str(number).encode() if asked.payload_monotonic else payloads[world.chance.randrange(len(payloads))]
+            now = world.clock.monotonic()
+            future = await producer.send(asked.topic, value)
+
+            def done(delivered: asyncio.Future[Delivered], sent_at: float = now, size: int = len(value)) -> None:
+                if (error := delivered.exception()) is not None:
+                    print(f"error when sending: {error}", file=sys.stderr)
+                else:
+                    figures.note(sent_at, size, world.clock.monotonic())
+
+            future.add_done_callback(done)
+            if asked.throughput > 0 and (ahead := started + number / asked.throughput - now) > 0:
+                await asyncio.sleep(ahead)
+            if now - told_at >= asked.reporting_interval / 1000:
+                told_at = now
+                print(figures.window(now))
+    print(figures.total(world.clock.monotonic()))
+
+
+def _payloads(asked: argparse.Namespace) -> list[bytes]:
+    if asked.payload_file:
+        try:
+            text = Path(asked.payload_file).read_text()
+        except OSError as error:
+            raise Refused(f"{asked.payload_file}: {error.strerror or error}") from error
+        lines = text.split(asked.payload_delimiter.replace("\\n", "\n"))
+        found = [line.encode() for line in lines if line]
+        if not found:
+            raise Refused("Payload file is empty.")
+        return found
+    # Letters, as Kafka's tool makes them; the same record each time, for making them must not be what is measured.
+    return [bytes(65 + index * 7 % 26 for index in range(asked.record_size or 0))]
+
+
+def _options(settings: dict[str, str]) -> dict[str, object]:
+    from penstock.records.compression import Codec
+
+    codecs = {one.name.lower(): one for one in Codec}
+    codec, acks = settings.get("compression.type", "none"), settings.get("acks", "all")
+    if codec not in codecs or acks not in _ACKS:
+        raise Refused(f"Invalid value for compression.type or acks: {codec}, {acks}")
+    chosen: dict[str, object] = {"codec": codecs[codec], "acks": _ACKS[acks]}
+    for name, option, scale in (("batch.size", "batch_bytes", 1), ("buffer.memory", "buffer_bytes", 1), ("linger.ms", "linger_s", 1000)):
+        if name in settings:
+            if not settings[name].isdecimal():
+                raise Refused(f"Invalid value {settings[name]} for configuration {name}: Not a number")
+            chosen[option] = int(settings[name]) if scale == 1 else int(settings[name]) / scale
+    return chosen
