@@ -9,8 +9,14 @@ from pathlib import Path
 
 import penstock
 
-# What is built. spark and groups come with what they measure.
-BENCHMARKS = {"log": ["bench.log", "bench.codec"], "broker": ["bench.broker"], "cluster": ["bench.cluster"]}
+# What there is to measure.
+BENCHMARKS = {
+    "log": ["bench.log", "bench.codec"],
+    "broker": ["bench.broker"],
+    "cluster": ["bench.cluster"],
+    "groups": ["bench.groups"],
+    "spark": ["bench.spark"],
+}
 
 
 def main(names: list[str]) -> int:

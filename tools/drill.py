@@ -26,6 +26,12 @@ def main(minutes: int) -> int:
             {"PENSTOCK_EXAMPLES": str(10 * minutes)},
             ["tests/protocol/test_protocol_fuzz.py"],
         ),
+        "kill -9 of Spark's driver at ten moments, and of the broker": ({"PENSTOCK_DRILL": "1"}, ["tests/spark/test_spark_restarts.py"]),
+        "Spark reads a topic of 5 GB": ({"PENSTOCK_DRILL": "1"}, ["tests/spark/test_spark_large_read.py"]),
+        "the payments pipeline on a Spark cluster that loses a worker": (
+            {"PENSTOCK_DRILL": "1"},
+            ["tests/spark/test_spark_standalone.py"],
+        ),
     }
     lines, failed = [], False
     for name, (environment, tests) in drills.items():

@@ -188,3 +188,52 @@ SPARK_GATHERED_BYTES = 4 * 1024 * 1024
 
 # A log that has grown by so much is begun to be written out, long before the kernel would: much of it unwritten makes writers wait.
 WRITE_BACK_BYTES = 8 * 1024 * 1024
+
+# How often the uniform assignor goes over the subscriptions of a group whose members want different topics. Two or three times are enough
+# but for long chains of members that share topics two by two, which may then stay a little uneven.
+MAX_LEVELLING_PASSES = 32
+
+# A regular expression by which a consumer subscribes: its length, the size of the program that RE2 makes of it, and that times the
+# characters of all topics' names that are tried. A step takes 15 ns at worst, so that the worst expression holds up the loop for less than
+# a second, once; usual ones take a hundredth of that.
+MAX_REGEX_CHARACTERS = 1_000
+MAX_REGEX_PROGRAM = 1_000
+MAX_REGEX_STEPS = 50_000_000
+
+# What one line about a rebalance names as its reasons, and how much of what a client says about its own.
+MAX_REBALANCE_REASONS = 8
+MAX_CLIENT_REASON_LENGTH = 200
+
+# Offsets that a shard looks at in one turn of the event loop to see whether they have expired: some milliseconds.
+EXPIRY_OFFSETS_A_TURN = 5_000
+
+# What a coordinator of groups reads of its log at once while it loads, and the records that it takes in before others get their turn on the
+# event loop: one or two milliseconds each.
+GROUP_LOAD_BYTES = 64 * 1024
+GROUP_RECORDS_A_TURN = 128
+
+# Group ids whose partition of __consumer_offsets is remembered: working it out takes some microseconds, and heartbeats come by the thousand.
+MAX_CACHED_GROUP_IDS = 8_192
+
+# Segments that one compaction makes into one: taking them out of service renames four files each, on the loop.
+MAX_COMPACTED_TOGETHER = 32
+
+# What the child process compacts before others get their turn there (a time is looked for, a produced batch is recompressed): some ten
+# milliseconds.
+COMPACTION_SLICE_BYTES = 1024 * 1024
+
+# What a key costs in the map of a compaction beside its own bytes: an entry of a dict, a bytes object and an int.
+COMPACTION_KEY_OVERHEAD_BYTES = 200
+
+# A produced batch of at most so many bytes and records is opened on the loop where its topic asks for it (compacted, or recompressed): less
+# than the way to the child process and back costs.
+MAX_INLINE_OPENED_BYTES = 16 * 1024
+MAX_INLINE_OPENED_RECORDS = 200
+
+# How often members of a consumer group are asked to send heartbeats while its assignment changes, whatever is asked of them otherwise (5 s
+# by default): each heartbeat takes a member one step towards its new assignment, and there are two or three of them.
+SETTLING_HEARTBEAT_MS = 500
+
+# Member ids that one group has given out to clients which have not come back with them. Beyond, the oldest is forgotten, and its client
+# asks for another. Kafka has no bound but the session timeout, which the client chooses.
+MAX_PENDING_MEMBERS = 10_000

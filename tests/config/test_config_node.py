@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.config.group_settings import OFFSETS_TOPIC_REPLICATION_FACTOR
 from penstock.config.listeners import Listener, SecurityProtocol
 from penstock.config.log_settings import LOG_CLEANUP_POLICY, LOG_RETENTION_MS, LOG_SEGMENT_BYTES
 from penstock.config.node import ConfigError, read_node_config
-from penstock.config.node_settings import BROKER_ID, NODE_ID, NUM_IO_THREADS, OFFSETS_TOPIC_REPLICATION_FACTOR
+from penstock.config.node_settings import BROKER_ID, NODE_ID, NUM_IO_THREADS
 from penstock.config.quorum import Address, Voter
 from penstock.config.topic import log_config
 from penstock.ids import NodeId

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.config.group_settings import OFFSETS_TOPIC_REPLICATION_FACTOR
 from penstock.config.log_settings import COMPRESSION_GZIP_LEVEL, LOG_CLEANUP_POLICY, LOG_RETENTION_MS, LOG_SEGMENT_BYTES
-from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE, NODE_ID, OFFSETS_TOPIC_REPLICATION_FACTOR, PROCESS_ROLES
+from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE, NODE_ID, PROCESS_ROLES
 from penstock.config.setting import Importance, InvalidSettingError, Setting, SettingType
 
 RATIO = Setting("ratio", SettingType.DOUBLE, 0.5, Importance.LOW, "")

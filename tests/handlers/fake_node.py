@@ -19,7 +19,8 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import load
 from penstock.handlers.context import RequestContext, Visit
 from penstock.ids import NO_UUID, Buffer, TopicPartition
-from penstock.metadata.image import BrokerImage, MetadataImage, SupportedFeature, TopicImage
+from penstock.metadata.image import BrokerImage, MetadataDelta, MetadataImage, SupportedFeature, TopicImage
+from penstock.node.groups import Groups
 from penstock.node.node import Advertised, Node
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
@@ -63,8 +64,12 @@ class FakeStore:
 class FakePartition:
     """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends."""
 
-    def __init__(self, directory: FakeDirectory) -> None:
+    def __init__(self, name: TopicPartition, directory: FakeDirectory, config: LogConfig) -> None:
+        self.topic_partition = name
         self.directory = directory
+        self.config = config
+        self.leader = SimpleNamespace(enough_in_sync=True)
+        self.is_leader = True
         self.leader_epoch = 3
         self.earliest_epoch = -1
         self.is_behind_epoch = False
@@ -91,6 +96,9 @@ class FakePartition:
     @property
     def size(self) -> int:
         return sum(len(data) for _base, _end, data in self.batches)
+
+    def append_produced(self, records: Buffer, *, acks_all: bool = False) -> Appended:
+        return self.append(records, acks_all=acks_all)
 
     def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
         if self.refusal is not None:
@@ -145,6 +153,11 @@ class FakePartition:
                 data += batch
         return ReadResult(data or None, self.high_watermark, self.last_stable_offset, self.log_start_offset, self.aborted)
 
+    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool) -> ReadResult:
+        data = b"".join(base.to_bytes(8, "big") + batch[8:] for base, end, batch in self.batches if end > offset)
+        found = SimpleNamespace(read=lambda: data) if data else None
+        return ReadResult(cast(Any, found), self.high_watermark, self.high_watermark, self.log_start_offset, [])
+
     def on_change(self, callback: Callable[[], None]) -> None:
         self.watchers[callback] = None
 
@@ -188,6 +201,8 @@ class FakeNode:
         self.elsewhere: set[TopicPartition] = set()
         self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse())
         self.producer_ids = iter(range(1000, 2000))
+        self.groups = Groups(cast(Node, self))
+        self.tasks: list[asyncio.Task[None]] = []
         self._began = self.world.clock.monotonic()
 
     def elapsed(self) -> float:
@@ -207,13 +222,15 @@ class FakeNode:
 
     def apply(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
         decision = decide(self.image)
+        delta = MetadataDelta()
         if decision.records:
-            self.image, _delta = self.image.replay(decision.records, self.image.offset + len(decision.records))
+            self.image, delta = self.image.replay(decision.records, self.image.offset + len(decision.records))
         names = {TopicPartition(topic.name, index) for topic in self.image.topics.values() for index in topic.partitions}
         for gone in self.partitions.keys() - names:
             self.partitions.pop(gone).tell()
         for name in sorted(names - self.partitions.keys()):
-            self.partitions[name] = FakePartition(self.store.directories[0])
+            self.partitions[name] = FakePartition(name, self.store.directories[0], self.topic_config(name.topic))
+        self.groups.apply(self.image, delta)
         return decision.response
 
     async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
@@ -227,6 +244,12 @@ class FakeNode:
         self, request: T, decide: Callable[[Any, T], Awaitable[R]], *, version: int, client_id: str | None = None, peer: str = ""
     ) -> R:
         return await decide(self, request)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def wait_leaders(self, names: list[str]) -> None:
+        """There is no other who could be lost."""
 
     async def wait_topics(self, names: list[str]) -> None:
         """What was decided is known."""

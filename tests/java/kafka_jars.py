@@ -39,33 +39,38 @@ def missing_tools() -> str | None:
 
 
 def fetch_jars() -> Path:
-    """The directory with the jars, fetched where it is not there yet. It appears under its name only once it is whole."""
+    """The directory with the jars, fetched where it is not there yet."""
     reason = missing_tools()
     if reason is not None:
         raise JavaError(reason)
-    if LIBS.is_dir():
-        return LIBS
+    return copy_dependencies(f"Apache Kafka {KAFKA_VERSION}", "pom.xml", LIBS, f"-Dkafka.version={KAFKA_VERSION}")
+
+
+def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
+    """The jars that a file here names, in a directory that appears only once it is whole."""
+    if libs.is_dir():
+        return libs
     PEER.mkdir(exist_ok=True)
-    partial = PEER / f"libs-{KAFKA_VERSION}.partial-{os.getpid()}"
-    say(f"fetching Apache Kafka {KAFKA_VERSION} with Maven")
-    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={KAFKA_VERSION}", "dependency:copy-dependencies"]
+    partial = PEER / f"{libs.name}.partial-{os.getpid()}"
+    say(f"fetching {what} with Maven")
+    command = ["mvn", "-q", "-B", "-f", str(HERE / names), *options, "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False)
     if done.returncode != 0 or not partial.is_dir():
         shutil.rmtree(partial, ignore_errors=True)
-        raise JavaError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION} (is Maven Central reachable?):\n{done.stdout}{done.stderr}")
+        raise JavaError(f"Maven could not fetch {what} (is Maven Central reachable?):\n{done.stdout}{done.stderr}")
     try:
-        partial.rename(LIBS)
+        partial.rename(libs)
     except OSError:
-        if not LIBS.is_dir():
+        if not libs.is_dir():
             raise
         shutil.rmtree(partial)  # another run was first
-    return LIBS
+    return libs
 
 
-def compile_java(source: str) -> Path:
-    """Compiles tests/java/<source>.java and gives the directory with its classes."""
-    libs = fetch_jars()
+def compile_java(source: str, libs: Path | None = None) -> Path:
+    """Compiles tests/java/<source>.java, against Kafka's jars or others, and gives the directory with its classes."""
+    libs = libs or fetch_jars()
     classes = PEER / "classes" / source
     classes.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(

@@ -43,8 +43,12 @@ COMMANDS: dict[str, dict[str, str]] = {
     "produce": {"": "produce:produce_command"},
     "consume": {"": "consume:consume_command"},
     "pipeline": {
+        "init": "pipeline:init_command",
+        "validate": "pipeline:validate_command",
         "run": "pipeline:run_command",
+        "status": "pipeline:status_command",
     },
+    "sql": {"": "sql:sql_command"},
     "format": {"": "format:format_command"},
     "log": {"dump": "log:dump_command"},
 }

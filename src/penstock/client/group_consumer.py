@@ -10,7 +10,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.consumer import BEGINNING, Consumer, ConsumerRecord, Start
 from penstock.client.coordinators import Coordinators
 from penstock.client.group_member import GroupMember
-from penstock.client.groups import Committed, Groups
+from penstock.client.groups import Committed, Groups, Membership
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 
@@ -29,6 +29,7 @@ class GroupConsumer:
         auto_commit_s: float | None = 5.0,
         instance_id: str | None = None,
         session_timeout_s: float = 45.0,
+        rebalance_timeout_s: float = 300.0,
         heartbeat_interval_s: float = 3.0,
         **options: Any,
     ) -> None:
@@ -40,6 +41,7 @@ class GroupConsumer:
             topics,
             instance_id=instance_id,
             session_timeout_s=session_timeout_s,
+            rebalance_timeout_s=rebalance_timeout_s,
             heartbeat_interval_s=heartbeat_interval_s,
         )
         self._consumer = Consumer(cluster, **options)
@@ -57,8 +59,12 @@ class GroupConsumer:
         return self._consumer.positions
 
     @property
+    def membership(self) -> Membership:
+        return self._member.membership
+
+    @property
     def generation(self) -> int:
-        return self._member.membership.generation
+        return self.membership.generation
 
     async def __aenter__(self) -> GroupConsumer:
         return self

@@ -100,7 +100,7 @@ class Groups:
     async def _listed_by(self, broker: int) -> list[GroupListing]:
         answer = await (await self._cluster.broker(broker)).call(ListGroupsRequest(), ListGroupsResponse)
         check(answer.error_code, f"broker {broker} cannot list its groups")
-        return [GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type) for one in answer.groups]
+        return [GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type.capitalize()) for one in answer.groups]
 
     async def describe(self, group_id: str) -> GroupDescription:
         """The new protocol's groups are asked for first; a classic one, or a broker that knows no other, is described as such."""

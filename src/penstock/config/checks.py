@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from penstock.config import group_settings as group
 from penstock.config import log_settings as log
 from penstock.config import node_settings as node
 from penstock.config.listeners import (
@@ -136,6 +137,26 @@ def check_compaction_lag(values: Values) -> None:
     require(least <= most, log.LOG_CLEANER_MIN_COMPACTION_LAG_MS, reason)
 
 
+def check_offsets_codec(values: Values) -> None:
+    setting = group.OFFSETS_TOPIC_COMPRESSION_CODEC
+    require(0 <= values[setting] <= 4, setting, f"Unknown compression type id: {values[setting]}")
+
+
+def check_consumer_groups(values: Values) -> None:
+    """Kafka's words, where a bound of consumer groups is above another."""
+    rising = (
+        (group.CONSUMER_MIN_HEARTBEAT_INTERVAL_MS, group.CONSUMER_HEARTBEAT_INTERVAL_MS, group.CONSUMER_MAX_HEARTBEAT_INTERVAL_MS),
+        (group.CONSUMER_MIN_SESSION_TIMEOUT_MS, group.CONSUMER_SESSION_TIMEOUT_MS, group.CONSUMER_MAX_SESSION_TIMEOUT_MS),
+        (group.CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS, group.CONSUMER_ASSIGNMENT_INTERVAL_MS, group.CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS),
+    )
+    for least, value, most in rising:
+        require(values[most] >= values[least], most, f"{most.name} must be greater than or equal to {least.name}")
+        require(values[value] >= values[least], value, f"{value.name} must be greater than or equal to {least.name}")
+        require(values[value] <= values[most], value, f"{value.name} must be less than or equal to {most.name}")
+    interval, session = group.CONSUMER_HEARTBEAT_INTERVAL_MS, group.CONSUMER_SESSION_TIMEOUT_MS
+    require(values[interval] < values[session], interval, f"{interval.name} must be less than {session.name}")
+
+
 def _source(values: Values, topic_setting: str) -> Setting[Any]:
     """The broker setting that a topic's default comes from."""
     synonyms = [synonym.setting for synonym in TOPIC_SYNONYMS[topic_setting]]
@@ -151,5 +172,7 @@ CHECKS: tuple[Callable[[Values], None], ...] = (
     check_quorum,
     check_retention,
     check_compaction_lag,
+    check_offsets_codec,
+    check_consumer_groups,
     *(partial(check_topic_default, setting=setting) for setting in TOPIC_SETTINGS.values()),
 )

@@ -123,6 +123,43 @@ LOG_CLEANER_MIN_CLEANABLE_RATIO = Setting(
     between(0, 1),
     CLUSTER,
 )
+LOG_CLEANER_ENABLE = Setting("log.cleaner.enable", BOOLEAN, True, MEDIUM, "Whether logs with the policy compact are compacted at all.")
+LOG_CLEANER_BACKOFF_MS = Setting(
+    "log.cleaner.backoff.ms", LONG, 15_000, MEDIUM, "How long compaction rests when no log is due.", at_least(0), CLUSTER
+)
+LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = Setting(
+    "log.cleaner.io.max.bytes.per.second",
+    DOUBLE,
+    1.7976931348623157e308,
+    MEDIUM,
+    "How much compaction reads and writes in a second, in the mean.",
+    None,
+    CLUSTER,
+)
+LOG_CLEANER_DEDUPE_BUFFER_SIZE = Setting(
+    "log.cleaner.dedupe.buffer.size",
+    LONG,
+    128 * 1024 * 1024,
+    MEDIUM,
+    "The memory for the keys of one compaction. Where they do not all fit, the log is compacted in several runs.",
+    None,
+    CLUSTER,
+)
+LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = Setting(
+    "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, MEDIUM, "The share of the dedupe buffer that is used.", None, CLUSTER
+)
+LOG_CLEANER_IO_BUFFER_SIZE = Setting(
+    "log.cleaner.io.buffer.size",
+    INT,
+    512 * 1024,
+    MEDIUM,
+    "Without effect: compaction reads and writes in pieces of its own size.",
+    at_least(0),
+    CLUSTER,
+)
+LOG_CLEANER_THREADS = Setting(
+    "log.cleaner.threads", INT, 1, MEDIUM, "Without effect: one child process compacts, one log at a time.", at_least(0), CLUSTER
+)
 
 # Flushing and checkpoints.
 LOG_FLUSH_INTERVAL_MESSAGES = Setting(

@@ -146,10 +146,7 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = Setting(
     "replica.high.watermark.checkpoint.interval.ms", LONG, 5_000, HIGH, "How often the high watermarks are written to disk."
 )
 
-# Internal topics and groups: read so that a stock file is taken as it is; their coordinators use them once they are there.
-OFFSETS_TOPIC_REPLICATION_FACTOR = Setting(
-    "offsets.topic.replication.factor", SHORT, 3, HIGH, "The replication factor of the topic of group offsets.", at_least(1)
-)
+# Internal topics: read so that a stock file is taken as it is; their coordinators use them once they are there.
 TRANSACTION_STATE_LOG_REPLICATION_FACTOR = Setting(
     "transaction.state.log.replication.factor", SHORT, 3, HIGH, "The replication factor of the topic of transaction states.", at_least(1)
 )
@@ -161,11 +158,4 @@ SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = Setting(
 )
 SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR = Setting(
     "share.coordinator.state.topic.min.isr", SHORT, 2, HIGH, "min.insync.replicas of the topic of share states.", at_least(1)
-)
-GROUP_INITIAL_REBALANCE_DELAY_MS = Setting(
-    "group.initial.rebalance.delay.ms",
-    INT,
-    3_000,
-    MEDIUM,
-    "How long an empty classic group waits for more members when the first one joins.",
 )

@@ -64,6 +64,11 @@ class LogConfig:
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
 
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment is sealed: only then it can be compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
 
 class BrokerValues(Protocol):
     """What a topic needs of its node's settings: `NodeConfig`, or a few values in a test."""

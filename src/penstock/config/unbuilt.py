@@ -50,11 +50,6 @@ _UNBUILT = (
     Unbuilt("remote.storage.enable", "Penstock has no tiered storage yet. Remove it, or set it to false", idle=("", "false")),
     Unbuilt("log.preallocate", f"{_SEGMENTS_GROW}, or set it to false", idle=("", "false")),
     Unbuilt("preallocate", f"{_SEGMENTS_GROW}, or set it to false", idle=("", "false")),
-    Unbuilt(
-        "compression.type",
-        "Penstock keeps batches as their producers compressed them, so far. Set compression.type of the producers instead",
-        idle=("", "producer"),
-    ),
     Unbuilt("controller.quorum.auto.join.enable", "Penstock's quorum is fixed so far. Remove it, or set it to false", idle=("", "false")),
     Unbuilt("cordoned.log.dirs", "Penstock cannot cordon a log directory yet. Remove it"),
     Unbuilt("control.plane.listener.name", "it is not supported in KRaft mode. Use controller.listener.names"),

@@ -66,6 +66,20 @@ class OneOf(NamedTuple):
         return None if value in self.choices else f"String must be one of: {', '.join(self.choices)}"
 
 
+class IgnoringCase(NamedTuple):
+    """A string out of a few, in upper or lower case."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"(case insensitive) [{', '.join(self.choices)}]"
+
+    def refusal(self, _name: str, value: str | None, /) -> str | None:
+        known = value is not None and value.upper() in self.choices
+        return None if known else f"String must be one of (case insensitive): {', '.join(self.choices)}"
+
+
 class ListOf(NamedTuple):
     """A list without repetitions or empty elements; with choices, of these alone."""
 

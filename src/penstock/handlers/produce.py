@@ -11,15 +11,19 @@ Version notes
   zstd from v7 on, before UNSUPPORTED_COMPRESSION_TYPE. v8 brings error messages. v10 names the current leader and its address. v13 names
   topics by id. v0 to v2 are advertised for the sake of old librdkafka, and not served.
 
+  A batch for a compacted topic in which a record has no key is INVALID_RECORD, and record_errors say which: such a topic's batches are
+  opened, and so are those of one with a compression.type of its own. That may take place elsewhere; the order of a partition's batches is
+  kept, and the request is answered when all are appended.
+
 Not implemented
-  Transactions: a transactional id, or a batch marked transactional, is INVALID_TXN_STATE (none can have been begun). record_errors are
-  always empty: a batch is refused whole, and its records are not looked at.
+  Transactions: a transactional id, or a batch marked transactional, is INVALID_TXN_STATE (none can have been begun).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,13 +35,15 @@ from penstock.metadata.image import TopicImage
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.records.batch import CODEC_MASK, TRANSACTIONAL_BIT
 from penstock.records.compression import Codec
+from penstock.records.rewriting import RecordsRefused
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
-    from penstock.node.partition import Partition
+    from penstock.node.partition import Appended, Partition
 
 TopicResponse = ProduceResponse.Response
 PartitionResponse = TopicResponse.PartitionResponse
+RecordError = PartitionResponse.RecordError
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 _ZSTD_SINCE = 7
@@ -56,47 +62,105 @@ class _Uncommitted(NamedTuple):
     topic: str
 
 
-def handle(node: Node, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    uncommitted: list[_Uncommitted] = []
-    topics = [(topic, _append_topic(node, request, topic, context.version, uncommitted)) for topic in request.topic_data]
-    if request.acks == NO_ACKS:
-        _raise_first_error(topics)
-        return None
-    if not uncommitted:
-        return _response(node, topics, context)
+class _Later(NamedTuple):
+    """An append whose batch is opened elsewhere first, and where its answer goes."""
+
+    appending: asyncio.Task[Appended]
+    asked: _Asked
+
+
+class _Asked(NamedTuple):
+    """One partition of a request. The topic is None for clients that cannot be told who leads."""
+
+    partition: Partition
+    number: int
+    answers: list[PartitionResponse]
+    place: int
+    topic: TopicImage | None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is still to come before a request can be answered."""
+
+    uncommitted: list[_Uncommitted] = field(default_factory=list)
+    later: list[_Later] = field(default_factory=list)
+
+
+def handle(node: Node, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    progress = _Progress()
     deadline = node.world.clock.monotonic() + request.timeout_ms / 1000
-    return _when_committed(node, uncommitted, deadline, partial(_response, node, topics, context))
+    topics = [(topic, _append_topic(node, request, topic, context.version, progress)) for topic in request.topic_data]
+    if progress.later:
+        return _when_appended(node, request, context, topics, progress, deadline)
+    return _answer(node, request, context, topics, progress.uncommitted, deadline)
 
 
 _Topics = list[tuple[ProduceRequest.TopicData, list[PartitionResponse]]]
 
 
+def _answer(
+    node: Node, request: ProduceRequest, context: RequestContext, topics: _Topics, uncommitted: list[_Uncommitted], deadline: float
+) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+    if request.acks == NO_ACKS:
+        _raise_first_error(topics)
+        return None
+    if not uncommitted:
+        return _response(node, topics, context)
+    return _when_committed(node, uncommitted, deadline, partial(_response, node, topics, context))
+
+
+async def _when_appended(
+    node: Node, request: ProduceRequest, context: RequestContext, topics: _Topics, progress: _Progress, deadline: float
+) -> ProduceResponse | None:
+    try:
+        await asyncio.wait([one.appending for one in progress.later])
+    except asyncio.CancelledError:
+        for one in progress.later:
+            one.appending.cancel()
+        raise
+    for appending, asked in progress.later:
+        try:
+            asked.answers[asked.place] = _appended(request, asked, appending.result(), progress.uncommitted)
+        except KafkaError as error:
+            asked.answers[asked.place] = _failed(asked.topic, asked.number, error)
+    answer = _answer(node, request, context, topics, progress.uncommitted, deadline)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
 def _append_topic(
-    node: Node, request: ProduceRequest, data: ProduceRequest.TopicData, version: int, uncommitted: list[_Uncommitted]
+    node: Node, request: ProduceRequest, data: ProduceRequest.TopicData, version: int, progress: _Progress
 ) -> list[PartitionResponse]:
     answers: list[PartitionResponse] = []
     topic: TopicImage | None = None
-    for asked in data.partition_data:
+    for place, part in enumerate(data.partition_data):
         try:
-            _check(request, asked.records, version)
+            _check(request, part.records, version)
             topic = topic or node.topic(data.name, data.topic_id)
-            partition = node.partition(topic, asked.index)
-            appended = partition.append(asked.records or b"", acks_all=request.acks == ALL_ACKS)
+            partition = node.partition(topic, part.index)
+            appended = partition.append_produced(part.records or b"", acks_all=request.acks == ALL_ACKS)
         except KafkaError as error:
-            answers.append(_failed(topic if version >= _LEADERS_SINCE else None, asked.index, error))
+            answers.append(_failed(topic if version >= _LEADERS_SINCE else None, part.index, error))
             continue
-        if request.acks == ALL_ACKS and not partition.is_committed(appended.end_offset):
-            named = topic.name if version >= _LEADERS_SINCE else ""
-            uncommitted.append(_Uncommitted(partition, appended.end_offset, answers, len(answers), named))
-        answers.append(
-            PartitionResponse(
-                index=asked.index,
-                base_offset=appended.base_offset,
-                log_append_time_ms=appended.log_append_time_ms,
-                log_start_offset=partition.log_start_offset,
-            )
-        )
+        asked = _Asked(partition, part.index, answers, place, topic if version >= _LEADERS_SINCE else None)
+        if isinstance(appended, asyncio.Task):
+            progress.later.append(_Later(appended, asked))
+            answers.append(PartitionResponse(index=part.index))
+        else:
+            answers.append(_appended(request, asked, appended, progress.uncommitted))
     return answers
+
+
+def _appended(request: ProduceRequest, asked: _Asked, appended: Appended, uncommitted: list[_Uncommitted]) -> PartitionResponse:
+    partition, number, answers, place, topic = asked
+    if request.acks == ALL_ACKS and not partition.is_committed(appended.end_offset):
+        uncommitted.append(_Uncommitted(partition, appended.end_offset, answers, place, topic.name if topic is not None else ""))
+    return PartitionResponse(
+        index=number,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=partition.log_start_offset,
+    )
 
 
 def _check(request: ProduceRequest, records: Buffer | None, version: int) -> None:
@@ -121,8 +185,16 @@ def _failed(topic: TopicImage | None, index: int, error: KafkaError) -> Partitio
     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and index in topic.partitions:
         state = topic.partitions[index]
         current = PartitionResponse.CurrentLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)
+    errors: tuple[RecordError, ...] = ()
+    if isinstance(error, RecordsRefused):
+        errors = tuple(RecordError(batch_index=number, batch_index_error_message=error.reason) for number in error.numbers)
     return PartitionResponse(
-        index=index, error_code=error.code, base_offset=-1, error_message=error.message or None, current_leader=current
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=errors,
+        error_message=error.message or None,
+        current_leader=current,
     )
 
 

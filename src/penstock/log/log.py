@@ -17,6 +17,7 @@ from penstock.ids import NO_TIMESTAMP, Buffer, TopicPartition
 from penstock.limits import MAX_BATCH_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
 from penstock.log.admission import check_producers, check_timestamps, with_offsets
+from penstock.log.compaction_swap import swap_in
 from penstock.log.directory import LogDirectory, guarded
 from penstock.log.files import OpenFiles
 from penstock.log.flush import Flush
@@ -72,6 +73,8 @@ class Log(ReadableLog):
         self.producers = state.producers
         # How often the log was cut: whoever copies it must then begin anew.
         self.cuts = 0
+        # Below this offset the log was compacted: every key has one record there. None where it never was.
+        self.clean_offset: int | None = None
         self._files = files
         self._clock = world.clock
         self._jitter_ms = world.chance.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
@@ -133,7 +136,7 @@ class Log(ReadableLog):
             return last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         return (
             active.is_full_for(size, last.last_offset, config.segment_bytes, config.segment_index_bytes)
-            or active.age_ms(first.max_timestamp, now_ms) > config.segment_ms - self._jitter_ms
+            or active.age_ms(first.max_timestamp, now_ms) > config.max_segment_ms - self._jitter_ms
         )
 
     @guarded
@@ -199,6 +202,7 @@ class Log(ReadableLog):
 
     def _after_truncation(self) -> None:
         self.cuts += 1
+        self.clean_offset = None if self.clean_offset is None else min(self.clean_offset, self.end_offset)
         self.start_offset = min(self.start_offset, self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
         self.flushing.truncated(self.end_offset)
@@ -241,6 +245,20 @@ class Log(ReadableLog):
             self._files.forget(path)
             disk.rename(path, path + names.DELETED)
         return [path + names.DELETED for path in paths]
+
+    # Compacting
+
+    @guarded
+    def replace_segments(self, old: list[Segment], size: int, unique: str) -> list[str]:
+        """Puts a compacted segment, whose files lie beside them, in the place of neighbours. Gives the renamed files of these.
+        `Compactions` calls it and sees to the disk."""
+        first, last = self.segments.index(old[0]), self.segments.index(old[-1])
+        invariant(self.segments[first : last + 1] == old and last + 1 < len(self.segments), f"{self.path}: not what was compacted")
+        base, end = old[0].base_offset, self.segments[last + 1].base_offset
+        doomed = swap_in(self._files, self.path, base, end, unique)
+        new = Segment(self._files, self.path, base, active=False, created_ms=old[-1].created_ms, size=size)
+        self.segments[first : last + 1] = [new]
+        return doomed
 
     # Moving
 

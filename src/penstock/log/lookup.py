@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import BATCH_HEADER_BYTES
 from penstock.log.files import FileRange
 from penstock.log.log import Log
-from penstock.records.batch import read_header
+from penstock.records.batch import HEADER, BatchHeader, read_header
 from penstock.records.record import rows_of
 from penstock.world import Disk, World
 
@@ -34,29 +35,34 @@ async def offset_of_max_timestamp(log: Log, world: World) -> TimedOffset | None:
     found = log.find_max_timestamp()
     if found is None:
         return None
-    largest = read_header(found.file.pread(61, found.position)).max_timestamp
+    largest = read_header(found.file.pread(BATCH_HEADER_BYTES, found.position)).max_timestamp
     return await _in_batch(world, found, largest, log.start_offset)
 
 
 async def _in_batch(world: World, found: FileRange, timestamp: int, start_offset: int) -> TimedOffset | None:
-    arguments = (found.file.path, found.position, found.length, timestamp, start_offset)
-    if found.length <= _INLINE_BYTES and read_header(found.file.pread(61, found.position)).codec == 0:
+    header = read_header(found.file.pread(BATCH_HEADER_BYTES, found.position))
+    arguments = (found.file.path, found.position, found.length, timestamp, start_offset, header)
+    if found.length <= _INLINE_BYTES and header.codec == 0:
         return first_at(world.disk, *arguments)
     try:
         return await world.offload.process(first_at, *arguments)
     except FileNotFoundError as error:
-        message = f"{found.file.path} was moved or deleted while a time was looked for in it: ask again"
+        message = f"{found.file.path} was moved, deleted or compacted while a time was looked for in it: ask again"
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
 
-def first_at(disk: Disk, path: str, position: int, length: int, timestamp: int, start_offset: int) -> TimedOffset | None:
-    """The first record of a batch, not before the log's start, with this timestamp or a later one."""
+def first_at(
+    disk: Disk, path: str, position: int, length: int, timestamp: int, start_offset: int, header: BatchHeader
+) -> TimedOffset | None:
+    """The first record of a batch, not before the log's start, with this timestamp or a later one. FileNotFoundError where another file has
+    come to lie there since: the log was compacted."""
     file = disk.open(path)
     try:
         batch = file.pread(length, position)
     finally:
         file.close()
-    header = read_header(batch)
+    if batch[:BATCH_HEADER_BYTES] != HEADER.pack(*header):
+        raise FileNotFoundError(f"{path} was replaced")
     if header.log_append_time:
         return TimedOffset(header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch)
     for offset, time, *_rest in rows_of(batch, header):

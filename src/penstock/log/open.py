@@ -12,6 +12,7 @@ from penstock.limits import MAX_INLINE_RECOVERY_BYTES
 from penstock.log import names
 from penstock.log.certainty import is_unsure
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs, parse_partition_metadata, partition_metadata_text
+from penstock.log.compaction_swap import finish_swaps
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
@@ -83,12 +84,14 @@ async def open_log(
 
 
 def _tidy(disk: Disk, path: str) -> None:
-    """Removes what was on its way out, or half written, when the node stopped; and indexes whose segment is gone."""
+    """Finishes the swaps of compactions. Removes what was on its way out, or half written, when the node stopped; and indexes whose segment
+    is gone."""
+    _say(finish_swaps(disk, path))
     found = disk.list(path)
     for name in found:
         parsed = names.parse_segment_file(name)
         orphan = parsed is not None and parsed[1] != names.SNAPSHOT and names.segment_file(parsed[0], names.LOG) not in found
-        if orphan or name.endswith((names.DELETED, ".tmp", ".cleaned")):
+        if orphan or name.endswith((names.DELETED, ".tmp", names.CLEANED)):
             disk.remove(f"{path}/{name}")
 
 

@@ -255,15 +255,15 @@ class Segment:
         self.offset_index.reset()
         self.time_index.reset()
 
-    def relocate(self, directory: str) -> None:
-        """The files lie in another directory from here on."""
-        for part, suffix in (
+    def relocate(self, directory: str, suffix: str = "") -> None:
+        """The files lie in another directory, or have names that end differently, from here on."""
+        for part, kind in (
             (self, names.LOG),
             (self.offset_index, names.OFFSET_INDEX),
             (self.time_index, names.TIME_INDEX),
             (self.txn_index, names.TXN_INDEX),
         ):
-            part.path = f"{directory}/{names.segment_file(self.base_offset, suffix)}"
+            part.path = f"{directory}/{names.segment_file(self.base_offset, kind)}{suffix}"
 
     def activate(self) -> None:
         self.offset_index.activate()

@@ -19,6 +19,7 @@ from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
 from penstock.log.certainty import cutting, sync_log
 from penstock.log.checkpoints import Checkpoints
+from penstock.log.compaction_run import Compactions
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
@@ -47,12 +48,13 @@ class LogStore:
         self._disk = world.disk
         self._files = OpenFiles(world.disk, open_files)
         self._doomed: list[tuple[float, str]] = []
-        self._checkpoints = Checkpoints(world)
+        self.checkpoints = Checkpoints(world)
         # Where a partition that is not there yet is wanted.
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         # Held by a truncation, and by the last step of a move: one at a time.
         self.cut_lock = asyncio.Lock()
         self.moves = Moves(self, world, self._files)
+        self.compactions = Compactions(self, world)
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -66,7 +68,7 @@ class LogStore:
             directory.on_failure = lambda failed: self.on_failure(failed)
             try:
                 directory.take(self._disk)
-                self.clean_epochs[directory.path] = self._checkpoints.take_clean_mark(directory.path)
+                self.clean_epochs[directory.path] = self.checkpoints.take_clean_mark(directory.path)
                 self.moves.find_arrived(directory)
             except OSError as error:
                 directory.fail("opening", error)
@@ -88,8 +90,8 @@ class LogStore:
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
         epoch = self.clean_epochs[directory.path]
-        recovery_points = self._checkpoints.read(directory.path, names.RECOVERY_POINTS)
-        starts = self._checkpoints.read(directory.path, names.LOG_STARTS)
+        recovery_points = self.checkpoints.read(directory.path, names.RECOVERY_POINTS)
+        starts = self.checkpoints.read(directory.path, names.LOG_STARTS)
         for name in self._disk.list(directory.path):
             path = f"{directory.path}/{name}"
             partition = names.parse_partition_dir(name)
@@ -104,6 +106,7 @@ class LogStore:
                 start_offset = max(starts.get(partition, 0), self.moves.arrived_at(partition))
                 found = Found(epoch is not None, recovery_points.get(partition, 0), start_offset)
                 await self._open_log(partition, directory, config_of(partition), found)
+        self.compactions.opened(directory, self.checkpoints.read(directory.path, names.CLEAN_OFFSETS))
 
     async def _open_log(self, partition: TopicPartition, directory: LogDirectory, config: LogConfig, found: Found) -> None:
         other = self.logs.get(partition)
@@ -133,6 +136,7 @@ class LogStore:
         except OSError as error:
             raise chosen.fail(f"creating {partition}", error) from error
         self.logs[partition] = log
+        self.compactions.created(partition)
         return log
 
     def give_topic_id(self, partition: TopicPartition, topic_id: UUID) -> None:
@@ -179,6 +183,7 @@ class LogStore:
                 held.enter_context(log.flushing.held_at(log.batch_start(offsets[log.partition])))
             if cut:
                 await self.save_recovery_points()
+            await self._lower_clean_offsets({log: offsets[log.partition] for log in cut})
             for log in cut:
                 # First the segments behind, then within one, so that a crash in between leaves no hole.
                 await self._cut(log, log.truncate_to, log.segment_end(offsets[log.partition]))
@@ -192,7 +197,16 @@ class LogStore:
                 return
             with log.flushing.held_at(0):
                 await self.save_recovery_points()
+                await self._lower_clean_offsets({log: 0})
                 await self._cut(log, log.restart_at, offset)
+
+    async def _lower_clean_offsets(self, offsets: Mapping[Log, int]) -> None:
+        """On disk before the cut: what is appended after it must not be taken for compacted."""
+        lowered = [(log, offset) for log, offset in offsets.items() if log.clean_offset is not None and log.clean_offset > offset]
+        for log, offset in lowered:
+            log.clean_offset = offset
+        if lowered:
+            await self.compactions.save()
 
     async def _cut(self, log: Log, cut: Callable[[int], None], offset: int) -> None:
         if log.flushing.abandoned:
@@ -275,18 +289,18 @@ class LogStore:
                     log.directory.fail(f"writing out {log.partition}", error)
 
     async def save_recovery_points(self) -> None:
-        await self._checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
+        await self.checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
 
     async def save_start_offsets(self) -> None:
-        await self._checkpoints.save(names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset)
+        await self.checkpoints.save(names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset)
 
     async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        await self._checkpoints.save(names.HIGH_WATERMARKS, self._by_directory(), lambda log: high_watermarks.get(log.partition, 0))
+        await self.checkpoints.save(names.HIGH_WATERMARKS, self._by_directory(), lambda log: high_watermarks.get(log.partition, 0))
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for directory in self.online:
-            found |= self._checkpoints.read(directory.path, names.HIGH_WATERMARKS)
+            found |= self.checkpoints.read(directory.path, names.HIGH_WATERMARKS)
         return found
 
     def _by_directory(self) -> list[tuple[LogDirectory, list[Log]]]:
@@ -301,7 +315,7 @@ class LogStore:
         await self.save_recovery_points()
         await self.save_start_offsets()
         for directory in self.online:
-            await self._checkpoints.mark_clean(directory, broker_epoch)
+            await self.checkpoints.mark_clean(directory, broker_epoch)
         for log in self.logs.values():
             self._files.forget_under(log.path)
         for directory in self.directories:

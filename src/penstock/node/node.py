@@ -21,6 +21,7 @@ from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from penstock.node.channel import ControllerChannel
 from penstock.node.controller import NodeController
 from penstock.node.forwarding import forward
+from penstock.node.groups import Groups
 from penstock.node.lifecycle import Lifecycle
 from penstock.node.partition import Partition
 from penstock.node.quorum import Quorum
@@ -90,6 +91,7 @@ class Node:
             offline_directories=self.replicas.offline_directories,
         )
         self.replica_moves = ReplicaMoves(self)
+        self.groups = Groups(self)
         self._host_name = host_name
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: asyncio.Future[None] | None = None
@@ -144,6 +146,7 @@ class Node:
         self.spawn(self.lifecycle.run())
         await self.quorum.wait_applied(epoch)
         await self.replicas.open()
+        self.groups.open()
 
     async def be_unfenced(self) -> None:
         """From here on the broker leads and follows; returns when clients can use it. A controller alone has nothing to wait for."""
@@ -169,9 +172,11 @@ class Node:
         """Other brokers lead what this one led, before it stops serving: no request of a client fails."""
         if self.config.is_broker and self.config[cluster_settings.CONTROLLED_SHUTDOWN_ENABLE] and not self._has_failed:
             await self.lifecycle.shut_down()
+        self.groups.close()
 
     async def stop(self) -> None:
         """A clean shutdown, after the quorum's and the server's: everything is on disk, and marked to be."""
+        self.groups.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -201,6 +206,7 @@ class Node:
 
     def _applied(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.replicas.apply(image, delta)
+        self.groups.apply(image, delta)
         self._note_live(image, delta)
         if any(one in image.brokers and image.brokers[one].in_controlled_shutdown for one in delta.brokers):
             # It may stop once all others know that it leads nothing any more: they say so now.

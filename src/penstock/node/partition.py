@@ -12,6 +12,7 @@ import logging
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
+from penstock.log.admission_opened import Opening, open_in_child, opening_of
 from penstock.log.log import Appended, Log
 from penstock.metadata.image import PartitionState
 from penstock.node.home import Home
@@ -24,6 +25,8 @@ from penstock.replica.read_replica import NO_REPLICA, replica_in_rack
 
 logger = logging.getLogger(__name__)
 
+__all__ = ["Appended", "Partition"]
+
 
 class Partition(FollowingPartition):
     """Appends and roles are synchronous; only the wait for commit and cuts are awaited."""
@@ -33,6 +36,8 @@ class Partition(FollowingPartition):
         self._leader: Leader | None = None
         self._syncing = False
         self._waiting = CommitWaiters(log.partition)
+        # The last of the appends whose batches are opened elsewhere.
+        self._opening: asyncio.Task[Appended] | None = None
 
     @property
     def config(self) -> LogConfig:
@@ -150,6 +155,35 @@ class Partition(FollowingPartition):
         return KafkaError(code, message)
 
     # Produce
+
+    def append_produced(self, records: Buffer, *, acks_all: bool = False) -> Appended | asyncio.Task[Appended]:
+        """A client's batch. Where the topic asks for a look inside, that may be taken elsewhere: then the append comes later, and those
+        after it wait their turn."""
+        opening = opening_of(self.config, self.topic_partition)
+        before = None if self._opening is None or self._opening.done() else self._opening
+        if opening is None and before is None:
+            return self.append(records, acks_all=acks_all)
+        self._leading()
+        if before is None and opening is not None and opening.is_small(records):
+            return self.append(opening.of(records), acks_all=acks_all)
+        self._opening = asyncio.create_task(self._open_and_append(bytes(records), opening, acks_all, before))
+        return self._opening
+
+    async def _open_and_append(
+        self, records: bytes, opening: Opening | None, acks_all: bool, before: asyncio.Task[Appended] | None
+    ) -> Appended:
+        if opening is not None:
+            try:
+                # Shielded: a client that goes away must not end the child, which may be at other work.
+                work = asyncio.ensure_future(self._world.offload.process(open_in_child, opening, records))
+                work.add_done_callback(lambda done: done.cancelled() or done.exception())
+                opened = await asyncio.shield(work)
+                records = records if opened is None else opened
+            except ChildProcessError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"a batch for {self.topic_partition} was not opened: {error}") from error
+        if before is not None:
+            await asyncio.wait([before])
+        return self.append(records, acks_all=acks_all)
 
     def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
         leader = self._leading()

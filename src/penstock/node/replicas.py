@@ -16,6 +16,7 @@ from penstock.metadata.image import BROKER, TOPIC, MetadataDelta, MetadataImage,
 from penstock.node.directories import DirectoryReports
 from penstock.node.home import Home
 from penstock.node.isr_changes import IsrChanges
+from penstock.node.leftovers import set_leftovers_aside
 from penstock.node.partition import Partition
 from penstock.node.replication import Replication
 
@@ -50,6 +51,7 @@ class Replicas:
 
     async def open(self) -> None:
         """Opens what is on disk, with the settings that the metadata has."""
+        set_leftovers_aside(self.store, self._node.world.disk, self._node.image, self._node.node_id)
         await self.store.open(lambda partition: self._node.topic_config(partition.topic))
         self._set_strays_aside()
         watermarks = self.store.read_high_watermarks()
@@ -140,7 +142,14 @@ class Replicas:
             directory = next((one for one in self.store.online if one.id == known), None)
             if directory is None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the directory that it lies in is offline")
-        return self.store.create(name, topic.id, self._node.topic_config(topic.name), directory)
+        while True:
+            online = len(self.store.online)
+            try:
+                return self.store.create(name, topic.id, self._node.topic_config(topic.name), directory)
+            except KafkaError:
+                # Where a directory has just failed over it, another one takes the replica, as in Kafka.
+                if directory is not None or not 0 < len(self.store.online) < online:
+                    raise
 
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in topic.partitions:

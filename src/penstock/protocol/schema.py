@@ -98,6 +98,11 @@ def schema_of(cls: type) -> Schema:
     return cast(Schema, cls.__dict__["__kafka_schema__"])
 
 
+def changed(message: T, **values: object) -> T:
+    """The same message or struct with other values in some fields."""
+    return type(message)(**{field.name: getattr(message, field.name) for field in fields_of(type(message))} | values)
+
+
 def _values(made: object) -> list[object]:
     return [getattr(made, field.name) for field in fields_of(type(made))]
 

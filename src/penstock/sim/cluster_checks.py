@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.ids import TopicPartition
-from penstock.sim.cluster_history import Acknowledged, ClocksAlone, Denied, History, Read, Sent, TopicCreated
+from penstock.sim.cluster_history import Acknowledged, ClocksAlone, Denied, History, Read, Sent, Stolen, TopicCreated
 
 
 class Violation(NamedTuple):
@@ -98,6 +98,14 @@ def nothing_above_the_watermark_is_served(history: History) -> Iterator[Violatio
         if event.offset >= event.highest:
             text = f"{event.consumer} read offset {event.offset} of {event.partition}, but no watermark was above {event.highest}"
             yield Violation(event.at, text)
+
+
+def impostors_get_no_more(history: History) -> Iterator[Violation]:
+    """Rule 8, for a client that poses as a replica."""
+    for event in history.of(Stolen):
+        if event.end_offset > event.highest:
+            text = f"a client that posed as broker {event.replica} got {event.partition} up to {event.end_offset}"
+            yield Violation(event.at, f"{text}, but no watermark was above {event.highest}")
 
 
 def everything_heals(history: History) -> Iterator[Violation]:

@@ -6,12 +6,17 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 
-from penstock.sim.cluster_history import ClocksAlone, Elected, Ruled, Voted
+from penstock.sim.cluster_history import ClocksAlone, Cut, Elected, Ruled, Voted
 from penstock.sim.cluster_nodes import ClusterNode
 from penstock.sim.cluster_victims import Victims
 
 HOUR_MS = 3_600_000
 CLIENTS = ("c1", "c2")
+# A run without a truncation does not count: it is tried for so many times more, each after these waits for the last one and for a
+# cluster that can elect.
+_ORPHANS_MORE = 2
+_CUT_WITHIN_S = 1.0
+_WHOLE_WITHIN_S = 4.0
 
 
 class Faults(Victims):
@@ -42,6 +47,11 @@ class Faults(Victims):
             for together in drawn:
                 await asyncio.gather(*(kind() for kind in together))
                 await asyncio.sleep(self._chance.random() * self._chance.choice((0.1, 0.6)))
+            for _ in range(_ORPHANS_MORE):
+                if not await self._within(_CUT_WITHIN_S, lambda: bool(self._history.of(Cut))):
+                    # The orphan had no follower in sync that could have followed it, or nothing to write meanwhile.
+                    await self._within(_WHOLE_WITHIN_S, self._is_whole)
+                    await self._orphan()
         finally:
             watching.cancel()
 

@@ -57,8 +57,54 @@ class Denied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Stolen(Event):
+    """Who posed as a replica got records up to an offset. `highest`: as in Acknowledged."""
+
+    replica: int
+    partition: TopicPartition
+    end_offset: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicCreated(Event):
     topic: str
+
+
+# As the members of a group see it
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(Event):
+    """A member has joined a generation, and reads these."""
+
+    member: str
+    generation: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBegan(Event):
+    number: int
+    member: str
+    generation: int
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEnded(Event):
+    """Without a refusal it was acknowledged. A commit that never ends, or ends by a lost connection, may have happened or not."""
+
+    number: int
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFound(Event):
+    """Somebody asked, from `began` on, what the group has committed."""
+
+    began: float
+    offsets: Mapping[TopicPartition, int]
 
 
 # As seen inside: partitions
@@ -209,6 +255,8 @@ class History:
 
     events: list[Event] = field(default_factory=list)
     promised: dict[str, bool] = field(default_factory=dict)
+    # Topics that anybody may lead where nobody else is left. A set is only asked, never walked.
+    unclean: set[str] = field(default_factory=set)
     producers: dict[str, ProducerKind] = field(default_factory=dict)
     # What a fresh consumer read from offset 0 when all was over, and the logs of all replicas then.
     final: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)

@@ -50,10 +50,10 @@ def logs_match(history: History) -> Iterator[Violation]:
 
 
 def leaders_come_from_the_in_sync(history: History) -> Iterator[Violation]:
-    """Rule 10. The last known leader may lead again where nobody is in sync nor eligible (KIP-966)."""
+    """Rule 10. Where nobody is in sync nor eligible the last known leader may lead again (KIP-966), or anybody if that is allowed."""
     for event in history.of(Elected):
         allowed = event.eligible or event.last_known
-        if event.leader >= 0 and event.leader not in allowed:
+        if event.leader >= 0 and event.leader not in allowed and event.partition.topic not in history.unclean:
             yield Violation(event.at, f"{event.leader} was elected to lead {event.partition}, but only {list(allowed)} could be")
 
 
@@ -84,9 +84,9 @@ def old_leaders_take_nothing(history: History) -> Iterator[Violation]:
 
 
 def old_fetches_do_not_count(history: History) -> Iterator[Violation]:
-    """Rule 12: a broker's earlier life acknowledges nothing."""
+    """Rule 12: a broker's earlier life acknowledges nothing, nor does a life that is not known."""
     for event in history.of(Counted):
-        if event.broker_epoch < event.known_epoch:
+        if event.broker_epoch != event.known_epoch:
             text = f"node {event.node} counted a fetch of {event.partition} by broker {event.replica} in epoch {event.broker_epoch}"
             yield Violation(event.at, f"{text}, which is in epoch {event.known_epoch}")
 

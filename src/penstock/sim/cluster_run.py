@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.sim import cluster_checks as seen
+from penstock.sim import cluster_group_checks as groups
 from penstock.sim import cluster_inner_checks as inside
 from penstock.sim.cluster_checks import Checker
 from penstock.sim.cluster_faults import CLIENTS, Faults
+from penstock.sim.cluster_groups import MEMBERS, GroupWorkload
 from penstock.sim.cluster_health import trouble
 from penstock.sim.cluster_history import (
     Acknowledged,
@@ -27,6 +29,7 @@ from penstock.sim.cluster_history import (
     Sent,
     Struck,
 )
+from penstock.sim.cluster_impostor import Impostor
 from penstock.sim.cluster_logs import batches_below
 from penstock.sim.cluster_nodes import build_nodes
 from penstock.sim.cluster_observer import Observer
@@ -49,12 +52,16 @@ CHECKERS: tuple[tuple[int, Checker], ...] = (
     (7, inside.watermark_never_goes_back),
     (7, inside.watermark_is_what_all_in_sync_have),
     (8, seen.nothing_above_the_watermark_is_served),
+    (8, seen.impostors_get_no_more),
     (9, inside.logs_match),
     (10, inside.leaders_come_from_the_in_sync),
     (10, inside.leaders_are_complete),
     (11, inside.divergence_is_cut_by_epoch),
     (12, inside.old_leaders_take_nothing),
     (12, inside.old_fetches_do_not_count),
+    (12, groups.stale_members_commit_nothing),
+    (13, groups.committed_offsets_never_go_back),
+    (14, groups.one_owner_a_generation),
     (16, inside.one_vote_an_epoch),
     (16, inside.one_quorum_leader_an_epoch),
     (17, inside.metadata_needs_a_majority),
@@ -136,7 +143,10 @@ class ClusterRun:
         self._nodes = build_nodes(simulation, self._shape.configs, self._say)
         self._machines = [simulation.node(name) for name in CLIENTS]
         self._workload = Workload(self._shape, history, simulation.stream("workload"), self._observer.watermark)
-        history.promised.update({topic.name: True for topic in self._shape.topics})
+        self._impostor = Impostor(self._shape, history, simulation.stream("impostor"), self._observer.watermark)
+        self._group = GroupWorkload(self._shape.topics[0], history.events.append, simulation.stream("group"), self._workload.connected)
+        history.promised.update({topic.name: not topic.unclean for topic in self._shape.topics})
+        history.unclean.update(topic.name for topic in self._shape.topics if topic.unclean)
 
     def _say(self, what: str) -> None:
         self._history.events.append(Struck(self._now(), what))
@@ -158,12 +168,15 @@ class ClusterRun:
         for topic in self._shape.topics:
             await self._on_client(0, self._workload.create(self._machines[0], topic), STARTS_WITHIN_S, f"creating {topic.name}")
         await self._wait_healthy(STARTS_WITHIN_S)
-        clients = self._start_clients()
+        clients, members = self._start_clients(), self._start_group()
         faults = Faults(self._simulation, self._shape, self._nodes, self._history, self._observer)
         await faults.run()
         faults.end()
+        if members:
+            await self._on_client(0, self._group.wait_settled(self._machines[0]), HEALS_WITHIN_S, "a group that shares all partitions")
+        self._group.over.set()
         self._workload.over.set()
-        _done, stuck = await asyncio.wait(clients, timeout=HEALS_WITHIN_S)
+        _done, stuck = await asyncio.wait([*clients, *members], timeout=HEALS_WITHIN_S)
         if stuck:
             raise Unhealed(f"{len(stuck)} clients are not done {HEALS_WITHIN_S:g} s after all faults ended: {self._trouble()}")
         await self._wait_healthy(HEALS_WITHIN_S, at_rest=True)
@@ -177,7 +190,15 @@ class ClusterRun:
         hosts = dict(zip(KINDS, (one, one, other, other), strict=True))
         producers = [machine.start(self._workload.produce(machine, name)) for name, machine in hosts.items()]
         consumers = [other.start(self._workload.consume(other, f"{topic.name} reader", topic)) for topic in self._shape.topics]
-        return [*producers, *consumers, one.start(self._workload.administer(one))]
+        impostor = other.start(self._impostor.pose(other, self._workload.over))
+        return [*producers, *consumers, one.start(self._workload.administer(one)), impostor]
+
+    def _start_group(self) -> list[asyncio.Task[None]]:
+        if not self._shape.with_group:
+            return []
+        hosts = [self._machines[number % len(self._machines)] for number in range(MEMBERS)]
+        members = [machine.start(self._group.member(machine, f"member{number}")) for number, machine in enumerate(hosts)]
+        return [*members, self._machines[1].start(self._group.look_on(self._machines[1]))]
 
     async def _on_client(self, number: int, work: Coroutine[Any, Any, None], within_s: float, what: str) -> None:
         try:

@@ -39,15 +39,22 @@ replica.socket.timeout.ms=2000
 leader.imbalance.check.interval.seconds=4
 log.flush.offset.checkpoint.interval.ms=1000
 replica.high.watermark.checkpoint.interval.ms={checkpoint_ms}
+offsets.topic.num.partitions=2
+offsets.topic.replication.factor=3
+group.min.session.timeout.ms=500
+group.initial.rebalance.delay.ms=100
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
+    """`unclean`: a replica that is not in sync may lead it, and nothing that it is told is promised to last."""
+
     name: str
     partitions: int
     factor: int
     min_insync: int
+    unclean: bool = False
 
     @property
     def all_partitions(self) -> list[TopicPartition]:
@@ -61,6 +68,7 @@ class Shape:
     configs: dict[str, NodeConfig]
     topics: tuple[Topic, ...]
     synced: bool
+    with_group: bool
 
     @property
     def brokers(self) -> list[str]:
@@ -95,6 +103,7 @@ def draw_shape(chance: random.Random) -> Shape:
         {f"n{number}": _config(number, role, voters, settings) for number, role in roles.items()},
         _draw_topics(chance),
         synced,
+        with_group=False,  # TODO chance.random() < 0.5 once sim5 reported
     )
 
 
@@ -114,4 +123,6 @@ def _draw_topics(chance: random.Random) -> tuple[Topic, ...]:
     topics = [Topic("safe", chance.choice((1, 2, 3)), 3, 2)]
     if chance.random() < 0.4:
         topics.append(Topic("pair", 1, 2, 1))
+    if chance.random() < 0.3:
+        topics.append(Topic("wild", 1, 2, 1, unclean=True))
     return tuple(topics)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from penstock.sim.cluster_health import trouble
 from penstock.sim.cluster_history import History, Struck
@@ -57,9 +58,18 @@ class Victims:
     async def _notice_recovery(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._unclean and trouble(self._nodes.values(), self._observer) is None:
+            if self._unclean and self._is_whole():
                 self._unclean.clear()
                 self._lossy.clear()
+
+    def _is_whole(self) -> bool:
+        return trouble(self._nodes.values(), self._observer) is None
+
+    async def _within(self, seconds: float, happened: Callable[[], bool]) -> bool:
+        deadline = self._now() + seconds
+        while not happened() and self._now() < deadline:
+            await asyncio.sleep(_LOOK_S)
+        return happened()
 
     def _may_die(self, node: ClusterNode) -> bool:
         return self._shape.synced or all(name == node.name for name in self._lossy)

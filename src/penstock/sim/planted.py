@@ -170,6 +170,11 @@ def old_lives_count() -> AbstractContextManager[None]:
     return replaced(partition_module, "check_replica", make)
 
 
+def impostors_are_believed() -> AbstractContextManager[None]:
+    """Whoever says that it is a replica is taken for one."""
+    return replaced(partition_module, "check_replica", lambda _was: lambda *_args: None)
+
+
 def votes_given_to_the_outdated() -> AbstractContextManager[None]:
     """A voter does not look at how far the candidate's log goes."""
 
@@ -197,5 +202,6 @@ PLANTED: tuple[Planted, ...] = (
     unsynced_metadata_counts,
     uncommitted_records_are_served,
     old_lives_count,
+    impostors_are_believed,
     votes_given_to_the_outdated,
 )

@@ -84,7 +84,7 @@ def _bundled_home() -> Path:
     except ImportError as error:
         raise NoJava(f"Spark needs Java {OLDEST} or newer: pip install 'penstock[spark]' brings one, or set JAVA_HOME to yours") from error
     launcher = _LAUNCHER.format(java=shlex.quote(str(JAVA)))
-    home = _cache() / f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:16]}"
+    home = cache_directory() / f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:16]}"
     java = home / "bin" / "java"
     if not java.exists():
         java.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _bundled_home() -> Path:
     return home
 
 
-def _cache() -> Path:
+def cache_directory() -> Path:
     """The user's cache directory; where it cannot be written, one for temporary files."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
     try:

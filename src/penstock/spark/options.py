@@ -37,6 +37,7 @@ SOURCE_OPTIONS = OptionTable(
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "filterPushdown",
+        "groupId",
     ),
     # Tuning of Spark's own source, for which there is nothing here to tune.
     without_effect=(
@@ -104,6 +105,8 @@ class SourceOptions:
     # Makes offset lookups of filters. Off by default, because Spark (4.3) keeps the plan of a filtered read for all other uses of the same
     # DataFrame, which then miss rows: it is for one that is used once.
     filter_pushdown: bool
+    # To which a query's offsets are committed after each batch, for others to see: Spark's checkpoint is what it goes on from.
+    group_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         min_offsets_per_trigger=minimum,
         max_trigger_delay_s=duration_s(given, "maxTriggerDelay", default="15m"),
         filter_pushdown=flag(given, "filterPushdown", default=False),
+        group_id=_group_id(given, streaming),
     )
 
 
@@ -225,6 +229,15 @@ def _refuse_edge(option: str, found: Position, edge: int, advice: str) -> None:
     offsets = found.offsets.values() if isinstance(found, AtOffsets) else [found]
     if edge in offsets:
         raise OptionError(f"{option} has {'latest (-1)' if edge == LATEST else 'earliest (-2)'}; {advice}")
+
+
+def _group_id(given: Mapping[str, str], streaming: bool) -> str | None:
+    group_id = given.get("groupId")
+    if group_id is not None and not streaming:
+        raise OptionError("groupId is for streams, whose offsets are committed to it at each batch: leave it out of a batch read")
+    if group_id is not None and not group_id.strip():
+        raise OptionError("the option groupId is empty: name the group that the query's offsets are committed to, or leave it out")
+    return group_id
 
 
 def _refuse_ends(given: Mapping[str, str]) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.java import java_home
+from penstock.spark.pipeline_errors import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOGGING = Path(__file__).with_name("log4j2.properties")
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_SHOWN_LINES = 3
+
+
+class NoSession(RuntimeError):
+    """Spark could not be started. Says why, with the end of its log."""
 
 
 def prepare() -> None:
@@ -23,24 +32,60 @@ def prepare() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
-def session(**conf: object) -> SparkSession:
-    """Settings are Spark's own, `session(**{"spark.master": "local[2]"})`. Those given win over these: all cores of this machine, as many
-    shuffle partitions as cores (Spark's 200 make small streams crawl), filters pushed down to the source, and quiet logs."""
-    prepare()
-    from pyspark.sql import SparkSession
-
-    settings: dict[str, object] = {
+def settings(**conf: object) -> dict[str, str]:
+    """Settings are Spark's own. Those given win over these: all cores of this machine, as many shuffle partitions as cores (Spark's 200
+    make small streams crawl), filters pushed down to the source, and quiet logs."""
+    found: dict[str, object] = {
         "spark.app.name": "penstock",
         "spark.master": "local[*]",
         "spark.sql.shuffle.partitions": os.cpu_count() or 2,
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **conf,
     }
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+
+
+def session(**conf: object) -> SparkSession:
+    """The session with these `settings`, as in `session(**{"spark.master": "local[2]"})`."""
+    prepare()
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
+    for name, value in settings(**conf).items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def quiet_session(log: Path, **conf: object) -> SparkSession:
+    """A session that logs to a file, as does Java, which has something to say whenever it starts. NoSession where there is none."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with _stderr_to(log):
+        try:
+            return session(**conf)
+        except Exception as error:
+            said = f"Spark cannot be started with the master {settings(**conf)['spark.master']}: {reason(str(error))}"
+            raise NoSession("\n".join([said, *_last_words(log)])) from error
+
+
+def _last_words(log: Path) -> list[str]:
+    """Without stack traces."""
+    lines = log.read_text(errors="replace").splitlines()
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("at ")][-_SHOWN_LINES:]
+
+
+@contextlib.contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Also of what is started in here."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 
+from penstock.client.groups import Committed
+from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.spark.asking import offsets_of, snapshot
 from penstock.spark.background import Background
@@ -17,6 +20,8 @@ from penstock.spark.losses import report
 from penstock.spark.offsets import LAG, Offsets, Snapshot, beginning, limited, ranges, split
 from penstock.spark.options import SourceOptions
 from penstock.spark.source import read_range
+
+logger = logging.getLogger(__name__)
 
 # Methods have Spark's names.
 # ruff: noqa: N802
@@ -36,7 +41,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Asked for more than once, and may not change: more may have come meanwhile."""
         if self._initial is None:
-            options, now = self._options, self._target or self._snapshot(may_be_gone=False)
+            # Asked of the cluster even where it is not needed: a topic that does not exist is an error, and not a topic without records.
+            options, now = self._options, self._snapshot(may_be_gone=False)
+            now = self._target or now
             at, losses = self._running().call(
                 lambda client: offsets_of(client, options.starting, "startingOffsets", now, options.fetch.isolation, starting=True)
             )
@@ -90,7 +97,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint has the offsets; no group's are committed."""
+        """Spark's checkpoint has the offsets, and the query goes on from there. With groupId they are told to the cluster as well, so that
+        its tools show the query's lag; where that fails, the next batch tells them."""
+        group_id = self._options.group_id
+        if group_id is None:
+            return
+        offsets = {one: Committed(at) for one, at in Offsets.from_json(end).at.items()}
+        try:
+            self._running().call(lambda client: client.groups.commit(group_id, offsets))
+        except KafkaError as error:
+            logger.warning("the offsets of this query were not committed to group %s: %s", group_id, error)
 
     def stop(self) -> None:
         if self._background is not None:

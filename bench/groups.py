@@ -1,0 +1,174 @@
+"""Consumer groups beside Apache Kafka 4, one broker each, in one run: how soon ten members share 900 partitions, how many commits and
+heartbeats a second are answered, and how soon a restarted broker knows 100,000 committed offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.peer import Peer, new_peers
+from bench.results import Section
+from bench.side_by_side import COLUMNS, in_turn, row
+from penstock.client.client import Client
+from penstock.client.connection import Connection
+from penstock.client.coordinators import Coordinators
+from penstock.client.faults import check
+from penstock.client.groups import Committed
+from penstock.ids import TopicPartition
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.world import World
+from penstock.world.real import run
+
+T = TypeVar("T")
+
+MEMBERS, PARTITIONS = 10, 900
+REQUESTS, IN_FLIGHT = 20_000, 64
+GROUPS, OFFSETS_EACH = 1_000, 100
+ROUNDS, WARM_UPS = 3, 1
+PATIENCE_S = 120.0
+WIDE, NARROW = "wide", "narrow"
+
+
+def main() -> None:
+    section = Section("groups", "make bench ONLY=groups", f"Median of {ROUNDS} rounds after {WARM_UPS}, least and most in brackets.")
+    section.table(*COLUMNS)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        peers = new_peers(Path(directory))
+        try:
+            for peer in peers.values():
+                peer.start()
+                create_topics(peer.bootstrap)
+            for protocol in ("classic", "consumer"):
+                what = f"{MEMBERS} members share {PARTITIONS} partitions, {protocol} protocol, s"
+                (figures,) = in_turn(peers, ROUNDS, WARM_UPS, partial(seconds_to_share, protocol=protocol))
+                row(section, what, "", figures, 2)
+            commits, beats = in_turn(peers, ROUNDS, WARM_UPS, lambda peer: with_client(peer, requests_per_second))
+            row(section, f"OffsetCommit a second, {IN_FLIGHT} in flight", "", commits)
+            row(section, f"Heartbeat a second, {IN_FLIGHT} in flight", "", beats)
+            for peer in peers.values():
+                with_client(peer, commit_many)
+            (loads,) = in_turn(peers, ROUNDS, WARM_UPS, lambda peer: [seconds_to_load(peer)])
+            row(section, f"restart to the last of {GROUPS * OFFSETS_EACH:,} offsets of {GROUPS:,} groups fetched, s", "seconds", loads, 2)
+        finally:
+            for peer in peers.values():
+                peer.kill()
+    section.save()
+
+
+def create_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(WIDE, PARTITIONS, 1), NewTopic(NARROW, OFFSETS_EACH, 1)]).values():
+        future.result(PATIENCE_S)
+
+
+def seconds_to_share(peer: Peer, protocol: str) -> list[float]:
+    """From the first subscription until all partitions are assigned, in equal parts."""
+    group = f"share-{uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": peer.bootstrap, "group.id": group, "group.protocol": protocol, "log_level": 0}
+    members = [Consumer(settings) for _ in range(MEMBERS)]
+    began = time.perf_counter()
+    for member in members:
+        member.subscribe([WIDE])
+    try:
+        while time.perf_counter() < began + PATIENCE_S:
+            for member in members:
+                member.poll(0.005)
+            if [len(member.assignment()) for member in members] == [PARTITIONS // MEMBERS] * MEMBERS:
+                return [time.perf_counter() - began]
+        raise SystemExit(f"{peer.bootstrap}: no stable assignment within {PATIENCE_S:g} s")
+    finally:
+        for member in members:
+            member.close()
+
+
+def with_client(peer: Peer, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    async def connected(world: World) -> T:
+        async with Client(world, peer.bootstrap) as client:
+            return await work(client)
+
+    return run(connected)
+
+
+async def requests_per_second(client: Client) -> list[float]:
+    group = f"busy-{uuid4().hex[:8]}"
+    coordinators = Coordinators(client.cluster)
+    member_id, generation = await coordinators.retry(group, lambda connection: join(connection, group))
+    part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+    topics = (OffsetCommitRequest.Topic(name=NARROW, partitions=(part,)),)
+    commit = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics)
+    beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+
+    async def measure(connection: Connection) -> list[float]:
+        commits = await rate(lambda: connection.send(commit, OffsetCommitResponse, ceiling=9), committed)
+        beats = await rate(lambda: connection.send(beat, HeartbeatResponse), lambda answer: check(answer.error_code, "heartbeat"))
+        return [commits, beats]
+
+    return await coordinators.retry(group, measure)
+
+
+def committed(answer: OffsetCommitResponse) -> None:
+    check(answer.topics[0].partitions[0].error_code, "commit")
+
+
+async def rate(send: Callable[[], Awaitable[T]], judge: Callable[[T], None]) -> float:
+    """With so many in flight that neither side waits for the other."""
+    began, left = time.perf_counter(), REQUESTS
+
+    async def one_after_another() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            judge(await send())
+
+    await asyncio.gather(*(one_after_another() for _ in range(IN_FLIGHT)))
+    return REQUESTS / (time.perf_counter() - began)
+
+
+async def join(connection: Connection, group: str) -> tuple[str, int]:
+    protocols = (JoinGroupRequest.Protocol(name="any", metadata=b""),)
+    request = JoinGroupRequest(
+        group_id=group, session_timeout_ms=45_000, rebalance_timeout_ms=60_000, member_id="", protocol_type="bench", protocols=protocols
+    )
+    joined = await connection.call(request, JoinGroupResponse, ceiling=3)
+    check(joined.error_code, "join")
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=(SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b""),),
+    )
+    check((await connection.call(sync, SyncGroupResponse, ceiling=3)).error_code, "sync")
+    return joined.member_id, joined.generation_id
+
+
+async def commit_many(client: Client) -> None:
+    offsets = {TopicPartition(NARROW, index): Committed(index) for index in range(OFFSETS_EACH)}
+    for number in range(GROUPS):
+        await client.groups.commit(f"kept-{number}", offsets)
+
+
+def seconds_to_load(peer: Peer) -> float:
+    peer.stop()
+    began = time.perf_counter()
+    peer.start()
+
+    async def fetch_all(client: Client) -> None:
+        for number in range(GROUPS):
+            if len(await client.groups.committed(f"kept-{number}")) != OFFSETS_EACH:
+                raise SystemExit(f"{peer.bootstrap}: kept-{number} has not all its offsets after a restart")
+
+    with_client(peer, fetch_all)
+    return time.perf_counter() - began

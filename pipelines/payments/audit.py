@@ -1,0 +1,162 @@
+"""Balances what the pipeline wrote against what was sent, to the cent: python -m pipelines.payments.audit --help
+
+Reads the topics and the table with Spark, and compares with the generator's truth. Exits with 1 where anything differs. Topics are written
+at least once, so a record may be there again after a restart: those are counted, and are no fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+from pipelines.payments import pipeline
+from pipelines.payments.truth import Fraud, Total, Totals, Truth, sum_of
+from pipelines.payments.truth import ledger as true_ledger
+from pyspark.sql import functions as F  # noqa: N812 - as every Spark user writes it
+
+import penstock.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there. `dead_letters` are places of records, as their headers say; topics as they are, repeated records included."""
+
+    records: int
+    ids: Counter[str]
+    table: list[tuple[tuple[str, str], Total]]
+    totals: list[tuple[tuple[str, str], Total]]
+    alerts: list[Fraud]
+    dead_letters: list[tuple[str, str, str]]
+    ledger: dict[str, Total]
+
+
+class Line(NamedTuple):
+    """What is told of one thing, and whether it is as it should be."""
+
+    name: str
+    text: str
+    right: bool = True
+
+
+def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
+    def topic(name: str) -> DataFrame:
+        options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": name, "includeHeaders": "true"}
+        return spark.read.format("penstock").options(**options).load()
+
+    sent = pipeline.parsed(topic(pipeline.PAYMENTS)).select("reason", "event.event_id").toArrow().to_pylist()
+    table = spark.read.parquet(str(tables / "totals"))
+    totals = topic(pipeline.TOTALS).select(F.from_json(F.col("value").cast("string"), table.schema).alias("total")).select("total.*")
+    alerts = topic(pipeline.ALERTS).select(F.from_json(F.col("value").cast("string"), "payment_id STRING, rule STRING").alias("alert"))
+    headers = F.map_from_entries(F.slice("headers", -4, 4))
+    places = [headers[name].cast("string").alias(name) for name in ("topic", "partition", "offset")]
+    books = pipeline.ledger(table)
+    books.write.mode("overwrite").parquet(str(tables / "ledger"))
+    return Found(
+        records=len(sent),
+        ids=Counter(row["event_id"] for row in sent if row["reason"] is None),
+        table=_windows(table),
+        totals=_windows(totals),
+        alerts=[(row.payment_id, row.rule) for row in alerts.select("alert.*").collect()],
+        dead_letters=[tuple(row) for row in topic(pipeline.DEAD_LETTERS).select(*places).collect()],
+        ledger={str(row.day): Total(*(row[name] for name in Total._fields)) for row in books.collect()},
+    )
+
+
+def _windows(totals: DataFrame) -> list[tuple[tuple[str, str], Total]]:
+    start = F.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("start")
+    rows = totals.select("merchant", start, *Total._fields).collect()
+    return [((row.merchant, row.start), Total(*(row[name] for name in Total._fields))) for row in rows]
+
+
+def audit(truth: Truth, found: Found) -> list[Line]:
+    table, totals = dict(found.table), dict(found.totals)
+    events, counted = sum_of(truth.totals.values()).events, sum_of(one for _window, one in found.table).events
+    lost, twice = _difference(truth.totals, found.table)
+    not_kept, unexpected = Counter(truth.ids) - found.ids, found.ids - Counter(truth.ids)
+    dead = len(set(found.dead_letters))
+    right, wrong = set(found.alerts) & truth.fraud, set(found.alerts) - truth.fraud
+    pause = f"{truth.delivery['longest_pause_s'] * 1000:,.0f} ms without an acknowledgement, at most" if truth.delivery else "not measured"
+    return [
+        Line("events in", f"{truth.records:,} sent: {events:,} events, {truth.duplicates:,} of them twice, {truth.malformed:,} malformed"),
+        Line(
+            "in the topic",
+            f"{found.records:,}; {not_kept.total():,} lost, {unexpected.total():,} too many",
+            found.records == truth.records and not not_kept and not unexpected,
+        ),
+        Line("events out", f"{counted:,} counted in {len(found.table):,} totals, {dead:,} dead letters", dead == truth.malformed),
+        Line("lost", f"{lost:,}", lost == 0),
+        Line("duplicates", f"{twice:,}", twice == 0),
+        Line(
+            "totals", f"topic and table {'agree' if totals == table else 'differ'}{_again(found.totals)}", totals == table == truth.totals
+        ),
+        Line(
+            "alerts",
+            f"{len(right):,} right, {len(wrong):,} wrong, {len(truth.fraud - right):,} missed{_again(found.alerts)}",
+            right == truth.fraud and not wrong,
+        ),
+        Line("failover", pause),
+        *_balance(true_ledger(truth.totals), found.ledger),
+    ]
+
+
+def _difference(expected: Totals, found: Iterable[tuple[tuple[str, str], Total]]) -> tuple[int, int]:
+    """Events that are missing, and that are counted too often, in any window."""
+    missing: Counter[tuple[str, str, str]] = Counter()
+    for window, total in expected.items():
+        missing.update(_counts(window, total))
+    for window, total in found:
+        missing.subtract(_counts(window, total))
+    return (+missing).total(), (-missing).total()
+
+
+def _counts(window: tuple[str, str], total: Total) -> dict[tuple[str, str, str], int]:
+    return {(*window, name): getattr(total, name) for name in ("payments", "refunds", "reports")}
+
+
+def _agree(table: Totals, topic: Totals) -> str:
+    return "topic and table agree" if topic == table else f"{len(set(table.items()) ^ set(topic.items())):,} differ between topic and table"
+
+
+def _again(written: Sequence[Hashable]) -> str:
+    repeated = len(written) - len(set(written))
+    return f"; {repeated:,} written again" if repeated else ""
+
+
+def _balance(expected: dict[str, Total], found: dict[str, Total]) -> list[Line]:
+    lines = []
+    for day in sorted({*expected, *found}):
+        books, truth = found.get(day, Total()), expected.get(day, Total())
+        text = f"{day}  {euros(books.gross_cents)} taken - {euros(books.refunded_cents)} refunded = {euros(books.net_cents)} EUR"
+        lines.append(Line("ledger", text, books == truth))
+    off_cents = sum_of(found.values()).net_cents - sum_of(expected.values()).net_cents
+    return [*lines, Line("balance", f"{euros(off_cents)} EUR off what was sent", expected == found)]
+
+
+def euros(cents: int) -> str:
+    sign = "-" if cents < 0 else ""
+    return f"{sign}{abs(cents) // 100:,}.{abs(cents) % 100:02}"
+
+
+def main(
+    bootstrap_server: Annotated[str, typer.Option(help="Brokers to begin with, as host:port.")] = "localhost:9092",
+    truth: Annotated[Path, typer.Option(help="What the generator wrote down.")] = Path("payments-truth.json"),
+    tables: Annotated[Path, typer.Option(help="The pipeline's tables; the ledger is written there.")] = Path("payments-tables"),
+) -> None:
+    """Balances what the pipeline wrote against what was sent."""
+    spark = penstock.spark.session(**{"spark.app.name": "payments-audit"})
+    lines = audit(Truth.load(truth), find(spark, bootstrap_server, tables))
+    for line in lines:
+        typer.echo(f"{'ok ' if line.right else 'BAD'}  {line.name:<13} {line.text}")
+    if not all(line.right for line in lines):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,137 @@
+"""Sends a scenario's payments to a topic at a steady rate, and writes down what was sent: python -m pipelines.payments.generate --help
+
+What is not acknowledged holds up what comes after it: while a partition has no leader, the others do not run ahead of it by more than
+`AHEAD_MS` of the events' time. So nothing arrives later than the pipeline's watermark allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pipelines.payments.events import Arrival, Payments, Scenario, closing
+from pipelines.payments.truth import Truth
+
+from penstock.client.client import Client
+from penstock.client.pending import Delivered
+from penstock.client.producer import Producer
+from penstock.errors import KafkaError
+from penstock.records.compression import Codec
+from penstock.world import World
+from penstock.world.real import run
+
+TOPIC = "payments"
+AHEAD_MS = 2 * 60_000
+_TICK_S = 0.02
+_MOST_AT_ONCE = 200
+
+
+@dataclass(slots=True)
+class Acknowledgements:
+    """How many there were, and for how long any partition had none: that is how long a failover took."""
+
+    world: World
+    count: int = 0
+    longest_pause_s: float = 0.0
+    _last_s: dict[int, float] = field(default_factory=dict)
+
+    def note(self, future: asyncio.Future[Delivered]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        now_s, partition = self.world.clock.monotonic(), future.result().partition
+        self.count += 1
+        self.longest_pause_s = max(self.longest_pause_s, now_s - self._last_s.get(partition, now_s))
+        self._last_s[partition] = now_s
+
+
+async def send(client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: int = 0, settle_s: float = 0.0) -> Truth:
+    """All of it, acknowledged; the closing events last, `settle_s` later. A rate of 0 is as fast as it goes."""
+    world, truth = client.cluster.world, Truth()
+    acknowledgements = Acknowledgements(world)
+    started_s = world.clock.monotonic()
+    async with client.producer(codec=Codec.ZSTD) as producer:
+        sender = _Sender(producer, topic, truth, acknowledgements)
+        arrivals = iter(Payments(scenario))
+        while piece := list(islice(arrivals, _due(rate, world.clock.monotonic() - started_s, truth.records))):
+            await sender.send(piece)
+            await asyncio.sleep(_TICK_S if rate else 0)
+        await sender.drain()
+        seconds = world.clock.monotonic() - started_s
+        await asyncio.sleep(settle_s)
+        for partition in range(len((await client.cluster.topic(topic)).partitions)):
+            await sender.send([closing(scenario, partition)], partition)
+        await sender.drain()
+    truth.delivery = {"acknowledged": acknowledgements.count, "seconds": seconds, "longest_pause_s": acknowledgements.longest_pause_s}
+    return truth
+
+
+def _due(rate: int, elapsed_s: float, sent: int) -> int:
+    """At least one: the end of the scenario is seen by asking for more. After a pause it catches up in small pieces."""
+    return min(max(int(rate * elapsed_s) - sent, 1), _MOST_AT_ONCE) if rate else _MOST_AT_ONCE
+
+
+class _Sender:
+    def __init__(self, producer: Producer, topic: str, truth: Truth, acknowledgements: Acknowledgements) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._truth = truth
+        self._acknowledgements = acknowledgements
+        self._waiting: deque[tuple[int, asyncio.Future[Delivered]]] = deque()
+        self._said_s = acknowledgements.world.clock.monotonic()
+
+    async def send(self, arrivals: list[Arrival], partition: int | None = None) -> None:
+        for arrival in arrivals:
+            await self.drain(arrival.at_ms - AHEAD_MS)
+            future = await self._producer.send(self._topic, arrival.value, key=arrival.key, partition=partition)
+            future.add_done_callback(self._acknowledgements.note)
+            self._waiting.append((arrival.at_ms, future))
+            self._truth.add(arrival)
+        self._say()
+
+    async def drain(self, until_ms: int | None = None) -> None:
+        """Until what arrived before that is acknowledged; KafkaError where it could not be."""
+        while self._waiting and (until_ms is None or self._waiting[0][0] < until_ms):
+            await self._waiting.popleft()[1]
+
+    def _say(self) -> None:
+        now_s = self._acknowledgements.world.clock.monotonic()
+        if now_s >= self._said_s + 1:
+            self._said_s = now_s
+            typer.echo(f"{self._truth.records} sent, {self._acknowledgements.count} acknowledged")
+
+
+def main(
+    bootstrap_server: Annotated[str, typer.Option(help="Brokers to begin with, as host:port.")] = "localhost:9092",
+    topic: Annotated[str, typer.Option(help="The topic to write to.")] = TOPIC,
+    payments: Annotated[int, typer.Option(help="How many ordinary payments; refunds and all the rest come on top.")] = 80_000,
+    rate: Annotated[int, typer.Option(min=0, help="Events a second; 0 is as fast as it goes.")] = 2_500,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
+    customers: Annotated[int, typer.Option(help="How many customers pay.")] = 2_000,
+    merchants: Annotated[int, typer.Option(help="How many merchants are paid.")] = 40,
+    minutes: Annotated[int, typer.Option(help="How long it takes by the events' own clock.")] = 60,
+    truth: Annotated[Path, typer.Option(help="Where to write down what was sent.")] = Path("payments-truth.json"),
+    settle: Annotated[float, typer.Option(min=0, help="Seconds between the last payment and the closing events.")] = 3.0,
+) -> None:
+    """Makes up payments, sends them, and writes down what is true of them."""
+
+    async def work(world: World) -> Truth:
+        async with Client(world, bootstrap_server, client_id="payments-generator") as client:
+            return await send(client, scenario, topic=topic, rate=rate, settle_s=settle)
+
+    try:
+        scenario = Scenario(payments, seed, customers, merchants, minutes)
+        found = run(work)
+    except (KafkaError, ValueError) as error:
+        typer.echo(f"payments: {error}", err=True)
+        raise typer.Exit(1) from None
+    found.save(truth)
+    typer.echo(f"{found.records} sent, {found.delivery['acknowledged']} acknowledged, in {found.delivery['seconds']:.1f} s")
+
+
+if __name__ == "__main__":
+    typer.run(main)

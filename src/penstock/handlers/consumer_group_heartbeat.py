@@ -1,0 +1,38 @@
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, says what it reads, learns what it is assigned, and leaves (KIP-848).
+
+Behaviour
+  Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). The broker assigns; what has to move is given up by its owner first.
+  A heartbeat that changes nothing is answered at once, others when the log has them.
+
+Version notes
+  v1 lets the client choose its member id, and subscribe by a regular expression that the broker resolves.
+
+Not implemented
+  -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.errors import KafkaError
+from penstock.handlers.context import RequestContext
+from penstock.handlers.group_calls import caller_of
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+
+def handle(
+    node: Node, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    caller = caller_of(node, context)
+    return node.groups.ask(
+        request.group_id, lambda shard, ticket, now_ms: shard.consumer_heartbeat(request, caller, ticket, now_ms), _refused
+    )
+
+
+def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message, assignment=None)

@@ -1,0 +1,44 @@
+"""What the APIs of groups have in common: who asks, and what is made of answers that may have to be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from penstock.coordinator.step import Caller
+from penstock.handlers.context import RequestContext
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def caller_of(node: Node, context: RequestContext) -> Caller:
+    """Kafka shows the address of a client as Java does, with a slash."""
+    return Caller(context.client_id or "", "/" + context.peer.rpartition(":")[0], context.version, node.world.clock.now_ms())
+
+
+def with_answer(answer: R | Awaitable[R], make: Callable[[R], S]) -> S | Awaitable[S]:
+    """What is made of an answer, now or when it is there."""
+    return _later(answer, make) if inspect.isawaitable(answer) else make(answer)
+
+
+async def _later(answer: Awaitable[R], make: Callable[[R], S]) -> S:
+    return make(await answer)
+
+
+def all_of(answers: Iterable[R | Awaitable[R]]) -> list[R] | Awaitable[list[R]]:
+    """In their order; now, where none of them must be waited for."""
+    gathered = list(answers)
+    return _gather(gathered) if any(inspect.isawaitable(one) for one in gathered) else cast(list[R], gathered)
+
+
+async def _gather(answers: list[R | Awaitable[R]]) -> list[R]:
+    waiting = [asyncio.ensure_future(one) for one in answers if inspect.isawaitable(one)]
+    await asyncio.gather(*waiting)
+    results = iter(waiting)
+    return [next(results).result() if inspect.isawaitable(one) else one for one in answers]

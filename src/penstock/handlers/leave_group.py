@@ -1,0 +1,35 @@
+"""LeaveGroup: members leave a classic group, so that nobody waits for their session to end.
+
+Behaviour
+  Each member has its own outcome. A static member can be removed by its instance id alone, which is how administrators do it.
+
+Version notes
+  Up to v2 one member leaves, and its error is the answer's. v3 brings many members, and instance ids; v5 a reason.
+
+Not implemented
+  -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.context import RequestContext
+from penstock.handlers.group_calls import caller_of
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+
+def handle(node: Node, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    caller = caller_of(node, context)
+    return node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.leave_group(request, caller, ticket, now_ms), _refused)
+
+
+def _refused(error: KafkaError) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error.code)

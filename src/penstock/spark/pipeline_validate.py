@@ -1,0 +1,35 @@
+"""Checking a pipeline without running it: its queries are planned as Spark plans them before it starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from penstock.spark.pipeline_errors import PipelineError, reason
+from penstock.spark.pipeline_load import Application
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def planned(spark: SparkSession, application: Application, bootstrap_servers: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """What each query would write: its columns and their types."""
+    writers = application.queries(spark, bootstrap_servers, settings)
+    for name, writer in writers.items():
+        try:
+            _check_can_stream(spark, writer)
+        except PySparkException as error:
+            raise PipelineError(f"the query {name} cannot be started: {reason(str(error))}") from error
+    return {name: writer._df.schema.simpleString() for name, writer in writers.items()}
+
+
+def _check_can_stream(spark: SparkSession, writer: DataStreamWriter) -> None:
+    """What Spark checks when a query starts. It does not show the writer's output mode otherwise."""
+    mode = writer._jwrite.getClass().getDeclaredField("outputMode")
+    mode.setAccessible(True)
+    plan = writer._df._jdf.queryExecution().analyzed()
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode.get(writer._jwrite))

@@ -1,0 +1,245 @@
+"""Consumer groups with unmodified clients: members come, go, crash and come back, and each partition has one owner at a time.
+
+What is checked is what the consumers themselves saw.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.compat.group_clients import (
+    SESSION_MS,
+    AiokafkaMember,
+    ConfluentMember,
+    KafkaPythonMember,
+    Member,
+    check_commits_rise,
+    check_one_owner,
+    wait_for,
+    wait_shared,
+)
+from tests.e2e.penstock_process import PenstockProcess
+
+PARTITIONS = 6
+CLIENTS = [ConfluentMember, KafkaPythonMember, AiokafkaMember]
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Sessions may be short here, so that a crash is noticed soon."""
+    process = PenstockProcess(tmp_path_factory.mktemp("groups"), "group.min.session.timeout.ms=1000", port=0)
+    process.start()
+    try:
+        yield process.bootstrap
+        process.stop()
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = f"groups-{next(_names)}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    produce(bootstrap, name, 5)
+    return name
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    """So many records to every partition."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for partition in range(PARTITIONS):
+        for number in range(count):
+            producer.produce(topic, str(number).encode(), partition=partition)
+    assert producer.flush(30) == 0
+
+
+def committed(bootstrap: str, topic: str, group: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30)
+        return {one.partition: one.offset for one in found}
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_members_come_and_go_and_everything_is_read(bootstrap: str, topic: str, client: type[Member]) -> None:
+    everyone: list[Member] = []
+    present: list[Member] = []
+    sent = 5
+    try:
+        for size in (1, 3, 8, 2):
+            while len(present) < size:
+                present.append(client(bootstrap, topic, topic, f"member-{len(everyone)}"))
+                everyone.append(present[-1])
+            while len(present) > size:
+                present.pop(0).leave()
+            wait_shared(present, PARTITIONS)
+            produce(bootstrap, topic, 5)
+            sent += 5
+        wait_for(lambda: _reached(everyone) == dict.fromkeys(range(PARTITIONS), sent), lambda: f"committed: {_reached(everyone)}")
+    finally:
+        for member in present:
+            member.leave()
+    check_one_owner(everyone)
+    check_commits_rise(everyone)
+    assert committed(bootstrap, topic, topic) == dict.fromkeys(range(PARTITIONS), sent)
+
+
+def _reached(members: list[Member]) -> dict[int, int]:
+    reached: dict[int, int] = {}
+    for event in (event for member in members for event in list(member.events) if event.kind == "committed"):
+        (partition,) = event.partitions
+        reached[partition] = max(reached.get(partition, 0), event.offset)
+    return reached
+
+
+def test_clients_of_all_kinds_share_a_group(bootstrap: str, topic: str) -> None:
+    """With the one assignor that all of them know."""
+    members: list[Member] = [
+        ConfluentMember(bootstrap, topic, topic, "confluent", **{"partition.assignment.strategy": "roundrobin"}),
+        KafkaPythonMember(bootstrap, topic, topic, "kafka-python", partition_assignment_strategy=[_kafka_python_roundrobin()]),
+        AiokafkaMember(bootstrap, topic, topic, "aiokafka"),
+    ]
+    try:
+        wait_shared(members, PARTITIONS)
+    finally:
+        for member in members:
+            member.leave()
+    check_one_owner(members)
+
+
+def _kafka_python_roundrobin() -> object:
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    return RoundRobinPartitionAssignor
+
+
+class MemberProcess:
+    """A member in a process of its own, which prints what it owns whenever that changes."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        code = f"from tests.compat.test_compat_groups import be_member; be_member({bootstrap!r}, {topic!r}, {group!r})"
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+    def wait_owns(self, least: int) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if len(re.findall(r"\d+", line)) >= least:
+                return
+        raise AssertionError("the member ended")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def be_member(bootstrap: str, topic: str, group: str) -> None:
+    member = ConfluentMember(bootstrap, topic, group, "in-a-process")
+    owned: frozenset[int] = frozenset()
+    while member.error is None:
+        if member.owned != owned:
+            owned = member.owned
+            sys.stdout.write(f"{sorted(owned)}\n")
+            sys.stdout.flush()
+        time.sleep(0.02)
+    raise member.error
+
+
+def test_what_a_member_that_was_killed_owned_goes_to_the_others(bootstrap: str, topic: str) -> None:
+    doomed = MemberProcess(bootstrap, topic, topic)
+    try:
+        doomed.wait_owns(PARTITIONS)
+        member = ConfluentMember(bootstrap, topic, topic, "survivor")
+        doomed.wait_owns(3)
+        wait_for(lambda: len(member.owned) == 3, lambda: f"the survivor owns {member.owned}")
+        doomed.process.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        wait_shared([member], PARTITIONS)
+        assert time.monotonic() - killed < SESSION_MS / 1000 + 10
+        member.leave()
+        check_commits_rise([member])
+    finally:
+        doomed.end()
+
+
+def test_a_member_that_was_paused_too_long_commits_nothing(bootstrap: str, topic: str) -> None:
+    """Its session ends, another owns its partitions and reads on: what it still wants to commit is refused."""
+    paused = MemberProcess(bootstrap, topic, topic)
+    try:
+        paused.wait_owns(PARTITIONS)
+        wait_for(lambda: set(committed(bootstrap, topic, topic).values()) == {5}, lambda: "not all was read")
+        os.kill(paused.process.pid, signal.SIGSTOP)
+        member = ConfluentMember(bootstrap, topic, topic, "next")
+        wait_shared([member], PARTITIONS)
+        produce(bootstrap, topic, 20)
+        wait_for(lambda: set(committed(bootstrap, topic, topic).values()) == {25}, lambda: "the next owner did not read on")
+        os.kill(paused.process.pid, signal.SIGCONT)
+        paused.wait_owns(3)  # it has joined again, under another id
+        assert set(committed(bootstrap, topic, topic).values()) == {25}
+        member.leave()
+        check_commits_rise([member])
+    finally:
+        paused.end()
+
+
+def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: str) -> None:
+    slow = {"session.timeout.ms": 30_000}
+
+    def static(number: int) -> ConfluentMember:
+        return ConfluentMember(bootstrap, topic, topic, f"static-{number}", **{"group.instance.id": f"instance-{number}", **slow})
+
+    first, second = static(1), static(2)
+    wait_shared([first, second], PARTITIONS)
+    owned, seen = second.owned, len([event for event in first.events if event.kind != "read" and event.kind != "committed"])
+    second.leave()  # a static member does not say that it leaves
+    again = static(2)
+    wait_for(lambda: again.owned == owned, lambda: f"it owned {owned}, and now {again.owned}")
+    assert len([event for event in first.events if event.kind != "read" and event.kind != "committed"]) == seen
+    generations = {event.generation for member in (second, again) for event in member.events if event.kind == "assigned"}
+    assert len(generations) == 1
+    first.leave()
+    again.leave()
+
+
+def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: str) -> None:
+    cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
+    members: list[Member] = [ConfluentMember(bootstrap, topic, topic, "first", **cooperative)]
+    wait_shared(members, PARTITIONS)
+    first = members[0]
+    began = time.monotonic()
+    members += [ConfluentMember(bootstrap, topic, topic, f"later-{number}", **cooperative) for number in range(2)]
+    sent = 5
+    while sum(len(member.owned) for member in members) != PARTITIONS or min(len(member.owned) for member in members) != 2:
+        produce(bootstrap, topic, 1)  # something to read in every moment
+        sent += 1
+        time.sleep(0.02)
+        assert time.monotonic() - began < 40
+    kept = first.owned
+    revoked = frozenset().union(*(event.partitions for event in first.events if event.kind == "revoked" and event.at > began))
+    assert revoked == frozenset(range(PARTITIONS)) - kept, "only what moved was taken away"
+    ended = time.monotonic()
+    reads = [event for event in list(first.events) if event.kind == "read" and event.partitions <= kept and began < event.at < ended]
+    gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(reads)]
+    assert reads
+    assert max(gaps, default=0.0) < max(1.0, (ended - began) / 2), "what stayed was read all the time"
+    for member in members:
+        member.leave()
+    check_one_owner(members)
+    check_commits_rise(members)

@@ -1,0 +1,258 @@
+"""A shard with the little world that a test needs: a log, a clock, tickets and the answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import TypedDict, TypeVar, Unpack
+from uuid import UUID
+
+from penstock.coordinator.classic_group import ClassicGroup
+from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.shard import Shard
+from penstock.coordinator.step import Caller, Record, Step, Ticket
+from penstock.errors import ErrorCode
+from penstock.ids import TopicPartition
+from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
+from penstock.protocol.internal.consumer_protocol import ConsumerProtocolSubscription, encode_consumer_protocol
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+T = TypeVar("T")
+
+# The time of day when the world begins.
+WALL_MS = 1_700_000_000_000
+GROUP = "g"
+
+
+def topics(*names: str, partitions: int = 4, first_id: int = 1_000) -> MetadataImage:
+    state = PartitionState(replicas=(1,), isr=(1,), leader=1)
+    images = {
+        name: TopicImage(name, UUID(int=first_id + index), dict.fromkeys(range(partitions), state)) for index, name in enumerate(names)
+    }
+    return MetadataImage(topics=images, topic_names={topic.id: name for name, topic in images.items()})
+
+
+def subscription(*names: str) -> bytes:
+    return encode_consumer_protocol(ConsumerProtocolSubscription(topics=names))
+
+
+class CommitDetails(TypedDict, total=False):
+    topic: str
+    partition: int
+    instance: str | None
+    group: str
+    version: int
+    metadata: str | None
+    retention_ms: int
+
+
+class World:
+    def __init__(self, settings: GroupSettings | None = None, image: MetadataImage | None = None) -> None:
+        self.settings = settings or GroupSettings()
+        self.image = image or topics("t", "u")
+        self.now_ms = 0
+        self.log: list[Record] = []
+        self.answers: dict[int, object] = {}
+        self.told: list[str] = []
+        self.tickets = count()
+        self.uuids = count()
+        self.shard = self.fresh_shard()
+        self.take(self.shard.loaded(self.now_ms))
+
+    def fresh_shard(self) -> Shard:
+        return Shard(self.settings, self.image, lambda: UUID(int=next(self.uuids)))
+
+    def caller(self, version: int, client_id: str = "c") -> Caller:
+        return Caller(client_id, "/127.0.0.1", version, self.wall_ms)
+
+    @property
+    def wall_ms(self) -> int:
+        return WALL_MS + self.now_ms
+
+    def take(self, step: Step) -> Step:
+        self.log.extend(step.records)
+        for ticket, response in step.answers:
+            assert ticket not in self.answers, f"ticket {ticket} was answered twice"
+            self.answers[ticket] = response
+        self.told.extend(step.told)
+        return step
+
+    def reload(self) -> None:
+        """Another broker leads now, and reads the log."""
+        for ticket, response in self.shard.close(ErrorCode.NOT_COORDINATOR):
+            self.answers[ticket] = response
+        self.shard = self.replayed()
+        self.take(self.shard.loaded(self.now_ms))
+
+    def replayed(self) -> Shard:
+        shard = self.fresh_shard()
+        for offset, (key, value) in enumerate(self.log):
+            shard.replay(offset, key, value, self.wall_ms)
+        return shard
+
+    def wait(self, ms: int) -> None:
+        """Time passes; whatever falls due on the way is done at its time."""
+        until_ms = self.now_ms + ms
+        while (due_ms := self.shard.next_deadline_ms()) is not None and due_ms <= until_ms:
+            self.now_ms = max(due_ms, self.now_ms)
+            self.take(self.shard.expire(self.now_ms, self.wall_ms))
+        self.now_ms = until_ms
+
+    def new_ticket(self) -> Ticket:
+        return Ticket(next(self.tickets))
+
+    def answer(self, ticket: int, kind: type[T]) -> T:
+        response = self.answers[ticket]
+        assert isinstance(response, kind)
+        return response
+
+    def join(
+        self,
+        member: str = "",
+        *,
+        instance: str | None = None,
+        protocols: Mapping[str, bytes] | None = None,
+        version: int = 9,
+        group: str = GROUP,
+        client: str = "c",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        protocol_type: str = "consumer",
+    ) -> int:
+        wanted = {"range": subscription("t")} if protocols is None else protocols
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=tuple(JoinGroupRequest.Protocol(name=name, metadata=metadata) for name, metadata in wanted.items()),
+        )
+        ticket = self.new_ticket()
+        self.take(self.shard.join_group(request, self.caller(version, client), ticket, self.now_ms))
+        return ticket
+
+    def joined(self, ticket: int) -> JoinGroupResponse:
+        return self.answer(ticket, JoinGroupResponse)
+
+    def member_id(self, client: str = "c") -> str:
+        """As a new member is given it."""
+        response = self.joined(self.join(client=client))
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        return response.member_id
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        protocol: str | None = None,
+        protocol_type: str | None = None,
+    ) -> int:
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_name=protocol,
+            protocol_type=protocol_type,
+            assignments=tuple(SyncGroupRequest.Assignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()),
+        )
+        ticket = self.new_ticket()
+        self.take(self.shard.sync_group(request, self.caller(5), ticket, self.now_ms))
+        return ticket
+
+    def synced(self, ticket: int) -> SyncGroupResponse:
+        return self.answer(ticket, SyncGroupResponse)
+
+    def beat(self, member: str, generation: int, instance: str | None = None) -> ErrorCode:
+        request = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=member, group_instance_id=instance)
+        ticket = self.new_ticket()
+        step = self.take(self.shard.heartbeat(request, self.caller(4), ticket, self.now_ms))
+        assert step.at_once
+        return ErrorCode(self.answer(ticket, HeartbeatResponse).error_code)
+
+    def leave(self, *members: str, instance: str | None = None, version: int = 5) -> LeaveGroupResponse:
+        return self.answer(self.send_leave(*members, instance=instance, version=version), LeaveGroupResponse)
+
+    def send_leave(self, *members: str, instance: str | None = None, version: int = 5) -> int:
+        leaving = tuple(LeaveGroupRequest.Member(member_id=member, group_instance_id=instance) for member in members)
+        request = LeaveGroupRequest(group_id=GROUP, member_id=members[0], members=leaving)
+        ticket = self.new_ticket()
+        self.take(self.shard.leave_group(request, self.caller(version), ticket, self.now_ms))
+        return ticket
+
+    def commit(self, offset: int, member: str = "", generation: int = -1, **details: Unpack[CommitDetails]) -> ErrorCode:
+        ticket = self.send_commit(offset, member, generation, **details)
+        return self.commit_answer(ticket)
+
+    def commit_answer(self, ticket: int) -> ErrorCode:
+        ((answered,),) = (t.partitions for t in self.answer(ticket, OffsetCommitResponse).topics)
+        return ErrorCode(answered.error_code)
+
+    def send_commit(
+        self,
+        offset: int,
+        member: str = "",
+        generation: int = -1,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        instance: str | None = None,
+        group: str = GROUP,
+        version: int = 9,
+        metadata: str | None = "",
+        retention_ms: int = -1,
+    ) -> int:
+        wanted = OffsetCommitRequest.Topic.Partition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=7, committed_metadata=metadata
+        )
+        known = self.image.topics.get(topic)
+        named = OffsetCommitRequest.Topic(name=topic, partitions=(wanted,))
+        if version >= 10:
+            named = OffsetCommitRequest.Topic(topic_id=known.id if known else UUID(int=99), partitions=(wanted,))
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=(named,),
+        )
+        ticket = self.new_ticket()
+        self.take(self.shard.commit_offsets(request, self.caller(version), ticket, self.now_ms))
+        return ticket
+
+    def committed(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:
+        return self.offsets(group).get(TopicPartition(topic, partition), -1)
+
+    def offsets(self, group: str = GROUP) -> dict[TopicPartition, int]:
+        """All that OffsetFetch gives without a list of partitions."""
+        answered = self.shard.fetch_offsets(OffsetFetchRequest.Group(group_id=group, topics=None), version=9)
+        assert answered.error_code == ErrorCode.NONE
+        return {TopicPartition(t.name, p.partition_index): p.committed_offset for t in answered.topics for p in t.partitions}
+
+    @property
+    def group(self) -> ClassicGroup:
+        group = self.shard.groups.by_id[GROUP]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+    def stable_group(self, *clients: str) -> list[str]:
+        """Members of generation 1, the first of which leads; each has its own client's name as its assignment."""
+        ids = [self.member_id(client) for client in clients]
+        for member in ids:
+            self.join(member)
+        self.wait(2 * self.settings.initial_rebalance_delay_ms)
+        for member in reversed(ids):
+            self.sync(member, 1, {m: c.encode() for m, c in zip(ids, clients, strict=True)} if member == ids[0] else None)
+        assert self.group.state_name == "Stable"
+        return ids

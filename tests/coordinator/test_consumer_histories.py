@@ -1,0 +1,174 @@
+"""Random lives of consumer groups: members come, go, fall silent and lose answers, topics change, coordinators move.
+
+At any time no partition has two owners that the coordinator would take a commit from; the log gives the same group; and once things calm
+down every partition has one owner, and heartbeats change nothing.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.coordinator.consumer_group import ConsumerGroup
+from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.shard import Shard
+from penstock.coordinator.table import Groups
+from penstock.errors import ErrorCode
+from tests.coordinator.consumer_world import Consumer, ConsumerWorld, TopicPartitions
+from tests.coordinator.shards import GROUP
+
+TOPICS = ("t", "u", "v")
+subscriptions = st.sets(st.sampled_from(TOPICS), min_size=1).map(lambda names: tuple(sorted(names)))
+
+
+class Histories(RuleBasedStateMachine):
+    consumers = Bundle("consumers")
+
+    @initialize(interval_ms=st.sampled_from([0, 1_000]))
+    def begin(self, interval_ms: int) -> None:
+        self.world = ConsumerWorld({"t": 4, "u": 3}, GroupSettings(consumer_assignment_interval_ms=interval_ms))
+        self.alive: list[Consumer] = []
+        self.all: list[Consumer] = []
+        self.names = 0
+
+    @rule(target=consumers, topics=subscriptions, instance=st.sampled_from([None, None, "i"]), rack=st.sampled_from([None, "r"]))
+    def come(self, topics: tuple[str, ...], instance: str | None, rack: str | None) -> Consumer:
+        self.names += 1
+        consumer = self.world.consumer(f"m{self.names}", *topics, instance=instance, rack=rack, rebalance_ms=20_000)
+        self.alive.append(consumer)
+        self.all.append(consumer)
+        consumer.join()
+        return consumer
+
+    @rule(consumer=consumers)
+    def beat(self, consumer: Consumer) -> None:
+        if consumer in self.alive:
+            consumer.beat()
+
+    @rule(consumer=consumers)
+    def beat_and_lose_the_answer(self, consumer: Consumer) -> None:
+        if consumer.epoch:
+            consumer.beat_in_vain()
+
+    @rule(consumer=consumers)
+    def keep_alive(self, consumer: Consumer) -> None:
+        if consumer.epoch and not consumer.lost:
+            consumer.take(self.world.send(consumer.idle()))
+
+    @rule(consumer=consumers, topics=subscriptions)
+    def subscribe(self, consumer: Consumer, topics: tuple[str, ...]) -> None:
+        if consumer.epoch:
+            consumer.subscribe(*topics)
+
+    @rule(consumer=consumers, for_a_while=st.booleans())
+    def leave(self, consumer: Consumer, for_a_while: bool) -> None:
+        if consumer.epoch:
+            consumer.leave(for_a_while and consumer.full.instance_id is not None)
+            self.fall_silent(consumer)
+
+    @rule(consumer=consumers)
+    def fall_silent(self, consumer: Consumer) -> None:
+        """It does nothing more, but believes that it has what it had."""
+        if consumer in self.alive:
+            self.alive.remove(consumer)
+
+    @rule(ms=st.sampled_from([100, 1_000, 5_000, 21_000, 46_000]))
+    def wait(self, ms: int) -> None:
+        self.world.wait(ms)
+
+    @rule(t=st.integers(1, 6), u=st.integers(0, 3), v=st.integers(0, 2))
+    def change_topics(self, t: int, u: int, v: int) -> None:
+        before = {name: len(topic.partitions) for name, topic in self.world.image.topics.items()}
+        wanted = {"t": t, "u": u, "v": v}
+        # Partitions never get fewer; a topic goes with a count of 0, and is back as another.
+        self.world.change_topics({name: max(count, before.get(name, 0)) for name, count in wanted.items() if count})
+
+    @rule()
+    def move_the_coordinator(self) -> None:
+        self.world.reload()
+
+    @invariant()
+    def nobody_shares(self) -> None:
+        group = self.group()
+        if group is None:
+            return
+        owned: dict[tuple[UUID, int], str] = {}
+        for consumer in self.all:
+            member = group.members.get(consumer.id)
+            if member is not None and consumer.epoch in (member.epoch, member.previous_epoch) and consumer.epoch > 0:
+                for partition in consumer.owned:
+                    assert partition not in owned, f"{partition} is owned by {owned[partition]} and {consumer.id}"
+                    owned[partition] = consumer.id
+
+    @invariant()
+    def owners_are_those_that_members_say(self) -> None:
+        group = self.group()
+        if group is None:
+            return
+        owners: dict[UUID, dict[int, str]] = {}
+        for member in group.members.values():
+            for partitions_by_topic in (member.assigned, member.revoking):
+                for topic, partitions in partitions_by_topic.items():
+                    for partition in partitions:
+                        assert owners.setdefault(topic, {}).setdefault(partition, member.id) == member.id
+        assert owners == group.owners
+
+    @invariant()
+    def the_log_has_it_all(self) -> None:
+        if self.group() is not None:
+            told = told_by_records(self.world.shard.groups)
+            assert told_by_records(self.world.replayed().groups) == told
+            assert told_by_records(self.compacted().groups) == told
+
+    def compacted(self) -> Shard:
+        """A shard that reads what compaction leaves of the log: the last record of each key."""
+        shard = self.world.fresh_shard()
+        last = {key: offset for offset, (key, _) in enumerate(self.world.log)}
+        for offset, (key, value) in enumerate(self.world.log):
+            if last[key] == offset:
+                shard.replay(offset, key, value, 0)
+        return shard
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for _ in range(14):
+            self.world.wait(5_000)
+            self.world.settle(self.alive, rounds=2)
+        group = self.group()
+        if group is None or not self.alive:
+            return
+        members = [consumer for consumer in self.alive if consumer.error is ErrorCode.NONE]
+        assert set(group.members) == {consumer.id for consumer in members}
+        wanted = {
+            (topic.id, partition)
+            for topic in self.world.image.topics.values()
+            for partition in topic.partitions
+            if any(topic.name in (consumer.full.subscribed_topic_names or ()) for consumer in members)
+        }
+        have: list[TopicPartitions] = [consumer.owned for consumer in members]
+        assert sum(map(len, have)) == len(wanted)
+        assert frozenset().union(*have) == wanted
+        log = len(self.world.log)
+        for consumer in members:
+            assert self.world.send(consumer.short()).error_code == ErrorCode.NONE
+            assert self.world.send(consumer.idle()).heartbeat_interval_ms == 5_000
+        assert len(self.world.log) == log
+
+    def group(self) -> ConsumerGroup | None:
+        group = self.world.shard.groups.by_id.get(GROUP) if hasattr(self, "world") else None
+        return group if isinstance(group, ConsumerGroup) else None
+
+
+def told_by_records(groups: Groups) -> object:
+    group = groups.by_id[GROUP]
+    assert isinstance(group, ConsumerGroup)
+    counted = group.epoch, group.metadata_hash, group.target_epoch, group.target_at_ms
+    return counted, group.members, group.targets, group.regexes, group.static_ids, group.owners
+
+
+Histories.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHistories = Histories.TestCase

@@ -1,0 +1,254 @@
+"""A live group goes over to the consumer protocol and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.coordinator.classic_group import ClassicGroup
+from penstock.errors import ErrorCode
+from penstock.protocol.internal.consumer_protocol import ConsumerProtocolAssignment, encode_consumer_protocol
+from tests.coordinator.classic_client import ClassicConsumer, kind
+from tests.coordinator.consumer_world import AT_ONCE, Consumer, ConsumerWorld, TopicPartitions
+from tests.coordinator.shards import GROUP, subscription
+
+
+def classic_world(count: int = 2, policy: str = "bidirectional") -> tuple[ConsumerWorld, list[ClassicConsumer]]:
+    """A stable classic group whose leader gave two partitions to everybody in turn."""
+    world = ConsumerWorld({"t": 6}, replace(AT_ONCE, consumer_migration_policy=policy))
+    clients = [ClassicConsumer(world, f"c{number}") for number in range(count)]
+    for client in clients:
+        client.run()
+        client.run()
+    world.wait(6_000)
+    leader = world.joined(next(client.joining for client in clients if client.joining is not None)).leader
+    for client in clients:
+        assert client.joining is not None
+        client.id, client.generation = world.joined(client.joining).member_id, 1
+        client.joining = None
+    shares = {client.id: share(number) for number, client in enumerate(clients)}
+    for client in sorted(clients, key=lambda client: client.id == leader):
+        client.syncing = world.sync(client.id, 1, shares if client.id == leader else None)
+    for client in clients:
+        client.run()
+    assert [len(client.owned) for client in clients] == [2] * count
+    return world, clients
+
+
+def share(number: int) -> bytes:
+    mine = ConsumerProtocolAssignment.AssignedPartition(topic="t", partitions=(2 * number, 2 * number + 1))
+    return encode_consumer_protocol(ConsumerProtocolAssignment(assigned_partitions=(mine,)))
+
+
+def settle(world: ConsumerWorld, *members: ClassicConsumer | Consumer, rounds: int = 12) -> None:
+    for _ in range(rounds):
+        world.wait(100)
+        for member in members:
+            if isinstance(member, ClassicConsumer):
+                member.run()
+            else:
+                member.beat()
+
+
+def everything(world: ConsumerWorld) -> TopicPartitions:
+    return frozenset((topic.id, partition) for topic in world.image.topics.values() for partition in topic.partitions)
+
+
+def test_the_first_new_consumer_brings_the_group_over() -> None:
+    world, (c0, c1) = classic_world()
+    world.commit(7, c0.id, 1)
+    had = c0.owned
+    new = world.consumer("new").join()
+    assert (new.error, kind(world), world.committed()) == (ErrorCode.NONE, "consumer", 7)
+    assert new.owned == {(world.image.topics["t"].id, 4), (world.image.topics["t"].id, 5)}, "what nobody had is free at once"
+    settle(world, c0, c1, new)
+    assert [len(one.owned) for one in (c0, c1, new)] == [2, 2, 2]
+    assert c0.owned == had
+    assert c0.owned | c1.owned | new.owned == everything(world)
+    assert world.consumers.state_name == "Stable"
+    assert world.beat(c0.id, c0.generation) is ErrorCode.NONE
+
+
+def test_the_last_new_consumer_takes_the_group_back() -> None:
+    world, (c0, c1) = classic_world()
+    new = world.consumer("new").join()
+    settle(world, c0, c1, new)
+    epoch = world.consumers.epoch
+    new.leave()
+    assert kind(world) == "classic"
+    group = world.shard.groups.by_id[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert (group.state_name, group.generation) == ("PreparingRebalance", epoch)
+    assert {member.id for member in group.members.values()} == {c0.id, c1.id}
+    settle(world, c0, c1)
+    assert group.state_name == "Stable"
+    assert group.generation == epoch + 1
+    assert any("went back to the classic protocol" in line for line in world.told)
+
+
+def test_new_consumers_and_classic_ones_change_places_one_by_one() -> None:
+    world, (c0, c1) = classic_world()
+    n0 = world.consumer("n0").join()
+    settle(world, c0, c1, n0)
+    c0.leave()
+    n1 = world.consumer("n1").join()
+    settle(world, c1, n0, n1)
+    assert c1.owned | n0.owned | n1.owned == everything(world)
+    c1.leave()
+    settle(world, n0, n1)
+    assert (kind(world), [len(n0.owned), len(n1.owned)]) == ("consumer", [3, 3])
+    assert all(member.classic is None for member in world.consumers.members.values())
+
+
+def test_a_classic_consumer_comes_into_a_consumer_group() -> None:
+    world = ConsumerWorld({"t": 6})
+    new, classic = world.consumer("new").join(), ClassicConsumer(world, "c")
+    settle(world, classic, new)
+    assert (len(classic.owned), len(new.owned)) == (3, 3)
+    assert classic.owned | new.owned == everything(world)
+    assert world.leave("new").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    classic.leave()
+    settle(world, new)
+    assert len(new.owned) == 6
+
+
+def test_an_instance_changes_its_protocol() -> None:
+    world = ConsumerWorld({"t": 6})
+    other, new = world.consumer("other").join(), world.consumer("new", instance="i").join()
+    world.settle([other, new])
+    had = new.owned
+    classic = ClassicConsumer(world, "c", instance="i")
+    settle(world, classic, other, rounds=4)
+    assert (classic.owned, kind(world)) == (had, "consumer")
+    new.id = "newer"
+    new.full = world.consumer("newer", instance="i").full
+    new.join()
+    assert (new.error, new.owned) == (ErrorCode.NONE, had)
+    assert world.beat(classic.id, classic.generation, "i") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_without_a_rebalance() -> None:
+    world = ConsumerWorld({"t": 6})
+    new = world.consumer("new", instance="i").join()
+    had, epoch = new.owned, world.consumers.epoch
+    classic = ClassicConsumer(world, "c", instance="i")
+    classic.run()
+    classic.run()
+    group = world.shard.groups.by_id[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert (group.state_name, group.generation) == ("Stable", epoch)
+    assert (classic.owned, classic.generation) == (had, epoch)
+
+
+@pytest.mark.parametrize(("policy", "code"), [("disabled", ErrorCode.GROUP_ID_NOT_FOUND), ("downgrade", ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_group_may_be_told_to_stay_classic(policy: str, code: ErrorCode) -> None:
+    world, (c0, c1) = classic_world(policy=policy)
+    assert world.consumer("new").join().error is code
+    settle(world, c0, c1)
+    assert (kind(world), [len(c0.owned), len(c1.owned)]) == ("classic", [2, 2])
+
+
+def test_a_group_may_be_told_to_stay_with_the_new_protocol() -> None:
+    world, (c0, c1) = classic_world(policy="UPGRADE")
+    new = world.consumer("new").join()
+    settle(world, c0, c1, new)
+    new.leave()
+    settle(world, c0, c1)
+    assert (kind(world), [len(c0.owned), len(c1.owned)]) == ("consumer", [3, 3])
+    world.change_topics({"t": 8})
+    settle(world, c0, c1)
+    assert [len(c0.owned), len(c1.owned)] == [4, 4]
+
+
+def test_a_group_of_something_else_than_consumers_stays_classic() -> None:
+    world = ConsumerWorld({"t": 6})
+    world.join(version=3, protocols={"p": b"\x01"}, protocol_type="connect")
+    assert world.consumer("new").join().error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_whose_subscriptions_cannot_be_read_stays_classic() -> None:
+    world = ConsumerWorld({"t": 6})
+    world.join(version=3, protocols={"range": b"\x00"})
+    log = len(world.log)
+    assert world.consumer("new").join().error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (kind(world), len(world.log)) == ("classic", log)
+
+
+def test_who_waits_for_a_classic_rebalance_is_told_to_join_again() -> None:
+    world = ConsumerWorld({"t": 6})
+    ticket = world.join(version=3)
+    world.consumer("new").join()
+    assert world.joined(ticket).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_empty_group_changes_its_kind() -> None:
+    world = ConsumerWorld({"t": 6})
+    new = world.consumer("new").join()
+    new.leave()
+    world.join(version=3)
+    assert kind(world) == "classic"
+    world.wait(600_000)
+    assert new.join().error is ErrorCode.NONE
+    assert (kind(world), len(new.owned)) == ("consumer", 6)
+    world.reload()
+    assert kind(world) == "consumer"
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"), [("connect", {"range": subscription("t")}), ("consumer", {}), ("consumer", {"range": b""})]
+)
+def test_a_classic_member_must_be_a_consumer(protocol_type: str, protocols: dict[str, bytes]) -> None:
+    world = ConsumerWorld({"t": 6})
+    world.consumer("new").join()
+    answer = world.joined(world.join(version=3, protocol_type=protocol_type, protocols=protocols))
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_classic_requests_are_fenced_by_epochs() -> None:
+    world = ConsumerWorld({"t": 6})
+    new, classic = world.consumer("new").join(), ClassicConsumer(world, "c")
+    settle(world, classic, new)
+    assert world.beat(classic.id, classic.generation + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert world.beat("new", new.epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.beat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.synced(world.sync(classic.id, classic.generation, protocol="range")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.commit(5, classic.id, classic.generation) is ErrorCode.NONE
+    assert world.commit(6, classic.id, classic.generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert world.committed() == 5
+
+
+def test_a_classic_member_that_does_not_join_again_in_time_is_gone() -> None:
+    world, (c0, c1) = classic_world()
+    new = world.consumer("new").join()
+    for _ in range(14):
+        world.wait(5_000)
+        world.beat(c0.id, 1)
+        c1.run()
+        new.beat()
+    assert c0.id not in world.consumers.members
+    assert c1.owned | new.owned == everything(world)
+
+
+def test_a_classic_member_that_does_not_sync_in_time_is_gone() -> None:
+    world = ConsumerWorld({"t": 6})
+    new = world.consumer("new").join()
+    joined = world.joined(world.join(version=3, session_ms=300_000))
+    for _ in range(12):
+        world.wait(5_000)
+        new.beat()
+    assert joined.member_id not in world.consumers.members
+
+
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_coordinator_that_moves_finds_the_group_as_it_was(goes_back: bool) -> None:
+    world, (c0, c1) = classic_world()
+    new = world.consumer("new").join()
+    settle(world, c0, c1, new)
+    if goes_back:
+        new.leave()
+    before = kind(world)
+    world.reload()
+    assert kind(world) == before
+    settle(world, c0, c1, *([] if goes_back else [new]))
+    assert world.beat(c0.id, c0.generation) is ErrorCode.NONE

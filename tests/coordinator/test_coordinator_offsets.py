@@ -1,0 +1,308 @@
+"""What becomes of offsets: committed, fetched, deleted, expired."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from penstock.coordinator.settings import GroupSettings
+from penstock.errors import ErrorCode, ProtocolError
+from penstock.ids import NO_UUID, TopicPartition
+from penstock.protocol.internal.classic_group_records import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from penstock.protocol.internal.coordinator_logs import GROUP_LOG
+from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
+from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tests.coordinator.consumer_world import ConsumerWorld
+from tests.coordinator.shards import GROUP, World, subscription, topics
+
+DAY_MS = 24 * 60 * 60 * 1_000
+Asked = OffsetFetchRequest.Group
+
+
+def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCode, ErrorCode]:
+    """The error of the whole and of the partition."""
+    wanted = OffsetDeleteRequest.Topic(name=topic, partitions=(OffsetDeleteRequest.Topic.Partition(partition_index=partition),))
+    ticket = world.new_ticket()
+    request = OffsetDeleteRequest(group_id=GROUP, topics=(wanted,))
+    world.take(world.shard.delete_offsets(request, world.caller(0), ticket, world.now_ms))
+    answer = world.answer(ticket, OffsetDeleteResponse)
+    codes = [p.error_code for t in answer.topics for p in t.partitions]
+    return ErrorCode(answer.error_code), ErrorCode(codes[0] if codes else 0)
+
+
+def group_deleted(world: World, group: str = GROUP) -> ErrorCode:
+    ticket = world.new_ticket()
+    world.take(world.shard.delete_groups([group], ticket, world.now_ms))
+    (result,) = world.answer(ticket, DeleteGroupsResponse).results
+    return ErrorCode(result.error_code)
+
+
+def fetched(world: World, *indexes: int, topic: str = "t", topic_id: UUID | None = None) -> OffsetFetchResponse.Group.Topic:
+    asked = Asked.Topic(name=topic, topic_id=topic_id or NO_UUID, partition_indexes=indexes)
+    version = 9 if topic_id is None else 10
+    (answer,) = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=(asked,)), version=version).topics
+    return answer
+
+
+def test_a_member_commits() -> None:
+    world = World()
+    (a,) = world.stable_group("a")
+    assert world.commit(5, a, 1, metadata="note") == ErrorCode.NONE
+    (found,) = fetched(world, 0).partitions
+    assert (found.committed_offset, found.committed_leader_epoch, found.metadata) == (5, 7, "note")
+
+
+def test_without_members_anybody_commits() -> None:
+    world = World()
+    assert world.commit(5) == ErrorCode.NONE
+    assert [(g.group_id, g.group_state, g.protocol_type) for g in world.shard.list_groups()] == [(GROUP, "Empty", "")]
+    world.reload()
+    assert world.committed() == 5
+
+
+def test_no_metadata_is_empty_metadata() -> None:
+    world = World()
+    world.commit(5, metadata=None)
+    assert fetched(world, 0).partitions[0].metadata == ""
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "instance", "code"),
+    [
+        ("a", 0, None, ErrorCode.ILLEGAL_GENERATION),
+        ("a", 2, None, ErrorCode.ILLEGAL_GENERATION),
+        ("a", -1, None, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 1, None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("a", 1, "i", ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_only_members_of_the_present_generation_commit(member: str, generation: int, instance: str | None, code: ErrorCode) -> None:
+    world = World()
+    (a,) = world.stable_group("a")
+    assert world.commit(5, a if member == "a" else member, generation, instance=instance) == code
+    assert world.committed() == -1
+
+
+def test_a_replaced_instance_does_not_commit() -> None:
+    world = World()
+    ticket = world.join(instance="i")
+    world.wait(3_000)
+    former = world.joined(ticket).member_id
+    world.sync(former, 1, {}, instance="i")
+    world.join(instance="i")
+    assert world.commit(5, former, 1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_members_may_commit_until_the_next_generation_begins() -> None:
+    world = World()
+    a, b = world.stable_group("a", "b")
+    world.join(b, protocols={"range": subscription("u")})
+    assert world.commit(5, a, 1) == ErrorCode.NONE
+    world.join(a)
+    assert world.commit(6, a, 1) == ErrorCode.ILLEGAL_GENERATION
+    assert world.commit(6, a, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_consumer_commits_in_an_earlier_epoch_what_has_been_its_own_since() -> None:
+    world = ConsumerWorld({"t": 2, "u": 2})
+    a, b = world.consumer("a").join(), world.consumer("b")
+    b.join()
+    world.settle([a, b])
+    (mine,), (theirs,) = a.owned, b.owned
+    assert (a.epoch, b.epoch) == (2, 2)
+    assert world.commit(5, "a", 1, partition=mine[1]) == ErrorCode.NONE
+    assert world.commit(6, "a", 1, partition=theirs[1]) == ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(6, "b", 1, partition=theirs[1]) == ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(6, "a", 1, topic="u") == ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(6, "a", 3, partition=mine[1]) == ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(7, "a", 2, partition=mine[1]) == ErrorCode.NONE
+    assert world.offsets() == {TopicPartition("t", mine[1]): 7}
+
+
+def test_who_commits_lives() -> None:
+    world = World()
+    (a,) = world.stable_group("a")
+    for offset in range(20):
+        world.wait(9_000)
+        assert world.commit(offset, a, 1) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_generation_of_a_group_that_is_not_there(version: int, code: ErrorCode) -> None:
+    assert World().commit(5, "a", 1, version=version) == code
+
+
+@pytest.mark.parametrize(("version", "code"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)])
+def test_a_topic_that_is_not_there(version: int, code: ErrorCode) -> None:
+    world = World()
+    assert world.commit(5, topic="x", version=version) == code
+    assert (world.log, world.shard.list_groups()) == ([], [])
+
+
+def test_metadata_has_a_greatest_length() -> None:
+    world = World()
+    assert world.commit(4, metadata="x" * 4_097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert world.shard.list_groups() == []
+    assert world.commit(5, metadata="x" * 4_096) == ErrorCode.NONE
+    assert world.commit(6, metadata="x" * 4_097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert world.committed() == 5
+
+
+def test_a_topic_that_was_made_again_has_no_offsets_of_the_former() -> None:
+    world = World()
+    first = world.image.topics["t"].id
+    world.commit(5, version=10)
+    world.reload()
+    assert fetched(world, 0, topic_id=first).partitions[0].committed_offset == 5
+    world.shard.groups.image = topics("t", first_id=2_000)
+    assert fetched(world, 0, topic_id=UUID(int=2_000)).partitions[0].committed_offset == -1
+    assert fetched(world, 0, topic_id=first).partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert fetched(world, 0).partitions[0].committed_offset == 5
+
+
+def test_by_id_all_offsets_come_with_ids_and_topics_that_are_gone_do_not() -> None:
+    world = World()
+    world.commit(5)
+    world.commit(6, topic="u")
+    world.shard.groups.image = topics("t")
+    answer = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=None))
+    assert [(t.topic_id, t.partitions[0].committed_offset) for t in answer.topics] == [(world.image.topics["t"].id, 5)]
+    assert world.offsets() == {TopicPartition("t", 0): 5, TopicPartition("u", 0): 6}
+
+
+def test_what_was_never_committed_is_not_zero() -> None:
+    world = World()
+    assert [p.committed_offset for p in fetched(world, 0, 3).partitions] == [-1, -1]
+    assert world.shard.fetch_offsets(Asked(group_id="none", topics=None)).topics == ()
+
+
+def test_an_unfinished_transaction_makes_an_offset_unstable() -> None:
+    world = World()
+    world.commit(5)
+    partition = TopicPartition("t", 0)
+    committed = world.shard.groups.offsets.get(GROUP, partition)
+    assert committed is not None
+    world.shard.groups.offsets.pending[7] = {GROUP: {partition: committed}}
+    answer = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=None), require_stable=True, version=9)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert world.committed() == 5
+
+
+def test_offsets_of_topics_that_the_group_reads_stay() -> None:
+    world = World()
+    assert deleted(world) == (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE)
+    (a,) = world.stable_group("a")
+    world.commit(5, a, 1)
+    world.commit(6, a, 1, topic="u")
+    assert deleted(world) == (ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+    assert deleted(world, "u") == (ErrorCode.NONE, ErrorCode.NONE)
+    assert deleted(world, "x") == (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert world.offsets() == {TopicPartition("t", 0): 5}
+    world.leave(a)
+    assert deleted(world) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert world.offsets() == {}
+
+
+def test_offsets_of_members_that_are_no_consumers_stay() -> None:
+    world = World()
+    world.join(version=3, protocol_type="connect")
+    world.wait(3_000)
+    assert deleted(world)[0] == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_group_is_deleted_with_its_offsets_when_it_is_empty() -> None:
+    world = World()
+    (a,) = world.stable_group("a")
+    world.commit(5, a, 1)
+    assert group_deleted(world) == ErrorCode.NON_EMPTY_GROUP
+    world.leave(a)
+    assert group_deleted(world) == ErrorCode.NONE
+    for _ in range(2):
+        assert (world.offsets(), world.shard.list_groups()) == ({}, [])
+        world.reload()
+    assert group_deleted(world) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group_deleted(world, "") == ErrorCode.INVALID_GROUP_ID
+
+
+def test_offsets_expire_when_the_group_has_been_empty_for_long() -> None:
+    world = World()
+    (a,) = world.stable_group("a")
+    world.commit(5, a, 1)
+    world.leave(a)
+    world.wait(7 * DAY_MS - 1)
+    assert world.committed() == 5
+    world.wait(world.settings.offsets_retention_check_interval_ms + 1)
+    assert (world.offsets(), world.shard.list_groups()) == ({}, [])
+    world.reload()
+    assert world.shard.list_groups() == []
+
+
+def test_offsets_of_a_group_that_only_commits_expire_by_their_commit() -> None:
+    world = World()
+    world.commit(5)
+    world.wait(4 * DAY_MS)
+    world.commit(6, topic="u")
+    world.wait(4 * DAY_MS)
+    assert world.offsets() == {TopicPartition("u", 0): 6}
+
+
+def test_while_members_are_there_only_topics_they_do_not_read_expire() -> None:
+    world = World(GroupSettings(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=1_000))
+    (a,) = world.stable_group("a")
+    world.commit(5, a, 1)
+    world.commit(6, a, 1, topic="u")
+    for _ in range(10):
+        world.wait(9_000)
+        world.beat(a, 1)
+    assert world.offsets() == {TopicPartition("t", 0): 5}
+
+
+def test_old_clients_say_how_long_an_offset_is_kept() -> None:
+    world = World(GroupSettings(offsets_retention_check_interval_ms=1_000))
+    world.commit(5, version=4, retention_ms=60_000)
+    world.commit(6, topic="u")
+    world.reload()
+    world.wait(61_000)
+    assert world.offsets() == {TopicPartition("u", 0): 6}
+
+
+def test_a_sweep_takes_many_turns_when_there_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.coordinator.offset_expiry.EXPIRY_OFFSETS_A_TURN", 3)
+    world = World(GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000))
+    for index in range(10):
+        world.commit(1, group=f"g{index}")
+    step = world.shard.expire(2_000, world.wall_ms + 2_000)
+    assert len(step.records) == 4, "two groups, each with an offset"
+    assert world.shard.next_deadline_ms() == 2_000
+    world.wait(2_000)
+    assert world.shard.list_groups() == []
+
+
+def test_offsets_of_a_deleted_topic_go() -> None:
+    world = World()
+    world.commit(5)
+    world.commit(6, topic="u")
+    world.take(world.shard.image_changed(topics("t"), world.now_ms))
+    assert world.offsets() == {TopicPartition("t", 0): 5}
+    world.take(world.shard.image_changed(topics("t", first_id=5_000), world.now_ms))
+    assert world.offsets() == {}
+    world.reload()
+    assert world.offsets() == {}
+
+
+def test_records_of_long_ago_are_read() -> None:
+    world = World()
+    key = GROUP_LOG.encode_key(LegacyOffsetCommitKey(group=GROUP, topic="t", partition=0))
+    value = GROUP_LOG.encode_value(LegacyOffsetCommitValue(offset=5, metadata="", commit_timestamp=1))
+    world.shard.replay(0, key, value, 0)
+    assert world.committed() == 5
+
+
+def test_a_record_of_a_type_to_come_is_skipped_and_a_damaged_one_is_not() -> None:
+    shard = World().shard
+    shard.replay(0, b"\x7f\xff", b"\x00\x00", 0)
+    with pytest.raises(ProtocolError, match="at offset 8 of __consumer_offsets"):
+        shard.replay(8, b"\x00\x01\x00", b"\x00\x00", 0)

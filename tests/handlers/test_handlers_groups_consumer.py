@@ -1,0 +1,114 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848), and what they say to bad input: the group is as it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.errors import ErrorCode
+from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.handlers.fake_node import FakeNode, answer, run
+from tests.handlers.group_members import GROUP, SETTINGS, commit, committed, offsets_partition
+
+CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
+Test = Callable[[FakeNode, Any], Coroutine[Any, Any, None]]
+
+
+async def beat(node: FakeNode, version: int = 1, **fields: Any) -> Any:
+    return await answer(
+        node, CONSUMER_HEARTBEAT, version, ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, "member_id": "me", **fields})
+    )
+
+
+JOINING: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": ("orders",), "topic_partitions": ()}
+
+
+def with_member(test: Test) -> None:
+    """Alone in its group, with all that there is to read."""
+
+    async def main(node: FakeNode) -> None:
+        node.create("orders", 3)
+        await offsets_partition(node)
+        member = await beat(node, **JOINING)
+        assert (member.error_code, member.member_epoch, member.member_id) == (ErrorCode.NONE, 1, "me")
+        (assigned,) = member.assignment.topic_partitions
+        assert assigned.partitions == (0, 1, 2)
+        await test(node, member)
+
+    run(main, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "nobody", "member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_epoch": 7}, ErrorCode.FENCED_MEMBER_EPOCH),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": 1, "server_assignor": "magic"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        (
+            {**JOINING, "member_id": "other", "subscribed_topic_regex": "(", "subscribed_topic_names": None},
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+        ),
+        ({**JOINING, "member_id": "other", "subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_the_group_goes_on(fields: dict[str, Any], code: ErrorCode) -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        assert (await beat(node, **fields)).error_code == code
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+        assert await commit(node, 5, generation_id_or_member_epoch=1, member_id="me") == ErrorCode.NONE
+
+    with_member(test)
+
+
+def test_an_expression_meant_to_take_for_ever_is_answered_at_once() -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        node.create("a" * 200)
+        fields = {**JOINING, "member_id": "other", "subscribed_topic_names": None, "subscribed_topic_regex": "(a*)*(a|aa)+b"}
+        assert (await beat(node, **fields)).error_code in (ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION)
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+
+    with_member(test)
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(0, ErrorCode.STALE_MEMBER_EPOCH), (2, ErrorCode.STALE_MEMBER_EPOCH)])
+def test_a_commit_of_another_epoch_is_refused(epoch: int, code: ErrorCode) -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        assert await commit(node, 5, generation_id_or_member_epoch=1, member_id="me") == ErrorCode.NONE
+        assert await commit(node, 9, generation_id_or_member_epoch=epoch, member_id="me") == code
+        assert await committed(node) == (5, ErrorCode.NONE)
+
+    with_member(test)
+
+
+def test_a_member_that_leaves_is_gone() -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        left = await beat(node, member_epoch=-1)
+        assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -1)
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    with_member(test)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_groups_are_described(version: int) -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        asked = ConsumerGroupDescribeRequest(group_ids=(GROUP, "none", ""))
+        known, unknown, empty = (await answer(node, CONSUMER_DESCRIBE, version, asked)).groups
+        assert (known.error_code, known.group_epoch, known.assignor_name, len(known.members)) == (0, 1, "uniform", 1)
+        assert known.members[0].client_host == "/10.0.0.2"
+        assert (unknown.error_code, empty.error_code) == (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+
+    with_member(test)
+
+
+def test_where_somebody_else_coordinates_a_member_is_told_so() -> None:
+    async def main(node: FakeNode) -> None:
+        assert (await beat(node, **JOINING)).error_code == ErrorCode.NOT_COORDINATOR
+
+    run(main, **SETTINGS)

@@ -1,0 +1,68 @@
+"""One streaming job by Spark's own Kafka connector and by ours, unchanged but for the format's name, on Penstock and on Apache Kafka: equal
+rows. Both brokers serve the segments that Apache Kafka wrote: every codec, headers, nulls, both kinds of timestamps, transactions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.penstock_process import PenstockProcess
+from tests.fixtures.kafka_wrote import Partition, partitions
+from tests.java.kafka_node import KafkaNode
+from tests.java.spark_connector import both_formats
+from tests.spark.live import create_topics, transplant
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.java
+
+WROTE = [one for one in partitions() if not one.name.topic.startswith("__")]
+
+# The records are old, and both brokers would delete them.
+KEPT = "log.retention.ms"
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return both_formats()
+
+
+@pytest.fixture(scope="module", params=["Penstock", "Apache Kafka"])
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("broker")
+    broker = PenstockProcess(directory, f"{KEPT}=-1") if request.param == "Penstock" else KafkaNode(directory, {KEPT: "-1"})
+    broker.start()
+    for topic, count in Counter(one.name.topic for one in WROTE).items():
+        create_topics(broker.bootstrap, count, topic)
+    broker.stop()
+    transplant(directory, WROTE)
+    broker.start()
+    yield broker.bootstrap
+    broker.kill()
+
+
+def run(spark: SparkSession, form: str, servers: str, directory: Path) -> list[dict[str, Any]]:
+    """The job: the rows of all topics, in batches, to Parquet."""
+    source = spark.readStream.format(form).option("kafka.bootstrap.servers", servers).option("subscribePattern", "[^_].*")
+    source = source.option("startingOffsets", "earliest").option("includeHeaders", "true").option("maxOffsetsPerTrigger", "400")
+    rows = source.option("kafka.isolation.level", "read_committed").load()
+    writer = rows.writeStream.format("parquet").option("path", str(directory / form))
+    query = writer.option("checkpointLocation", str(directory / f"{form}-checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(300)
+    found = spark.read.parquet(str(directory / form)).orderBy("topic", "partition", "offset")
+    return [row.asDict(recursive=True) for row in found.collect()]
+
+
+def test_equal_rows(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    ours, theirs = (run(spark, form, servers, tmp_path) for form in ("penstock", "kafka"))
+    assert len(ours) == sum(shown(one) for one in WROTE)
+    assert ours == theirs
+
+
+def shown(wrote: Partition) -> int:
+    return sum(one.read_committed for one in wrote.read())

@@ -1,0 +1,127 @@
+"""A crash at every single change that a compaction makes to the disk: what is found then is the log before or after, never a mix."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from penstock.log.compaction_run import Pace
+from penstock.log.log import Log
+from penstock.log.store import LogStore
+from penstock.records.record import Record
+from penstock.world import World
+from penstock.world.sim import Node, NodeCrashed, Simulation
+from tests.log.compacting import COMPACTED, committed, compact, keyed, last_values, stable_offset
+from tests.log.making import PARTITION, TOPIC_ID, marker, open_store
+
+MOST_CHANGES = 2_000
+
+
+def fill(log: Log) -> None:
+    """Several groups of segments, in which a tombstone lies in a later one than what it deletes; and an aborted transaction."""
+    for number in range(14):
+        log.append_as_leader(keyed((f"k{number % 5}", f"v{number}"), ("gone", f"v{number}")), 0)
+        if number == 6:
+            log.append_as_leader(keyed(("k1", "aborted"), producer=6, sequence=0, transactional=True), 0)
+            log.append_as_leader(marker(6, committed=False), 0, from_client=False)
+    log.append_as_leader(keyed(("gone", None)), 0)
+    log.append_as_leader(keyed(*((f"filler{number}", "x" * 40) for number in range(5))), 0)
+    log.roll()
+
+
+async def compact_twice(store: LogStore, log: Log) -> None:
+    """The second run, after the time of the tombstone has come, takes it away."""
+    for _run in range(2):
+        await store.compactions.run_once({PARTITION: stable_offset(log)}, Pace())
+        await asyncio.sleep(2)
+        with contextlib.suppress(FileNotFoundError):
+            await store.remove_doomed()
+        log.append_as_leader(keyed(("k0", "new")), 0)
+        log.roll()
+        await log.flushing.all()
+
+
+class Crash:
+    """One crash, after so many changes to the disk, and what is found afterwards."""
+
+    def __init__(self, changes: int, *, power_loss: bool, again: int | None) -> None:
+        self.changes = changes
+        self.power_loss = power_loss
+        self.again = again
+        self.expected: dict[bytes, bytes] = {}
+        self.offsets: dict[int, Record] = {}
+        self.ended = False
+
+    def run(self) -> None:
+        simulation = Simulation(self.changes)
+        simulation.run(self._main(simulation.node("n1")))
+
+    async def _main(self, node: Node) -> None:
+        await node.run(self._live(node.world, node))
+        node.crash(power_loss=self.power_loss)
+        if self.again is not None:
+            await self._crash_in_recovery(node, self.again)
+        await node.run(self._check(node.restart()))
+
+    async def _live(self, world: World, node: Node) -> None:
+        store = await open_store(world, "/data", COMPACTED)
+        log = store.create(PARTITION, TOPIC_ID, COMPACTED)
+        fill(log)
+        await log.flushing.all()
+        await store.save_recovery_points()
+        self.expected = last_values(committed(log))
+        self.offsets = {record.offset: record for record in committed(log)}
+        node.drive.stop_after(self.changes)
+        with contextlib.suppress(NodeCrashed):
+            await compact_twice(store, log)
+            self.ended = True
+
+    async def _crash_in_recovery(self, node: Node, changes: int) -> None:
+        world = node.restart()
+        node.drive.stop_after(changes)
+        with contextlib.suppress(NodeCrashed):
+            await node.run(open_store(world, "/data", COMPACTED))
+        node.crash(power_loss=self.power_loss)
+
+    async def _check(self, world: World) -> None:
+        store = await open_store(world, "/data", COMPACTED)
+        log = store.logs[PARTITION]
+        self._check_records(log)
+        leftover = [name for name in world.disk.list(log.path) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert leftover == []
+        # What was left behind by the crash and not noticed would get into the next one.
+        log.append_as_leader(keyed(("k0", "new")), 0)
+        await compact(store, log)
+        self._check_records(log)
+
+    def _check_records(self, log: Log) -> None:
+        found = committed(log)
+        assert [record.offset for record in found] == sorted({record.offset for record in found})
+        table = last_values(found)
+        assert {**table, b"k0": b""} == {**self.expected, b"k0": b""}, "a key lost its last value, or a deleted one came back"
+        assert table[b"k0"] in (self.expected[b"k0"], b"new")
+        old = [record for record in found if record.offset in self.offsets]
+        assert all(self.offsets[record.offset] == record for record in old)
+
+
+def at_every_change(make: Callable[[int], Crash], first: int = 0, step: int = 1) -> int:
+    """Gives the number of changes that there are."""
+    for changes in range(first, MOST_CHANGES, step):
+        crash = make(changes)
+        crash.run()
+        if crash.ended:
+            return changes
+    raise AssertionError("the compaction never came to its end")
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_crash_at_every_change_leaves_a_whole_log(power_loss: bool) -> None:
+    assert at_every_change(lambda changes: Crash(changes, power_loss=power_loss, again=None)) > 80
+
+
+@pytest.mark.parametrize("again", [1, 4])
+def test_a_crash_while_a_swap_is_finished_is_no_worse(again: int) -> None:
+    at_every_change(lambda changes: Crash(changes, power_loss=True, again=again), again, 7)

@@ -1,0 +1,67 @@
+"""The whole pipeline on a small stream, cut into several batches: it balances to the cent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pipelines.payments import pipeline
+from pipelines.payments.audit import audit, find
+from pipelines.payments.events import Scenario
+from pipelines.payments.generate import send
+from pipelines.payments.truth import Truth
+
+import penstock
+from penstock.client.client import Client
+from penstock.spark.pipeline import Pipeline
+from penstock.world import World
+from penstock.world.real import run
+from tests.spark.live import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+SCENARIO = Scenario(payments=2_000, customers=100, merchants=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with penstock.Cluster({"num.partitions": "2"}) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def produce(servers: str) -> Truth:
+    async def work(world: World) -> Truth:
+        async with Client(world, servers) as client:
+            return await send(client, SCENARIO)
+
+    return run(work)
+
+
+class InPieces(Pipeline):
+    def read(self, *topics: str, **options: str) -> DataFrame:
+        return super().read(*topics, maxOffsetsPerTrigger="1100", **options)
+
+
+def drain(writer: DataStreamWriter, checkpoint: Path) -> tuple[int, int]:
+    """How many rows it read, and how many of them came too late."""
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    late = [operator.numRowsDroppedByWatermark for told in query.recentProgress for operator in told.stateOperators]
+    return sum(told.numInputRows for told in query.recentProgress), sum(late)
+
+
+def test_the_books_balance(servers: str, tmp_path: Path) -> None:
+    truth = produce(servers)
+    assert truth.malformed
+    assert truth.duplicates
+    assert {rule for _payment, rule in truth.fraud} == {"velocity", "amount"}
+    spark = session()
+    # One after the other: each starts processes that Spark waits for ten seconds only, which is little on a busy machine.
+    for name, writer in pipeline.build(InPieces(spark, servers, {"tables": str(tmp_path)})).items():
+        assert drain(writer, tmp_path / "checkpoint" / name) == (truth.records, 0)
+    lines = audit(truth, find(spark, servers, tmp_path))
+    assert [line for line in lines if not line.right] == [], lines

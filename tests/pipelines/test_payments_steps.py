@@ -1,0 +1,84 @@
+"""The steps, on frames small enough to see through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pipelines.payments import pipeline
+from pipelines.payments.events import COMPLETED, FRAUD, REFUNDED, Event, closing, malformed
+from pipelines.payments.events import Scenario as Of
+
+from tests.spark.live import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PAYMENT = Event(COMPLETED, "e-1", Of().start_ms, "c-1", "m-1", 1_050)
+REASONS = [
+    "the value is null",
+    "column type is missing",
+    "the value is no JSON object",
+    "the value is no JSON object",
+    "the value is no JSON object",
+    "column type is unknown: PaymentImagined",
+    "column event_id is missing",
+    "column event_time cannot be read as timestamp: yesterday",
+    "column merchant is missing",
+    "column amount_cents cannot be read as bigint: 12,50",
+    "column amount_cents is not more than zero: -100",
+]
+
+
+def records(*values: bytes | None) -> DataFrame:
+    rows = [(b"key", value, "payments", 0, offset, None) for offset, value in enumerate(values)]
+    schema = "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    return session().createDataFrame(rows, schema)
+
+
+def events(*given: Event) -> DataFrame:
+    return pipeline.parsed(records(*(event.encoded() for event in given))).select("event.*")
+
+
+def dicts(rows: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in rows.collect()]
+
+
+def test_every_malformed_event_is_rejected_with_its_reason() -> None:
+    rows = pipeline.rejected(pipeline.parsed(records(*malformed(PAYMENT), PAYMENT.encoded()))).orderBy("offset").collect()
+    assert len(rows) == len(REASONS)
+    for row, reason in zip(rows, REASONS, strict=True):
+        assert row.reason.startswith(reason)
+
+
+def test_events_are_read_whole() -> None:
+    report = Event(FRAUD, "e-3", PAYMENT.time_ms, "c-1", "m-1", payment_id="e-1", rule="amount")
+    rows = pipeline.parsed(records(PAYMENT.encoded(), report.encoded(), closing(Of(), 0).value)).orderBy("offset")
+    assert [row.reason for row in rows.collect()] == [None, None, None]
+    seen = dicts(rows.selectExpr("event.*", "unix_millis(event.event_time) AS time_ms").drop("event_time"))
+    assert seen[:2] == [PAYMENT._asdict(), report._asdict()]
+
+
+def test_totals_and_ledger() -> None:
+    minute_ms = 60_000
+    first = [PAYMENT._replace(event_id=str(number), amount_cents=100 + number) for number in range(3)]
+    refund = Event(REFUNDED, "r", PAYMENT.time_ms + 4 * minute_ms, "c-1", "m-1", 101, "1")
+    report = Event(FRAUD, "f", PAYMENT.time_ms, "c-1", "m-1", payment_id="1", rule="amount")
+    others = [PAYMENT._replace(merchant="m-2"), PAYMENT._replace(time_ms=PAYMENT.time_ms + 30 * minute_ms, amount_cents=7)]
+    totalled = pipeline.totals(events(*first, refund, report, *others, closing(Of(), 0).event or PAYMENT)).cache()
+    numbers = {(row.merchant, str(row.window_start)[11:16]): tuple(row)[2:] for row in totalled.collect()}
+    assert numbers == {
+        ("m-1", "23:30"): (3, 303, 1, 101, 1),
+        ("m-2", "23:30"): (1, 1_050, 0, 0, 0),
+        ("m-1", "00:00"): (1, 7, 0, 0, 0),
+    }
+    assert [tuple(row) for row in pipeline.ledger(totalled).selectExpr("CAST(day AS STRING)", "* EXCEPT (day)").collect()] == [
+        ("2026-03-01", 4, 1_353, 1, 101, 1, 1_252),
+        ("2026-03-02", 1, 7, 0, 0, 0, 7),
+    ]
+
+
+@pytest.mark.parametrize("key", ["merchant", "customer"])
+def test_records_for_a_topic(key: str) -> None:
+    rows = dicts(pipeline.as_records(events(PAYMENT).select("merchant", "customer", "amount_cents"), key=key))
+    assert rows == [{"key": getattr(PAYMENT, key), "value": '{"merchant":"m-1","customer":"c-1","amount_cents":1050}'}]

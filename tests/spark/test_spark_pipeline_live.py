@@ -1,0 +1,179 @@
+"""Pipelines with Spark itself: records in, records, dead letters and tables out, and what a user sees of mistakes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import penstock
+from penstock.spark.pipeline_checkpoint import queries_of
+from penstock.spark.pipeline_errors import PipelineError
+from penstock.spark.pipeline_load import Application, load
+from penstock.spark.pipeline_queries import Queries
+from penstock.spark.pipeline_run import Run
+from penstock.spark.pipeline_validate import planned
+from tests.spark.live import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIPELINE = """
+from pyspark.sql import functions as F
+from penstock.spark.pipeline import parse_json
+
+FAIL_ON_LATE_ROWS = True
+
+def totals(records):
+    events = records.where("reason IS NULL").select("event.*").withWatermark("at", "10 seconds")
+    found = events.groupBy(F.window("at", "10 seconds")).agg(F.sum("amount").alias("total"))
+    return found.select(F.to_json(F.struct("total")).alias("value"))
+
+def misspelt(records):
+    return records.select(F.col("amuont").alias("value"))
+
+def unclosed(records):
+    return records.groupBy("key").agg(F.max("value").alias("value"))
+
+def failing(records):
+    return records.select(F.col("value").cast("string").cast("int").cast("string").alias("value"))
+
+def build(pipeline):
+    records = parse_json(pipeline.read(pipeline.settings.get("from", "orders")), "id STRING NOT NULL, amount LONG, at TIMESTAMP")
+    step = pipeline.settings.get("step")
+    if step == "nothing":
+        return None
+    if step:
+        return {"other": pipeline.write(globals()[step](records), "other")}
+    return {
+        "totals": pipeline.write(totals(records), "totals"),
+        "bad": pipeline.dead_letters(records.where("reason IS NOT NULL"), "dead"),
+    }
+"""
+AT = "2026-01-01T00:{}Z"
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with penstock.Cluster({"num.partitions": "1"}) as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def application(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Application:
+    assert spark is not None
+    path = tmp_path_factory.mktemp("pipeline") / "orders_pipeline.py"
+    path.write_text(PIPELINE)
+    return load(path)
+
+
+def produce(servers: str, *values: bytes | None) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce("orders", value=value, key=b"k", headers=[("source", b"test")])
+    producer.flush()
+
+
+def order(number: int, at: str) -> bytes:
+    return json.dumps({"id": str(number), "amount": number, "at": AT.format(at)}).encode()
+
+
+def consume(servers: str, topic: str, count: int) -> list[Any]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = consumer.consume(count, timeout=30)
+    consumer.close()
+    return found
+
+
+def drained(queries: Queries) -> Queries:
+    try:
+        while queries.follow():
+            time.sleep(0.1)
+        queries.follow()
+    finally:
+        queries.stop()
+    return queries
+
+
+def test_records_go_through_once_and_bad_ones_to_dead_letters(
+    spark: SparkSession, servers: str, application: Application, tmp_path: Path
+) -> None:
+    run = Run(application.path, servers, checkpoint=str(tmp_path), once=True)
+    bad = (b"nonsense", b'{"id": "3", "amount": "many"}', b'{"amount": 1}', b"[1]", None)
+    produce(servers, order(1, "00:01"), order(2, "00:09"), *bad, order(4, "01:00"))
+    queries = drained(run.start(spark, application))
+    assert queries.progress["bad"].dead_letters == 5
+    assert queries.progress["bad"].lag == {"orders": 0}
+    assert queries.progress["totals"].late_rows == 0
+    assert queries.progress["totals"].state_rows == 1
+    assert queries.progress["totals"].watermark == "2026-01-01T00:00:50.000Z"
+    assert [one.value() for one in consume(servers, "totals", 1)] == [b'{"total":3}']
+    dead = consume(servers, "dead", 5)
+    assert [one.value() for one in dead] == list(bad)
+    assert dead[1].headers() == [
+        ("source", b"test"),
+        ("reason", b"column amount cannot be read as bigint: many"),
+        ("topic", b"orders"),
+        ("partition", b"0"),
+        ("offset", b"3"),
+    ]
+    assert [dict(one.headers())["reason"] for one in dead] == [
+        b"the value is no JSON object: nonsense",
+        b"column amount cannot be read as bigint: many",
+        b"column id is missing",
+        b"the value is no JSON object: [1]",
+        b"the value is null",
+    ]
+    assert {one.name: list(one.offsets.values()) for one in queries_of(tmp_path)} == {"bad": [8], "totals": [8]}
+
+    # The run goes on from its checkpoint, and the pipeline does not put up with rows that its watermark drops.
+    produce(servers, order(5, "00:02"))
+    with pytest.raises(PipelineError, match="the query totals dropped 1 rows that came behind its watermark: raise the delay"):
+        drained(run.start(spark, application))
+
+
+def test_a_failing_query_says_where_and_at_which_records(
+    spark: SparkSession, servers: str, application: Application, tmp_path: Path
+) -> None:
+    produce(servers, b"1")
+    run = Run(application.path, servers, checkpoint=str(tmp_path), once=True, settings={"step": "failing"})
+    with pytest.raises(PipelineError) as failed:
+        drained(run.start(spark, application))
+    for part in ("the query other failed: step failing (orders_pipeline.py, line 19): return records.select(F.col(", "CAST_INVALID_INPUT"):
+        assert part in str(failed.value)
+    assert "(its batch 0 had to read orders-0 offsets 0 to " in str(failed.value)
+
+
+def test_a_missing_topic_fails_a_run_that_drains(spark: SparkSession, servers: str, application: Application, tmp_path: Path) -> None:
+    settings = {"from": "nowhere", "step": "failing"}
+    with pytest.raises(PipelineError, match=r"the query other failed: .*topic nowhere does not exist: create it"):
+        drained(Run(application.path, servers, checkpoint=str(tmp_path), once=True, settings=settings).start(spark, application))
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("misspelt", r"step misspelt \(orders_pipeline.py, line 13\): .*`amuont` cannot be resolved"),
+        ("unclosed", "the query other cannot be started: .*not supported for streaming aggregations without watermark"),
+        ("nothing", "gives None: a dict of stream writers by their queries' names is expected"),
+    ],
+)
+def test_validating_names_what_is_wrong(spark: SparkSession, application: Application, step: str, says: str) -> None:
+    with pytest.raises(PipelineError, match=says):
+        planned(spark, application, "localhost:1", {"step": step})
+
+
+def test_validating_asks_no_broker(spark: SparkSession, application: Application) -> None:
+    found = planned(spark, application, "localhost:1", {})
+    assert found["totals"] == "struct<value:string>"

@@ -1,0 +1,84 @@
+"""Questions to topics: which topics a text asks, what their fields are called, and the answers with Spark itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+import penstock
+from penstock.errors import KafkaError
+from penstock.spark.sql import SAMPLE_RECORDS, ask, field_names, sample, sampled, topics_in
+from tests.spark.live import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_topics_in_a_text() -> None:
+    text = """select 'topic(''no'')', "topic('no')" -- topic('no')
+    /* topic('no') */ from topic('orders') o join TOPIC ( 'customers' ) c using (id)
+    where subtopic('no') = 1 union select * from topic('orders')"""
+    assert topics_in(text) == ["orders", "customers", "orders"]
+    assert topics_in("select 1") == []
+
+
+def test_names_of_fields() -> None:
+    assert field_names(["id", "Id", "Timestamp", "json_key", "key"], ["key", "value", "timestamp"]) == {
+        "id": "id",
+        "Id": "json_Id",
+        "Timestamp": "json_Timestamp",
+        "json_key": "json_key",
+        "key": "json_json_key",
+    }
+
+
+def test_a_sample_has_json_objects_alone_and_an_end() -> None:
+    values = [b'{"a": 1}', b"[1]", b"\xff", None, b"x"]
+    seen = sampled("orders", iter(values))
+    assert (seen.records, seen.objects) == (5, ('{"a": 1}',))
+    assert sampled("orders", iter([b"{}"] * (SAMPLE_RECORDS + 1))).records == SAMPLE_RECORDS
+    assert sampled("orders", iter([b" " * 5_000_000, b"{}"])).records == 1
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with penstock.Cluster({"num.partitions": "2"}) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(20):
+            value = f'{{"id": {number}, "customer": {{"name": "c{number % 2}"}}, "timestamp": "t"}}'
+            producer.produce("orders", value=value, partition=number % 2)
+        producer.produce("orders", value="nonsense", partition=0)
+        producer.produce("text", value="words", partition=0)
+        producer.flush()
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+def answers(spark: SparkSession, servers: str, text: str) -> list[tuple[object, ...]]:
+    samples = {topic: sample(servers, topic) for topic in topics_in(text)}
+    return [tuple(row) for row in ask(spark, text, servers, samples).collect()]
+
+
+def test_fields_are_columns_beside_those_of_the_source(spark: SparkSession, servers: str) -> None:
+    text = "select id, customer.name, json_timestamp, partition from topic('orders') where partition = 1 and offset < 2 order by id"
+    assert answers(spark, servers, text) == [(1, "c1", "t", 1), (3, "c1", "t", 1)]
+    # One topic, asked with two filters: neither may narrow the other.
+    twice = """with o as (select * from topic('orders')) select count(*) from o where partition = 0
+        union all select count(*) from o union all select count(*) from topic('orders') where partition = 1"""
+    assert sorted(answers(spark, servers, twice)) == [(10,), (11,), (21,)]
+
+
+def test_a_topic_without_json_has_the_columns_of_the_source(spark: SparkSession, servers: str) -> None:
+    assert answers(spark, servers, "select cast(value as string), offset from topic('text')") == [("words", 0)]
+
+
+def test_a_topic_that_does_not_exist(servers: str) -> None:
+    with pytest.raises(KafkaError, match="topic nowhere does not exist: create it"):
+        sample(servers, "nowhere")

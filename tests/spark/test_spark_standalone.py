@@ -1,0 +1,153 @@
+"""`penstock pipeline run --master spark://…` on a real Spark cluster whose workers have no Penstock: it is shipped to them. A worker is
+killed midway, and every row arrives. PENSTOCK_DRILL=1 runs the payments pipeline too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+from pipelines.payments import pipeline as payments
+from pipelines.payments.audit import audit, find
+from pipelines.payments.truth import Truth
+
+import penstock
+from tests.e2e.penstock_process import COMMAND
+from tests.spark.live import create_topics, produce_numbers, session
+from tests.spark.shipped import report
+from tests.spark.standalone import SparkStandalone
+
+# One after the other, in one process: Spark has enough to do.
+pytestmark = pytest.mark.xdist_group("spark")
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITIONS = 4
+# Of the payments pipeline.
+QUERIES = ("dead-letters", "totals", "table", "alerts")
+# Against hanging alone: on a busy machine Spark takes minutes to start.
+TIMEOUT_S = 900.0
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[SparkStandalone]:
+    with SparkStandalone(tmp_path / "spark", workers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    with penstock.Cluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+class Copied:
+    """What came out so far: the values, and where the workers had Penstock from."""
+
+    def __init__(self, servers: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False})
+        self._consumer.assign([TopicPartition(report.SINK, index, 0) for index in range(PARTITIONS)])
+        self.values: set[str] = set()
+        self.files: set[Path] = set()
+
+    def look(self) -> None:
+        for message in self._consumer.consume(1_000, timeout=1):
+            assert message.error() is None
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        self.values.add((message.value() or b"").decode())
+        file = dict(message.headers() or ())[report.HEADER]
+        assert isinstance(file, bytes)
+        self.files.add(Path(file.decode()))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Run:
+    """`penstock pipeline run` as a process of its own."""
+
+    def __init__(self, pipeline: Path, directory: Path, servers: str, master: str, *more: str) -> None:
+        self._output = directory / "output"
+        self._deadline = time.monotonic() + TIMEOUT_S
+        options = ["--bootstrap-server", servers, "--master", master, "--checkpoint", str(directory / "checkpoint"), *more]
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen([COMMAND, "pipeline", "run", pipeline, *options], stdout=output, stderr=output, cwd=directory)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def check_alive(self) -> None:
+        assert self._process.poll() is None, f"the pipeline ended by itself:\n{self._said()}"
+        assert time.monotonic() < self._deadline, f"the pipeline did not get on:\n{self._said()}"
+
+    def stop(self) -> None:
+        """Ctrl-C, which ends it between two batches."""
+        self._process.send_signal(signal.SIGINT)
+        self.finish()
+
+    def finish(self) -> None:
+        assert self._process.wait(TIMEOUT_S) == 0, self._said()
+
+    def _said(self) -> str:
+        return self._output.read_text(errors="replace")[-4000:]
+
+
+def test_one_worker_is_killed_midway(spark: SparkStandalone, servers: str, tmp_path: Path) -> None:
+    create_topics(servers, PARTITIONS, report.SOURCE, report.SINK)
+    produced, copied = 0, Copied(servers)
+    with Run(Path(report.__file__), tmp_path, servers, spark.master) as run:
+        while {worker_of(one, spark) for one in copied.files} != {0, 1}:
+            produced = produce_numbers(servers, report.SOURCE, PARTITIONS, produced, 100)
+            copied.look()
+            run.check_alive()
+        spark.kill_worker(0)
+        produced = produce_numbers(servers, report.SOURCE, PARTITIONS, produced, 1_000)
+        while len(copied.values) < produced:
+            copied.look()
+            run.check_alive()
+        run.stop()
+    copied.close()
+    assert copied.values == {str(number) for number in range(produced)}
+
+
+def worker_of(file: Path, spark: SparkStandalone) -> int:
+    """The worker below whose own directory this lies: Penstock is nowhere else."""
+    found = [number for number, directory in enumerate(spark.directories) if file.is_relative_to(directory)]
+    assert found, f"a task had Penstock from {file}, not from its worker's directory"
+    return found[0]
+
+
+if os.environ.get("PENSTOCK_DRILL"):
+
+    def test_payments_balance_though_a_worker_was_killed(
+        spark: SparkStandalone, servers: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    ) -> None:
+        """Payments are made while the pipeline runs; another run drains what is left."""
+        create_topics(servers, PARTITIONS, payments.PAYMENTS, payments.TOTALS, payments.ALERTS, payments.DEAD_LETTERS)
+        truth, tables, file = tmp_path / "truth.json", tmp_path / "tables", Path(payments.__file__)
+        sending = [sys.executable, "-m", "pipelines.payments.generate", "--bootstrap-server", servers, "--truth", str(truth)]
+        arguments = (file, tmp_path, servers, spark.master, "-c", f"tables={tables}")
+        with subprocess.Popen([*sending, "--payments", "20000", "--rate", "300"], cwd=ROOT) as generator:
+            with Run(*arguments) as run:
+                while min(len(list(tmp_path.glob(f"checkpoint/{query}/commits/[0-9]*"))) for query in QUERIES) < 2:
+                    run.check_alive()
+                    time.sleep(0.1)
+                spark.kill_worker(0)
+                assert generator.wait(TIMEOUT_S) == 0
+                run.stop()
+            with Run(*arguments, "--once") as run:
+                run.finish()
+        lines = audit(Truth.load(truth), find(session(), servers, tables))
+        assert [line for line in lines if not line.right] == [], lines
+        record_property("note", f"payments on a Spark cluster that lost a worker: {'; '.join(f'{one.name} {one.text}' for one in lines)}")
