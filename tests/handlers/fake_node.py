@@ -20,6 +20,7 @@ from penstock.handlers import load
 from penstock.handlers.context import RequestContext, Visit
 from penstock.ids import NO_UUID, Buffer, TopicPartition
 from penstock.metadata.image import BrokerImage, MetadataDelta, MetadataImage, SupportedFeature, TopicImage
+from penstock.node.group_topic import auto_created
 from penstock.node.groups import Groups
 from penstock.node.node import Advertised, Node
 from penstock.protocol.codec import encode
@@ -202,6 +203,7 @@ class FakeNode:
         self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse())
         self.producer_ids = iter(range(1000, 2000))
         self.groups = Groups(cast(Node, self))
+        self.kept: dict[type, object] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self._began = self.world.clock.monotonic()
 
@@ -275,8 +277,7 @@ class FakeNode:
         return next(self.producer_ids)
 
     async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
-        wanted = tuple(CreateTopicsRequest.Topic(name=name, num_partitions=-1, replication_factor=-1) for name in names)
-        response = await self.decide(lambda image: create_topics(image, CreateTopicsRequest(topics=wanted), self.context))
+        response = await self.decide(lambda image: create_topics(image, auto_created(self.config, names), self.context))
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "") if topic.error_code else None
             for topic in response.topics

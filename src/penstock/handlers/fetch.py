@@ -20,9 +20,8 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -42,8 +41,6 @@ Answer = TopicAnswer.Partition
 _IDS_SINCE = 13
 _LEADERS_SINCE = 16
 
-_sessions_of: WeakKeyDictionary[Node, FetchSessions] = WeakKeyDictionary()
-
 
 def handle(node: Node, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     try:
@@ -62,10 +59,10 @@ def handle(node: Node, request: FetchRequest, context: RequestContext) -> FetchR
 
 
 def _sessions(node: Node) -> FetchSessions:
-    sessions = _sessions_of.get(node)
+    sessions = node.kept.get(FetchSessions)
     if sessions is None:
-        sessions = _sessions_of[node] = FetchSessions(node.world.chance)
-    return sessions
+        sessions = node.kept[FetchSessions] = FetchSessions(node.world.chance)
+    return cast(FetchSessions, sessions)
 
 
 def _begin(sessions: FetchSessions, request: FetchRequest, context: RequestContext, now: float) -> tuple[Interest, Session | None]:

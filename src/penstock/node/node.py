@@ -21,6 +21,7 @@ from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from penstock.node.channel import ControllerChannel
 from penstock.node.controller import NodeController
 from penstock.node.forwarding import forward
+from penstock.node.group_topic import auto_created
 from penstock.node.groups import Groups
 from penstock.node.lifecycle import Lifecycle
 from penstock.node.partition import Partition
@@ -92,6 +93,8 @@ class Node:
         )
         self.replica_moves = ReplicaMoves(self)
         self.groups = Groups(self)
+        # What handlers keep from one request to the next, by its type.
+        self.kept: dict[type, object] = {}
         self._host_name = host_name
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: asyncio.Future[None] | None = None
@@ -315,15 +318,14 @@ class Node:
             return taken
 
     async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
-        """Topics that a client asks for, made with the defaults. What went wrong with each."""
+        """Topics that a client asks for, or a coordinator needs. What went wrong with each."""
         from penstock.controller.create_topics import create_topics
         from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
         def decide(controller: NodeController, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]:
             return controller.decide(lambda image: create_topics(image, request, controller.context))
 
-        wanted = tuple(CreateTopicsRequest.Topic(name=name, num_partitions=-1, replication_factor=-1) for name in dict.fromkeys(names))
-        response = await self.ask_controller(CreateTopicsRequest(topics=wanted), decide, version=7)
+        response = await self.ask_controller(auto_created(self.config, names), decide, version=7)
         await self.wait_topics([topic.name for topic in response.topics if not topic.error_code])
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "") if topic.error_code else None
