@@ -21,6 +21,7 @@ PAYMENTS = 100_000
 RATE = 2_500
 TOPIC = "payments"
 WRITTEN = ("payments-totals", "payments-alerts", "payments-dead-letters")
+QUERIES = 4
 DEAD_FOR_S = 5.0
 BIN = Path(sys.executable).parent
 PIPELINE = Path("pipelines/payments/pipeline.py")
@@ -63,8 +64,8 @@ class Child:
 
 class Demo:
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.data, self.truth, self.tables = directory / "data", directory / "truth.json", directory / "tables"
+        self.data, self.truth = directory / "data", directory / "truth.json"
+        self.checkpoint, self.tables = directory / "checkpoint", directory / "tables"
         self.started_s = time.monotonic()
 
     def play(self) -> None:
@@ -80,8 +81,10 @@ class Demo:
                 show(run("kafka-topics.sh", "--create", *self.where, *made))
 
             say(f"3. Payments, {RATE:,} events a second; a pipeline on Spark (penstock pipeline run); the leader of a partition is killed")
-            with running(self.pipeline()) as pipeline, running(self.generator()) as generator:
-                self.produce_and_kill(generator, pipeline)
+            with running(self.pipeline()) as pipeline:
+                self.wait(lambda: len(list(self.checkpoint.glob("*/metadata"))) == QUERIES, pipeline)
+                with running(self.generator()) as generator:
+                    self.produce_and_kill(generator, pipeline)
                 self.wait(lambda: bool(batches(pipeline)), pipeline)
                 show("all is sent; the pipeline is stopped (Ctrl-C)")
                 pipeline.process.send_signal(signal.SIGINT)
@@ -95,7 +98,7 @@ class Demo:
             self.audit()
 
     def pipeline(self, *more: str) -> Child:
-        settings = ["--checkpoint", str(self.directory / "checkpoint"), "-c", f"tables={self.tables}"]
+        settings = ["--checkpoint", str(self.checkpoint), "-c", f"tables={self.tables}"]
         return Child(BIN / "penstock", "pipeline", "run", PIPELINE, *self.where, *settings, *more)
 
     def generator(self) -> Child:

@@ -50,7 +50,8 @@ def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
         options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": name, "includeHeaders": "true"}
         return spark.read.format("penstock").options(**options).load()
 
-    sent = pipeline.parsed(topic(pipeline.PAYMENTS)).select("reason", "event.event_id").toArrow().to_pylist()
+    readable = F.when(F.col("reason").isNull(), F.col("event.event_id")).alias("id")
+    sent = pipeline.parsed(topic(pipeline.PAYMENTS)).select(readable).toArrow()["id"]
     table = spark.read.parquet(str(tables / "totals"))
     totals = topic(pipeline.TOTALS).select(F.from_json(F.col("value").cast("string"), table.schema).alias("total")).select("total.*")
     alerts = topic(pipeline.ALERTS).select(F.from_json(F.col("value").cast("string"), "payment_id STRING, rule STRING").alias("alert"))
@@ -60,7 +61,7 @@ def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
     books.write.mode("overwrite").parquet(str(tables / "ledger"))
     return Found(
         records=len(sent),
-        ids=Counter(row["event_id"] for row in sent if row["reason"] is None),
+        ids=Counter(sent.drop_null().to_pylist()),
         table=_windows(table),
         totals=_windows(totals),
         alerts=[(row.payment_id, row.rule) for row in alerts.select("alert.*").collect()],

@@ -61,12 +61,12 @@ async def send(client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: 
             await sender.send(piece)
             await asyncio.sleep(_TICK_S if rate else 0)
         await sender.drain()
-        seconds = world.clock.monotonic() - started_s
+        seconds, pause_s = world.clock.monotonic() - started_s, acknowledgements.longest_pause_s
         await asyncio.sleep(settle_s)
         for partition in range(len((await client.cluster.topic(topic)).partitions)):
             await sender.send([closing(scenario, partition)], partition)
         await sender.drain()
-    truth.delivery = {"acknowledged": acknowledgements.count, "seconds": seconds, "longest_pause_s": acknowledgements.longest_pause_s}
+    truth.delivery = {"acknowledged": acknowledgements.count, "seconds": seconds, "longest_pause_s": pause_s}
     return truth
 
 

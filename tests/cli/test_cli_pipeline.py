@@ -77,11 +77,11 @@ def test_a_new_project_runs_until_it_is_stopped_between_two_batches(servers: str
     assert not [line for line in done if "WARN" in line]
 
     status = json.loads(call("pipeline", "status", path, "--bootstrap-server", servers, "--json").stdout)
-    assert [one["query"] for one in status] == ["bad", "large", "totals"]
+    assert [one["query"] for one in status] == ["bad", "large", "table"]
     for one in status:
         assert one["batch"] is not None
         assert one["offset"] + one["lag"] == 13
-    assert list((project / "large-orders.parquet").glob("*.parquet"))
+    assert list((project / "orders.parquet").glob("*.parquet"))
 
 
 def test_sql_prints_the_table_alone(servers: str) -> None:

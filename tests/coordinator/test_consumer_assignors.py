@@ -61,6 +61,7 @@ def groups(draw: st.DrawFn) -> tuple[Members, Topics]:
 
 
 @pytest.mark.parametrize("assign", [assign_uniform, assign_range])
+@settings(max_examples=40)
 @given(group=groups())
 def test_each_partition_goes_to_one_who_wants_it(assign: Assignor, group: tuple[Members, Topics]) -> None:
     members, topics = group
@@ -74,6 +75,7 @@ def test_each_partition_goes_to_one_who_wants_it(assign: Assignor, group: tuple[
     assert all(numbers for assignment in assigned.values() for numbers in assignment.values())
 
 
+@settings(max_examples=40)
 @given(group=groups())
 def test_uniform_leaves_no_move_that_would_make_it_more_even(group: tuple[Members, Topics]) -> None:
     members, topics = group
@@ -84,6 +86,7 @@ def test_uniform_leaves_no_move_that_would_make_it_more_even(group: tuple[Member
                 assert load(assignment) - load(assigned[taker]) <= 1, f"{giver} could give to {taker}"
 
 
+@settings(max_examples=40)
 @given(group=groups())
 def test_uniform_changes_nothing_that_need_not_change(group: tuple[Members, Topics]) -> None:
     members, topics = group

@@ -17,13 +17,20 @@ from tests.coordinator.shards import World, topics
 
 Act = Callable[[World], None]
 
-group_ids = st.sampled_from(["g", "h", ""])
+# What makes sense comes more often, or nothing would ever get far.
+NOW = 99
+group_ids = st.sampled_from(["g"] * 8 + ["h", ""])
 # Numbers stand for the ids that the shard has given out.
-member_names = st.sampled_from(["", "0", "1", "2", "nobody"])
-instances = st.sampled_from([None, "i", "j", ""])
+member_names = st.sampled_from(["", "", "0", "0", "1", "2", "nobody"])
+instances = st.sampled_from([None] * 6 + ["i", "j", ""])
 numbers = st.sampled_from([-(2**31), -2, -1, 0, 1, 2, 3, 2**31 - 1])
 blobs = st.sampled_from([b"", b"\x00", b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff", b"\x00\x00\x7f\xff\xff\xff", b"\xff\xff"])
-protocols = st.lists(st.builds(JoinGroupRequest.Protocol, name=st.sampled_from(["range", "sticky", ""]), metadata=blobs), max_size=3)
+names = st.sampled_from(["range"] * 4 + ["sticky", ""])
+protocols = st.lists(st.builds(JoinGroupRequest.Protocol, name=names, metadata=blobs), max_size=3)
+
+
+def _generation(world: World, number: int) -> int:
+    return getattr(world.shard.groups.by_id.get("g"), "generation", 0) if number == NOW else number
 
 
 def _member(world: World, name: str) -> str:
@@ -35,8 +42,9 @@ def _member(world: World, name: str) -> str:
 @st.composite
 def joins(draw: st.DrawFn) -> Act:
     group, name, instance = draw(group_ids), draw(member_names), draw(instances)
-    wanted, kind = tuple(draw(protocols)), draw(st.sampled_from(["consumer", "connect", ""]))
-    session_ms, rebalance_ms, version = draw(st.sampled_from([-1, 6_000, 10_000])), draw(numbers), draw(st.integers(0, 9))
+    wanted, kind = tuple(draw(protocols)), draw(st.sampled_from(["consumer"] * 6 + ["connect", ""]))
+    session_ms, rebalance_ms = draw(st.sampled_from([6_000, 10_000, 10_000, -1])), draw(st.one_of(st.just(10_000), numbers))
+    version = draw(st.integers(0, 9))
 
     def act(world: World) -> None:
         request = JoinGroupRequest(
@@ -56,12 +64,12 @@ def joins(draw: st.DrawFn) -> Act:
 @st.composite
 def others(draw: st.DrawFn) -> Act:
     group, name, instance = draw(group_ids), draw(member_names), draw(instances)
-    number, blob, version = draw(numbers), draw(blobs), draw(st.integers(2, 10))
+    drawn, blob, version = draw(st.one_of(st.just(NOW), numbers)), draw(blobs), draw(st.integers(2, 10))
     kind = draw(st.sampled_from(["sync", "beat", "leave", "commit", "delete"]))
 
     def act(world: World) -> None:
         member, ticket, now_ms = _member(world, name), world.new_ticket(), world.now_ms
-        shard, caller = world.shard, world.caller(version)
+        shard, caller, number = world.shard, world.caller(version), _generation(world, drawn)
         if kind == "sync":
             given_out = tuple(SyncGroupRequest.Assignment(member_id=_member(world, n), assignment=blob) for n in ("0", "1", "nobody"))
             wanted = SyncGroupRequest(
@@ -94,15 +102,25 @@ waits = st.sampled_from([0, 1_000, 7_000, 400_000]).map(lambda ms: lambda world:
 reloads = st.just(lambda world: world.reload())
 
 
-@given(st.lists(st.one_of(joins(), joins(), others(), others(), waits, reloads), max_size=40), st.sampled_from([1, 2, 1_000]))
+@given(st.lists(st.one_of(joins(), joins(), others(), others(), waits, reloads), min_size=8, max_size=40), st.sampled_from([2, 3, 1_000]))
 @settings(max_examples=150)
 def test_nonsense_breaks_nothing(acts: list[Act], max_size: int) -> None:
-    world = World(
-        GroupSettings(max_size=max_size, initial_rebalance_delay_ms=1_000, offsets_retention_check_interval_ms=10**9), topics("t")
-    )
+    limits = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=1_000, offsets_retention_check_interval_ms=10**9)
+    world = World(limits, topics("t"))
+    world.stable_group("a", "b")
     for act in acts:
         act(world)
     assert list(world.replayed().groups.offsets) == list(world.shard.groups.offsets)
     assert world.replayed().groups.by_id.keys() == world.shard.groups.by_id.keys()
     world.wait(2**31)
     assert len(world.answers) == next(world.tickets), "somebody was never answered"
+
+
+def test_a_protocol_that_is_named_twice_counts_once() -> None:
+    world = World()
+    named = JoinGroupRequest.Protocol(name="range", metadata=b"")
+    request = JoinGroupRequest(group_id="g", session_timeout_ms=6_000, member_id="", protocol_type="consumer", protocols=(named, named))
+    ticket = world.new_ticket()
+    world.take(world.shard.join_group(request, world.caller(0), ticket, world.now_ms))
+    world.wait(3_000)
+    assert world.joined(ticket).protocol_name == "range"

@@ -1,4 +1,4 @@
-"""What becomes of offsets: committed, fetched, deleted, expired."""
+"""What OffsetCommit and OffsetFetch decide."""
 
 from __future__ import annotations
 
@@ -6,37 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.coordinator.settings import GroupSettings
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.protocol.internal.classic_group_records import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
-from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
-from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.coordinator.consumer_world import ConsumerWorld
 from tests.coordinator.shards import GROUP, World, subscription, topics
 
-DAY_MS = 24 * 60 * 60 * 1_000
 Asked = OffsetFetchRequest.Group
-
-
-def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCode, ErrorCode]:
-    """The error of the whole and of the partition."""
-    wanted = OffsetDeleteRequest.Topic(name=topic, partitions=(OffsetDeleteRequest.Topic.Partition(partition_index=partition),))
-    ticket = world.new_ticket()
-    request = OffsetDeleteRequest(group_id=GROUP, topics=(wanted,))
-    world.take(world.shard.delete_offsets(request, world.caller(0), ticket, world.now_ms))
-    answer = world.answer(ticket, OffsetDeleteResponse)
-    codes = [p.error_code for t in answer.topics for p in t.partitions]
-    return ErrorCode(answer.error_code), ErrorCode(codes[0] if codes else 0)
-
-
-def group_deleted(world: World, group: str = GROUP) -> ErrorCode:
-    ticket = world.new_ticket()
-    world.take(world.shard.delete_groups([group], ticket, world.now_ms))
-    (result,) = world.answer(ticket, DeleteGroupsResponse).results
-    return ErrorCode(result.error_code)
 
 
 def fetched(world: World, *indexes: int, topic: str = "t", topic_id: UUID | None = None) -> OffsetFetchResponse.Group.Topic:
@@ -189,108 +167,6 @@ def test_an_unfinished_transaction_makes_an_offset_unstable() -> None:
     answer = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=None), require_stable=True, version=9)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert world.committed() == 5
-
-
-def test_offsets_of_topics_that_the_group_reads_stay() -> None:
-    world = World()
-    assert deleted(world) == (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE)
-    (a,) = world.stable_group("a")
-    world.commit(5, a, 1)
-    world.commit(6, a, 1, topic="u")
-    assert deleted(world) == (ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-    assert deleted(world, "u") == (ErrorCode.NONE, ErrorCode.NONE)
-    assert deleted(world, "x") == (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert world.offsets() == {TopicPartition("t", 0): 5}
-    world.leave(a)
-    assert deleted(world) == (ErrorCode.NONE, ErrorCode.NONE)
-    assert world.offsets() == {}
-
-
-def test_offsets_of_members_that_are_no_consumers_stay() -> None:
-    world = World()
-    world.join(version=3, protocol_type="connect")
-    world.wait(3_000)
-    assert deleted(world)[0] == ErrorCode.NON_EMPTY_GROUP
-
-
-def test_a_group_is_deleted_with_its_offsets_when_it_is_empty() -> None:
-    world = World()
-    (a,) = world.stable_group("a")
-    world.commit(5, a, 1)
-    assert group_deleted(world) == ErrorCode.NON_EMPTY_GROUP
-    world.leave(a)
-    assert group_deleted(world) == ErrorCode.NONE
-    for _ in range(2):
-        assert (world.offsets(), world.shard.list_groups()) == ({}, [])
-        world.reload()
-    assert group_deleted(world) == ErrorCode.GROUP_ID_NOT_FOUND
-    assert group_deleted(world, "") == ErrorCode.INVALID_GROUP_ID
-
-
-def test_offsets_expire_when_the_group_has_been_empty_for_long() -> None:
-    world = World()
-    (a,) = world.stable_group("a")
-    world.commit(5, a, 1)
-    world.leave(a)
-    world.wait(7 * DAY_MS - 1)
-    assert world.committed() == 5
-    world.wait(world.settings.offsets_retention_check_interval_ms + 1)
-    assert (world.offsets(), world.shard.list_groups()) == ({}, [])
-    world.reload()
-    assert world.shard.list_groups() == []
-
-
-def test_offsets_of_a_group_that_only_commits_expire_by_their_commit() -> None:
-    world = World()
-    world.commit(5)
-    world.wait(4 * DAY_MS)
-    world.commit(6, topic="u")
-    world.wait(4 * DAY_MS)
-    assert world.offsets() == {TopicPartition("u", 0): 6}
-
-
-def test_while_members_are_there_only_topics_they_do_not_read_expire() -> None:
-    world = World(GroupSettings(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=1_000))
-    (a,) = world.stable_group("a")
-    world.commit(5, a, 1)
-    world.commit(6, a, 1, topic="u")
-    for _ in range(10):
-        world.wait(9_000)
-        world.beat(a, 1)
-    assert world.offsets() == {TopicPartition("t", 0): 5}
-
-
-def test_old_clients_say_how_long_an_offset_is_kept() -> None:
-    world = World(GroupSettings(offsets_retention_check_interval_ms=1_000))
-    world.commit(5, version=4, retention_ms=60_000)
-    world.commit(6, topic="u")
-    world.reload()
-    world.wait(61_000)
-    assert world.offsets() == {TopicPartition("u", 0): 6}
-
-
-def test_a_sweep_takes_many_turns_when_there_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.coordinator.offset_expiry.EXPIRY_OFFSETS_A_TURN", 3)
-    world = World(GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000))
-    for index in range(10):
-        world.commit(1, group=f"g{index}")
-    step = world.shard.expire(2_000, world.wall_ms + 2_000)
-    assert len(step.records) == 4, "two groups, each with an offset"
-    assert world.shard.next_deadline_ms() == 2_000
-    world.wait(2_000)
-    assert world.shard.list_groups() == []
-
-
-def test_offsets_of_a_deleted_topic_go() -> None:
-    world = World()
-    world.commit(5)
-    world.commit(6, topic="u")
-    world.take(world.shard.image_changed(topics("t"), world.now_ms))
-    assert world.offsets() == {TopicPartition("t", 0): 5}
-    world.take(world.shard.image_changed(topics("t", first_id=5_000), world.now_ms))
-    assert world.offsets() == {}
-    world.reload()
-    assert world.offsets() == {}
 
 
 def test_records_of_long_ago_are_read() -> None:

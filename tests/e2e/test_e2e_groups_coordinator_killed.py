@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from penstock.node.groups import _positive_hash
+from penstock.node.groups import positive_hash
 from tests.compat.group_clients import ConfluentMember, Event, Member, check_one_owner, wait_for, wait_shared
 from tests.e2e.penstock_cluster import PenstockCluster, running
 
@@ -103,7 +103,7 @@ def test_no_committed_offset_is_lost_and_the_group_goes_on(tmp_path: Path) -> No
         try:
             wait_shared(members, PARTITIONS)
             wait_for(lambda: len(commits(members)) > 100, lambda: f"{len(commits(members))} commits")
-            index = _positive_hash(GROUP) % 50
+            index = positive_hash(GROUP) % 50
             victim = cluster.partition("__consumer_offsets", index).leader
             cluster.nodes("kill", str(victim))
             killed = time.monotonic()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -39,5 +40,13 @@ def _commit(admin: AdminClient, group: str, offset: int) -> None:
 
 
 def _committed(admin: AdminClient, group: str) -> dict[int, int]:
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-    return {one.partition: one.offset for one in found.topic_partitions}
+    """As soon as the coordinator has loaded it: librdkafka's admin client leaves it to its caller to ask again."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+            return {one.partition: one.offset for one in found.topic_partitions}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)

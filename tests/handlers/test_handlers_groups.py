@@ -15,9 +15,11 @@ from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
+from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
+from penstock.protocol.messages.sync_group import SyncGroupRequest
 from tests.handlers.fake_node import FakeNode, answer, run
 from tests.handlers.group_members import (
     COMMIT,
@@ -66,6 +68,31 @@ def test_the_coordinator_is_found_in_every_version(version: int) -> None:
     run(main, **SETTINGS)
 
 
+def test_a_client_that_wants_to_read_the_topic_of_offsets_has_it_made_as_coordinators_need_it() -> None:
+    async def main(node: FakeNode) -> None:
+        asked = MetadataRequest(topics=(MetadataRequest.Topic(name="__consumer_offsets"),), allow_auto_topic_creation=True)
+        (topic,) = (await answer(node, 3, 13, asked)).topics
+        assert (topic.error_code, len(topic.partitions), topic.is_internal) == (ErrorCode.NONE, 7, True)
+        assert node.topic_config("__consumer_offsets").compacts
+        assert not node.topic_config("__consumer_offsets").deletes
+
+    run(main, **{**SETTINGS, "offsets.topic.num.partitions": "7"})
+
+
+def test_a_topic_that_is_new_can_be_committed_to_and_asked_for_by_its_id_at_once() -> None:
+    async def test(node: FakeNode) -> None:
+        node.create("new")
+        topic_id = node.image.topics["new"].id
+        wanted = OffsetFetchRequest.Group.Topic(topic_id=topic_id, partition_indexes=(0,))
+        response = await answer(node, FETCH, 10, OffsetFetchRequest(groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(wanted,)),)))
+        (told,) = response.groups[0].topics[0].partitions
+        assert (told.committed_offset, told.error_code) == (-1, ErrorCode.NONE)
+        node.create("newer")
+        assert await commit(node, 5, topic="newer") == ErrorCode.NONE
+
+    with_groups(test)
+
+
 def test_without_a_leader_there_is_no_coordinator() -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(node, FIND, 3, FindCoordinatorRequest(key="a"))
@@ -96,6 +123,7 @@ def test_other_coordinators_are_not_there(key_type: int) -> None:
         ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": (JoinGroupRequest.Protocol(name="range", metadata=bytes(2_000_000)),)}, ErrorCode.UNKNOWN_SERVER_ERROR),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": (JoinGroupRequest.Protocol(name="other", metadata=b""),)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
@@ -131,6 +159,16 @@ def test_only_a_member_of_this_generation_is_heard(fields: dict[str, Any], code:
     with_groups(test)
 
 
+def test_an_assignment_that_no_record_could_hold_is_refused() -> None:
+    async def test(node: FakeNode) -> None:
+        member = await join(node)
+        large = SyncGroupRequest.Assignment(member_id=member.member_id, assignment=bytes(2_000_000))
+        assert (await sync(node, member, assignments=(large,))).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await heartbeat(node, member) == ErrorCode.NONE
+
+    with_groups(test)
+
+
 def test_a_protocol_that_is_not_the_groups_is_refused_at_the_sync() -> None:
     async def test(node: FakeNode) -> None:
         member = await join(node)
@@ -157,6 +195,10 @@ def test_a_member_leaves_in_every_version(version: int) -> None:
         assert await leaving(member.member_id) == ErrorCode.NONE
         assert await heartbeat(node, member) == ErrorCode.UNKNOWN_MEMBER_ID
         assert (await answer(node, LEAVE, version, LeaveGroupRequest())).error_code == ErrorCode.INVALID_GROUP_ID
+        gone = (LeaveGroupRequest.Member(member_id="nobody"),) if batched else ()
+        told = await answer(node, LEAVE, version, LeaveGroupRequest(group_id="no-such-group", members=gone))
+        codes = [told.error_code, *(one.error_code for one in told.members)]
+        assert codes == ([ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID] if batched else [ErrorCode.UNKNOWN_MEMBER_ID])
 
     with_groups(test)
 

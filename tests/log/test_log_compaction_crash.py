@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -98,6 +99,7 @@ class Crash:
         self._check_records(log)
 
     def _check_records(self, log: Log) -> None:
+        assert all(one.end_offset() <= following.base_offset for one, following in pairwise(log.segments)), "segments overlap"
         found = committed(log)
         assert [record.offset for record in found] == sorted({record.offset for record in found})
         table = last_values(found)
@@ -117,9 +119,10 @@ def at_every_change(make: Callable[[int], Crash], first: int = 0, step: int = 1)
     raise AssertionError("the compaction never came to its end")
 
 
-@pytest.mark.parametrize("power_loss", [False, True])
-def test_a_crash_at_every_change_leaves_a_whole_log(power_loss: bool) -> None:
-    assert at_every_change(lambda changes: Crash(changes, power_loss=power_loss, again=None)) > 80
+# A power failure takes a random part of what came before it, so that not every single change need be tried.
+@pytest.mark.parametrize(("power_loss", "step"), [(False, 1), (True, 3)])
+def test_a_crash_at_every_change_leaves_a_whole_log(power_loss: bool, step: int) -> None:
+    assert at_every_change(lambda changes: Crash(changes, power_loss=power_loss, again=None), step=step) > 80
 
 
 @pytest.mark.parametrize("again", [1, 4])

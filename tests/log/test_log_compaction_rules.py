@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,11 +14,14 @@ from penstock.config.topic import LogConfig
 from penstock.log import names
 from penstock.log.checkpoint import parse_offsets
 from penstock.log.compaction import cleanable
+from penstock.log.compaction_filter import LastOffsets
 from penstock.log.compaction_run import Pace
 from penstock.log.compaction_work import Job, JobLost, abandon, advance
 from penstock.log.log import Log
 from penstock.log.store import LogStore
+from penstock.records.batch import read_header
 from penstock.records.compression import Codec
+from penstock.records.rewriting import open_batch
 from penstock.world import World
 from penstock.world.sim import Simulation
 from tests.log.compacting import COMPACTED, all_batches, compact, keyed, stable_offset
@@ -315,3 +319,23 @@ def test_a_job_that_a_new_child_does_not_know_is_lost() -> None:
     with pytest.raises(JobLost):
         advance(Simulation(1).node("n").world.disk, job.id)
     abandon(Simulation(1).node("n").world.disk, job.id)
+
+
+def test_the_map_of_keys_keeps_to_its_budget() -> None:
+    """What Python really takes for it, not just what it is reckoned to."""
+    budget, number = 4_000_000, 0
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        last = LastOffsets(budget)
+        while not last.is_full:
+            data = keyed(*((f"key-{number + one}", "v") for one in range(500)))
+            header = read_header(data)
+            last.add(header, open_batch(data, header), 0)
+            number += 500
+        del data
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(last.offsets) == number > 10_000
+    assert taken <= budget * 1.1

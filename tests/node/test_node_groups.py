@@ -15,7 +15,7 @@ from penstock.controller.delete_topics import delete_topics
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import GROUP_RECORDS_A_TURN
 from penstock.node.group_loading import Loading
-from penstock.node.groups import _positive_hash
+from penstock.node.groups import positive_hash
 from penstock.node.partition import Partition
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
@@ -66,7 +66,7 @@ async def lead_again(node: FakeNode, partition: FakePartition) -> None:
     ("text", "expected"), [("", 0), ("hello", 99162322), ("polygenelubricants", 0), ("käse-🧀", 1477844892), ("orders", 1008770331)]
 )
 def test_the_hash_is_javas_without_its_sign(text: str, expected: int) -> None:
-    assert _positive_hash(text) == expected
+    assert positive_hash(text) == expected
 
 
 def test_the_topic_is_made_as_kafka_makes_it() -> None:

@@ -15,6 +15,7 @@ import pytest
 from penstock.sim.cluster_run import Report, run_cluster
 from penstock.sim.log_model import Broken
 from penstock.sim.planted import PLANTED, Planted, acknowledged_before_replicated, watermark_over_the_proposed_isr
+from penstock.sim.planted_groups import commits_answered_before_they_are_committed
 from penstock.sim.quiet import quiet
 from penstock.sim.results import Results
 
@@ -23,7 +24,8 @@ SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "200"))
 # Seeds that are run twice under different hash seeds; `make drill` runs fifty.
 TWICE = int(os.environ.get("PENSTOCK_TWICE", "10"))
 # `make drill` plants every bug.
-CHOSEN = PLANTED if os.environ.get("PENSTOCK_PLANTED") == "all" else (acknowledged_before_replicated, watermark_over_the_proposed_isr)
+FEW = (acknowledged_before_replicated, watermark_over_the_proposed_isr, commits_answered_before_they_are_committed)
+CHOSEN = PLANTED if os.environ.get("PENSTOCK_PLANTED") == "all" else FEW
 CAUGHT_WITHIN_SEEDS = 300
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.ids import TopicPartition
 from penstock.sim import cluster_checks as seen
+from penstock.sim import cluster_group_checks as groups
 from penstock.sim import cluster_inner_checks as inside
 from penstock.sim.cluster_checks import Checker
 from penstock.sim.cluster_history import (
@@ -15,7 +16,10 @@ from penstock.sim.cluster_history import (
     Advanced,
     Appended,
     Applied,
+    Assigned,
     ClocksAlone,
+    CommitBegan,
+    CommitEnded,
     Counted,
     Cut,
     Decided,
@@ -24,6 +28,7 @@ from penstock.sim.cluster_history import (
     Event,
     History,
     Led,
+    OffsetsFound,
     ProducerKind,
     Read,
     ReplicaLog,
@@ -106,6 +111,16 @@ REJECTED: list[tuple[Checker, History]] = [
     (inside.old_leaders_take_nothing, history(Appended(4, 1, P, 0, 2, 1))),
     (inside.old_fetches_do_not_count, history(Counted(4, 1, P, 2, 7, 9))),
     (inside.old_fetches_do_not_count, history(Counted(4, 1, P, 2, 9, 7))),
+    (groups.one_owner_a_generation, history(Assigned(4, "m", 1, frozenset({P})), Assigned(4, "n", 1, frozenset({P})))),
+    (
+        groups.stale_members_commit_nothing,
+        history(Assigned(4, "n", 2, frozenset({P})), CommitBegan(5, 1, "m", 1, {P: 2}), CommitEnded(6, 1, None)),
+    ),
+    (
+        groups.committed_offsets_never_go_back,
+        history(CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, {P: 1})),
+    ),
+    (groups.committed_offsets_never_go_back, history(CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, {}))),
     (inside.one_vote_an_epoch, history(Voted(4, 1, 5, 2), Voted(5, 1, 5, 3))),
     (inside.one_quorum_leader_an_epoch, history(Ruled(4, 1, 5), Ruled(5, 2, 5))),
     (inside.metadata_needs_a_majority, history(Decided(4, 1, 5, 10, 5, 1, 3))),
@@ -133,6 +148,13 @@ def test_a_good_history_is_taken() -> None:
         Elected(5, P, -1, 1, 2, (), ()),
         Elected(5, TopicPartition("wild", 0), 3, 1, 2, (), (1,)),
         Stolen(5, 2, P, 2, 2),
+        Assigned(4, "m", 1, frozenset({P})),
+        CommitBegan(4, 1, "m", 1, {P: 2}),
+        CommitEnded(5, 1, None),
+        Assigned(5, "n", 2, frozenset({P})),
+        CommitBegan(6, 2, "m", 1, {P: 1}),
+        CommitEnded(6, 2, "ILLEGAL_GENERATION"),
+        OffsetsFound(7, 6, {P: 2}),
         Appended(4, 2, P, 1, 2, 1),
         Counted(4, 1, P, 2, 7, 7),
         Cut(4, 1, P, 3, 2, 2),

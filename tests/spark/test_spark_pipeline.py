@@ -20,7 +20,8 @@ from penstock.spark.pipeline_errors import PipelineError, failure, reason
 from penstock.spark.pipeline_load import check_file, load
 from penstock.spark.pipeline_progress import Progress
 from penstock.spark.pipeline_queries import Queries
-from penstock.spark.shipping import PYTHON, is_local, modules_archive, needed_packages, penstock_archive, ship
+from penstock.spark.python import PYTHON, environment_python
+from penstock.spark.shipping import is_local, modules_archive, needed_packages, penstock_archive, ship
 
 
 def told(batch: int, **more: Any) -> dict[str, Any]:
@@ -195,6 +196,13 @@ def test_a_declarative_project_is_run_by_sparks_own_command(tmp_path: Path, monk
     assert ran[0][1] == "org.apache.spark.deploy.SparkPipelines"
     assert ran[0][3:8] == ["dry-run", "--spec", str(spec), "--remote", "local[2]"]
     assert {"spark.penstock.bootstrap.servers=broker:9092", "spark.executor.memory=2g"} < set(ran[0])
+
+
+def test_this_environments_python_leaves_sparks_zips_out_of_its_path() -> None:
+    environment = {"PYTHONPATH": "/a b:/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip:/spark-core.jar"}
+    code = "import os, sys; print(os.environ['PYTHONPATH'], sys.prefix, sys.argv[1:])"
+    ran = subprocess.run([environment_python(), "-c", code, "x y", "*"], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"/a b:/spark-core.jar {sys.prefix} ['x y', '*']\n"
 
 
 def test_what_is_shipped_to_workers(tmp_path: Path) -> None:

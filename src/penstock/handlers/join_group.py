@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from penstock.coordinator.classic_answers import join_refused
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import caller_of
+from penstock.handlers.group_calls import caller_of, check_size
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ def handle(node: Node, request: JoinGroupRequest, context: RequestContext) -> Jo
     def refused(error: KafkaError) -> JoinGroupResponse:
         return join_refused(error.code, request.member_id, context.version)
 
-    if not request.group_id:
-        return refused(KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id"))
+    try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id")
+        check_size(node, max((len(protocol.metadata) for protocol in request.protocols), default=0))
+    except KafkaError as error:
+        return refused(error)
     caller = caller_of(node, context)
     return node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.join_group(request, caller, ticket, now_ms), refused)

@@ -17,19 +17,33 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import caller_of
+from penstock.handlers.group_calls import caller_of, with_answer
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
+
+Member = LeaveGroupResponse.Member
+
+_BATCHED_SINCE = 3
 
 
 def handle(node: Node, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     caller = caller_of(node, context)
-    return node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.leave_group(request, caller, ticket, now_ms), _refused)
+    answer = node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.leave_group(request, caller, ticket, now_ms), _refused)
+    return with_answer(answer, lambda one: _of_each(request, one)) if context.version >= _BATCHED_SINCE else answer
 
 
 def _refused(error: KafkaError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error.code)
+
+
+def _of_each(request: LeaveGroupRequest, response: LeaveGroupResponse) -> LeaveGroupResponse:
+    """A group that is not there does not know its members, rather than the request: Kafka tells each."""
+    if response.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
+        return response
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+    members = (Member(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=code) for one in request.members)
+    return LeaveGroupResponse(members=tuple(members))

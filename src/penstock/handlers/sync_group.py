@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.coordinator.classic_answers import sync_refused
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import caller_of
+from penstock.handlers.group_calls import caller_of, check_size
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    if not request.group_id:
-        return sync_refused(ErrorCode.INVALID_GROUP_ID)
+    try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id")
+        check_size(node, sum(len(one.assignment) for one in request.assignments))
+    except KafkaError as error:
+        return _refused(error)
     caller = caller_of(node, context)
     return node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.sync_group(request, caller, ticket, now_ms), _refused)
 

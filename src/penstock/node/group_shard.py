@@ -124,6 +124,8 @@ class GroupShard:
     def read(self, look: Callable[[Shard], R], refused: Refused[R]) -> R | Awaitable[R]:
         """What the shard says, once that is committed."""
         self._check_loaded()
+        if self._new_image is not None:
+            self._by_itself(self._catch_up)
         answer = look(self._shard)
         if self.partition.is_committed(self._end):
             return answer
@@ -132,8 +134,9 @@ class GroupShard:
         return self._tickets.wait(ticket, refused)
 
     def image_changed(self, image: MetadataImage) -> None:
+        """Where there are no groups it can wait until there is one."""
         self._new_image = image
-        if self.loaded:
+        if self.loaded and self._shard.groups.by_id:
             self._by_itself(self._catch_up)
 
     def _check_loaded(self) -> None:

@@ -25,7 +25,7 @@ from penstock.node.group_loading import Loading
 from penstock.node.group_settings import group_settings
 from penstock.node.group_shard import Decide, GroupShard
 from penstock.node.group_tickets import Refused, coordinator_error
-from penstock.node.group_topic import OFFSETS_TOPIC, create_offsets_topic
+from penstock.node.group_topic import OFFSETS_TOPIC
 from penstock.node.partition import Partition
 from penstock.records.compression import Codec
 
@@ -132,9 +132,18 @@ class Groups:
         async with self._creating:
             if OFFSETS_TOPIC not in self._node.image.topics:
                 await _import_piecemeal()
-                await create_offsets_topic(self._node)
+                await self._create_topic()
         await self._node.wait_leaders([OFFSETS_TOPIC])
         return [self._coordinator_of(group_id) for group_id in group_ids]
+
+    async def _create_topic(self) -> None:
+        error = (await self._node.create_missing([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
+        if error is None:
+            return
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            logger.warning("%s cannot be created: %s", OFFSETS_TOPIC, error.message)
+            raise error
+        await self._node.wait_topics([OFFSETS_TOPIC])
 
     def _coordinator_of(self, group_id: str) -> int | None:
         index = self.partition_of(group_id)
@@ -147,7 +156,7 @@ class Groups:
     def partition_of(self, group_id: str) -> int | None:
         """Of the topic of offsets; None where that is not there yet."""
         topic = self._node.image.topics.get(OFFSETS_TOPIC)
-        return None if topic is None else _positive_hash(group_id) % len(topic.partitions)
+        return None if topic is None else positive_hash(group_id) % len(topic.partitions)
 
     def _shard_of(self, group_id: str) -> GroupShard:
         index = self.partition_of(group_id)
@@ -196,7 +205,7 @@ def _differ(before: TopicImage | None, after: TopicImage | None) -> bool:
 
 
 @lru_cache(MAX_CACHED_GROUP_IDS)
-def _positive_hash(text: str) -> int:
+def positive_hash(text: str) -> int:
     """Java's String.hashCode, without its sign."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")

@@ -103,7 +103,7 @@ def draw_shape(chance: random.Random) -> Shape:
         {f"n{number}": _config(number, role, voters, settings) for number, role in roles.items()},
         _draw_topics(chance),
         synced,
-        with_group=False,  # TODO chance.random() < 0.5 once sim5 reported
+        with_group=chance.random() < 0.5,
     )
 
 

@@ -23,6 +23,7 @@ from penstock.raft.core import Core
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
 from penstock.sim.patching import replaced
+from penstock.sim.planted_groups import PLANTED_GROUPS
 
 Planted = Callable[[], AbstractContextManager[None]]
 
@@ -204,4 +205,5 @@ PLANTED: tuple[Planted, ...] = (
     old_lives_count,
     impostors_are_believed,
     votes_given_to_the_outdated,
+    *PLANTED_GROUPS,
 )

