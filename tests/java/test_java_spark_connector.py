@@ -36,14 +36,16 @@ def spark() -> SparkSession:
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("broker")
     broker = PenstockProcess(directory, f"{KEPT}=-1") if request.param == "Penstock" else KafkaNode(directory, {KEPT: "-1"})
-    broker.start()
-    for topic, count in Counter(one.name.topic for one in WROTE).items():
-        create_topics(broker.bootstrap, count, topic)
-    broker.stop()
-    transplant(directory, WROTE)
-    broker.start()
-    yield broker.bootstrap
-    broker.kill()
+    try:
+        broker.start()
+        for topic, count in Counter(one.name.topic for one in WROTE).items():
+            create_topics(broker.bootstrap, count, topic)
+        broker.stop()
+        transplant(directory, WROTE)
+        broker.start()
+        yield broker.bootstrap
+    finally:
+        broker.kill()
 
 
 def run(spark: SparkSession, form: str, servers: str, directory: Path) -> list[dict[str, Any]]:

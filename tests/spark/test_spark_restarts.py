@@ -80,10 +80,12 @@ class Job:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[PenstockProcess]:
     one = PenstockProcess(tmp_path / "broker")
-    one.start()
-    create_topics(one.bootstrap, PARTITIONS, SOURCE, SINK)
-    yield one
-    one.kill()
+    try:
+        one.start()
+        create_topics(one.bootstrap, PARTITIONS, SOURCE, SINK)
+        yield one
+    finally:
+        one.kill()
 
 
 @pytest.fixture

@@ -34,13 +34,15 @@ UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # The records are old, and would be deleted.
     broker = PenstockProcess(tmp_path_factory.mktemp("broker"), "log.retention.ms=-1")
-    broker.start()
-    create_topics(broker.bootstrap, 1, TOPIC)
-    broker.stop()
-    transplant(broker.directory, [WROTE])
-    broker.start()
-    yield broker.bootstrap
-    broker.kill()
+    try:
+        broker.start()
+        create_topics(broker.bootstrap, 1, TOPIC)
+        broker.stop()
+        transplant(broker.directory, [WROTE])
+        broker.start()
+        yield broker.bootstrap
+    finally:
+        broker.kill()
 
 
 def expected(*, committed: bool, start: int = 0, end: int = WROTE.log_end_offset) -> list[tuple[int, bytes | None]]:
