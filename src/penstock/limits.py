@@ -212,7 +212,7 @@ EXPIRY_OFFSETS_A_TURN = 5_000
 GROUP_LOAD_BYTES = 64 * 1024
 GROUP_RECORDS_A_TURN = 128
 
-# Group ids whose partition of __consumer_offsets is remembered: working it out takes some microseconds, and heartbeats come by the thousand.
+# Group ids whose partition of __consumer_offsets is remembered: working it out takes microseconds, and heartbeats come by the thousand.
 MAX_CACHED_GROUP_IDS = 8_192
 
 # Segments that one compaction makes into one: taking them out of service renames four files each, on the loop.
