@@ -22,6 +22,8 @@ RATE = 2_500
 TOPIC = "payments"
 WRITTEN = ("payments-totals", "payments-alerts", "payments-dead-letters")
 QUERIES = 4
+# When the last window of the generator's scenario is over.
+LAST_WINDOW = "2026-03-02T00:30"
 DEAD_FOR_S = 5.0
 BIN = Path(sys.executable).parent
 PIPELINE = Path("pipelines/payments/pipeline.py")
@@ -85,21 +87,17 @@ class Demo:
                 self.wait(lambda: len(list(self.checkpoint.glob("*/metadata"))) == QUERIES, pipeline)
                 with running(self.generator()) as generator:
                     self.produce_and_kill(generator, pipeline)
-                self.wait(lambda: bool(batches(pipeline)), pipeline)
-                show("all is sent; the pipeline is stopped (Ctrl-C)")
+                say("4. Spark reads on, until its watermark has passed the last window")
+                self.wait(lambda: drained(pipeline, generator), pipeline)
                 pipeline.process.send_signal(signal.SIGINT)
-                self.wait(lambda: not pipeline.running, pipeline)
-
-            say("4. What the pipeline has not seen yet, from its checkpoint on (penstock pipeline run --once)")
-            with running(self.pipeline("--once")) as pipeline:
                 self.wait(lambda: not pipeline.running, pipeline)
 
             say("5. What was written, against what was sent (python -m pipelines.payments.audit)")
             self.audit()
 
-    def pipeline(self, *more: str) -> Child:
+    def pipeline(self) -> Child:
         settings = ["--checkpoint", str(self.checkpoint), "-c", f"tables={self.tables}"]
-        return Child(BIN / "penstock", "pipeline", "run", PIPELINE, *self.where, *settings, *more)
+        return Child(BIN / "penstock", "pipeline", "run", PIPELINE, *self.where, *settings)
 
     def generator(self) -> Child:
         scenario = ["--payments", str(PAYMENTS), "--rate", str(RATE), "--customers", "2500"]
@@ -108,11 +106,10 @@ class Demo:
     def produce_and_kill(self, generator: Child, pipeline: Child) -> None:
         """Kills when half is sent and Spark is at work, or when it is high time."""
 
-        def sent() -> int:
-            found = generator.last(r"^(\d+) sent")
-            return int(found[1]) if found else 0
+        def half_way() -> bool:
+            return sent(generator) > PAYMENTS * 0.8 or (sent(generator) > PAYMENTS // 2 and bool(rows_read(pipeline)))
 
-        self.wait(lambda: sent() > PAYMENTS * 0.8 or (sent() > PAYMENTS // 2 and bool(batches(pipeline))), generator, pipeline)
+        self.wait(half_way, generator, pipeline)
         leader = re.search(r"Partition: 0\s+Leader: (\d+)", run("kafka-topics.sh", "--describe", *self.where, "--topic", TOPIC))
         assert leader is not None
         run("penstock", "nodes", "kill", leader[1], "--dir", str(self.data))
@@ -152,19 +149,30 @@ class Demo:
 
 def state_of(child: Child) -> str:
     """Of a generator or a pipeline, in few words."""
-    sent = child.last(r"^(\d+) sent, (\d+) acknowledged")
-    if sent:
-        return f"{int(sent[1]):,} sent, {int(sent[2]):,} acknowledged;"
-    rows = batches(child)
+    if told := child.last(r"^(\d+) sent, (\d+) acknowledged"):
+        return f"{int(told[1]):,} sent, {int(told[2]):,} acknowledged;"
     if "pipeline" in child.command:
-        return "read by Spark: " + (", ".join(f"{name} {count}" for name, count in rows.items()) or "(starting)")
+        return "read by Spark: " + (", ".join(f"{name} {count:,}" for name, count in rows_read(child).items()) or "(starting)")
     return ""
 
 
-def batches(pipeline: Child) -> dict[str, str]:
-    """How many rows each query has read, from what `pipeline run` tells of each batch."""
-    found = (re.match(r"(\S+): batch \d+, rows ([\d,]+)", line) for line in list(pipeline.lines))
-    return {one[1]: one[2] for one in found if one}
+def sent(generator: Child) -> int:
+    told = generator.last(r"^(\d+) sent")
+    return int(told[1]) if told else 0
+
+
+def rows_read(pipeline: Child) -> dict[str, int]:
+    """Of each query that has read any, from what `pipeline run` tells of each batch."""
+    found = (re.match(r"(\S+): batch \d+, rows ([\d,]*\d)", line) for line in list(pipeline.lines))
+    counts = {one[1]: int(one[2].replace(",", "")) for one in found if one}
+    return {name: count for name, count in counts.items() if count}
+
+
+def drained(pipeline: Child, generator: Child) -> bool:
+    """Everything is read, and each query with windows has had a batch after the last of them was over."""
+    watermarks = [pipeline.last(rf"^{name}: .* watermark (\S+Z)") for name in ("totals", "table")]
+    rows = rows_read(pipeline)
+    return len(rows) == QUERIES and set(rows.values()) == {sent(generator)} and all(one and one[1] > LAST_WINDOW for one in watermarks)
 
 
 @contextlib.contextmanager

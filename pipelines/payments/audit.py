@@ -94,9 +94,7 @@ def audit(truth: Truth, found: Found) -> list[Line]:
         Line("events out", f"{counted:,} counted in {len(found.table):,} totals, {dead:,} dead letters", dead == truth.malformed),
         Line("lost", f"{lost:,}", lost == 0),
         Line("duplicates", f"{twice:,}", twice == 0),
-        Line(
-            "totals", f"topic and table {'agree' if totals == table else 'differ'}{_again(found.totals)}", totals == table == truth.totals
-        ),
+        Line("totals", f"{_agree(table, totals)}{_again(found.totals)}", totals == table == truth.totals),
         Line(
             "alerts",
             f"{len(right):,} right, {len(wrong):,} wrong, {len(truth.fraud - right):,} missed{_again(found.alerts)}",
@@ -122,7 +120,9 @@ def _counts(window: tuple[str, str], total: Total) -> dict[tuple[str, str, str],
 
 
 def _agree(table: Totals, topic: Totals) -> str:
-    return "topic and table agree" if topic == table else f"{len(set(table.items()) ^ set(topic.items())):,} differ between topic and table"
+    if topic == table:
+        return "topic and table agree"
+    return f"{len(table.keys() - topic.keys()):,} are in the table alone, {len(topic.keys() - table.keys()):,} in the topic alone"
 
 
 def _again(written: Sequence[Hashable]) -> str:

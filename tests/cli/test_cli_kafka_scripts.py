@@ -206,6 +206,37 @@ def test_settings_of_brokers(kafka_configs: Tool) -> None:
     assert kafka_configs("--alter", "--broker", "1", "--delete-config", name)[0] == 0
 
 
+def test_settings_of_a_group(kafka_configs: Tool) -> None:
+    name, broker = "consumer.session.timeout.ms", "group.consumer.session.timeout.ms"
+    of_group = ("--entity-type", "groups", "--entity-name", "readers")
+    assert kafka_configs("--describe", *of_group) == (0, "The group 'readers' doesn't exist and doesn't have dynamic config.\n", "")
+    done = (0, "Completed updating config for group readers.\n", "")
+    assert kafka_configs("--alter", *of_group, "--add-config", f"{name}=50000") == done
+    described = (
+        0,
+        "Dynamic configs for group readers are:\n"
+        f"  {name}=50000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{name}=50000, DEFAULT_CONFIG:{broker}=45000}}\n",
+        "",
+    )
+    assert kafka_configs("--describe", "--group", "readers") == described
+    assert kafka_configs("--describe", "--entity-type", "groups") == described
+    code, out, err = kafka_configs("--describe", *of_group, "--all")
+    interval = "consumer.heartbeat.interval.ms=5000 sensitive=false synonyms={DEFAULT_CONFIG:group.consumer.heartbeat.interval.ms=5000}"
+    assert (code, out.splitlines()[0], err) == (0, "All configs for group readers are:", "")
+    assert f"  {interval}" in out.splitlines()
+    assert kafka_configs("--alter", *of_group, "--delete-config", name) == done
+    assert kafka_configs("--describe", "--entity-type", "groups") == (0, "", "")
+
+
+def test_a_setting_of_a_group_that_the_broker_refuses(kafka_configs: Tool) -> None:
+    code, out, err = kafka_configs("--alter", "--group", "readers", "--add-config", "consumer.session.timeout.ms=1")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[1] == (
+        "java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.InvalidConfigurationException: "
+        "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -214,6 +245,11 @@ def test_settings_of_brokers(kafka_configs: Tool) -> None:
         (["--alter", "--topic", "t"], "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"),
         (["--describe", "--broker", "x"], "The entity name for brokers must be a valid integer broker id, but it is: x"),
         (["--alter", "--entity-type", "topics", "--add-config", "a=b"], "An entity name must be specified with --alter of topics"),
+        (
+            ["--alter", "--entity-type", "groups", "--entity-default", "--add-config", "a=b"],
+            "An entity name must be specified with --alter of groups",
+        ),
+        (["--describe", "--entity-type", "groups", "--entity-default"], "--entity-default must not be specified with --describe of groups"),
         (
             ["--alter", "--topic", "t", "--add-config", "retention.ms"],
             'requirement failed: Invalid entity config: all configs to be added must be in the format "key=val" or  "key=[val1,val2]" '

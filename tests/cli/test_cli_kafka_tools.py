@@ -165,6 +165,19 @@ def test_api_versions_and_features(tool: Tool, cluster: penstock.Cluster) -> Non
     )
 
 
+def test_a_feature_is_switched_off_and_on(tool: Tool) -> None:
+    def described() -> str:
+        (line,) = (one for one in tool(features.run, "describe")[1].splitlines() if one.startswith("Feature: group.version\t"))
+        return line.rpartition("\t")[0]
+
+    of_group = "Feature: group.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 1\tFinalizedVersionLevel: "
+    assert described() == f"{of_group}1"
+    assert tool(features.run, "disable", "--feature", "group.version") == (0, "group.version was disabled.\n", "")
+    assert described() == f"{of_group}0"
+    assert tool(features.run, "upgrade", "--feature", "group.version=1") == (0, "group.version was upgraded to 1.\n", "")
+    assert described() == f"{of_group}1"
+
+
 def test_the_performance_tool_counts_what_it_wrote(tool: Tool, produce: Callable[..., Ended]) -> None:
     produce("fast", "")
     words = ("--topic", "fast", "--num-records", "500", "--record-size", "100", "--throughput", "-1")

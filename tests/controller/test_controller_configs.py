@@ -10,7 +10,7 @@ from penstock.config.log_settings import LOG_RETENTION_MS, MIN_INSYNC_REPLICAS
 from penstock.controller.configs import APPEND, DELETE, SET, SUBTRACT, alter_configs, incremental_alter_configs
 from penstock.controller.dynamic import ConfigSource, DynamicBroker
 from penstock.errors import ErrorCode
-from penstock.metadata.image import BROKER, TOPIC, ConfigResource, MetadataImage
+from penstock.metadata.image import BROKER, GROUP, TOPIC, ConfigResource, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.protocol.internal.metadata_topics import TopicRecord
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest
@@ -191,3 +191,52 @@ def test_a_broker_s_own_setting_comes_before_that_of_all_before_its_file() -> No
 def test_a_broker_s_setting_that_cannot_be_used_does_not_count() -> None:
     before = image((BROKER, "1", "log.retention.ms", "soon"), (BROKER, "", "log.retention.ms", "5"))
     assert DynamicBroker(before, context().broker)[LOG_RETENTION_MS] == 5
+
+
+SESSION, INTERVAL, ASSIGNMENT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms"
+READERS = (GROUP, "readers")
+
+
+def test_settings_of_a_group_that_need_not_be_there() -> None:
+    assert configs_after(image(), (SESSION, SET, "50000"), (ASSIGNMENT, SET, "0"), of=READERS) == {SESSION: "50000", ASSIGNMENT: "0"}
+    before = image((*READERS, SESSION, "50000"), (*READERS, INTERVAL, "6000"))
+    assert configs_after(before, (SESSION, DELETE, None), of=READERS) == {INTERVAL: "6000"}
+    now = image((GROUP, "readers", SESSION, "50000"))
+    replaced = Legacy(resource_type=GROUP, resource_name="readers", configs=(Legacy.Config(name=INTERVAL, value="7000"),))
+    assert after(now, alter_configs(now, AlterConfigsRequest(resources=(replaced,)), context())).configs[READERS] == {INTERVAL: "7000"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (SESSION, "44999", f"{SESSION} must be greater than or equal to group.consumer.min.session.timeout.ms"),
+        (SESSION, "60001", f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms"),
+        (INTERVAL, "4999", f"{INTERVAL} must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
+        (INTERVAL, "15001", f"{INTERVAL} must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
+        (ASSIGNMENT, "15001", f"{ASSIGNMENT} must be less than or equal to group.consumer.max.assignment.interval.ms"),
+        (SESSION, "soon", f"Invalid value soon for configuration {SESSION}: Not a number of type INT"),
+        (SESSION, "0", f"Invalid value 0 for configuration {SESSION}: Value must be at least 1"),
+        ("share.session.timeout.ms", "45000", "Unknown group config name: share.session.timeout.ms"),
+    ],
+)
+def test_settings_of_groups_that_are_refused(name: str, value: str, said: str) -> None:
+    assert refusal((name, SET, value), of=READERS) == (ErrorCode.INVALID_CONFIG, said)
+
+
+def test_a_group_s_session_lasts_longer_than_its_heartbeats_take() -> None:
+    node = context(**{"group.consumer.min.session.timeout.ms": "5000"})
+    request = IncrementalAlterConfigsRequest(resources=(resource((SESSION, SET, "5000"), kind=GROUP, name="readers"),))
+    (refused,) = incremental_alter_configs(image(), request, node).response.responses
+    assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_CONFIG, f"{SESSION} must be greater than {INTERVAL}")
+
+
+def test_what_another_release_set_of_a_group_is_in_nobody_s_way() -> None:
+    before = image((*READERS, "share.session.timeout.ms", "45000"))
+    assert len(configs_after(before, (SESSION, SET, "50000"), of=READERS)) == 2
+    assert configs_after(before, ("share.session.timeout.ms", DELETE, None), of=READERS) == {}
+
+
+def test_no_settings_for_all_groups_and_no_lists_in_them() -> None:
+    assert refusal((SESSION, SET, "50000"), of=(GROUP, "")) == (ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    said = f"Can't APPEND to key {SESSION} because its type is not LIST."
+    assert refusal((SESSION, APPEND, "50000"), of=READERS) == (ErrorCode.INVALID_CONFIG, said)

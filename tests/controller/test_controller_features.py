@@ -9,6 +9,7 @@ import pytest
 from penstock.controller.bootstrap import bootstrap_records
 from penstock.controller.configs import alter_configs, incremental_alter_configs
 from penstock.controller.decision import Decision
+from penstock.controller.features import consumer_groups_refusal
 from penstock.controller.update_features import SAFE_DOWNGRADE, UPGRADE, update_features
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, TOPIC, MetadataImage
@@ -18,6 +19,7 @@ from penstock.protocol.messages.incremental_alter_configs import IncrementalAlte
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.controller.clusters import after, broker, cluster, context, partition, running, state_of, with_topic
 
+GROUP_VERSION = "group.version"
 ELR = "eligible.leader.replicas.version"
 MIN_INSYNC = "min.insync.replicas"
 Update = UpdateFeaturesRequest.FeatureUpdate
@@ -32,18 +34,29 @@ def update(image: MetadataImage, name: str, level: int, kind: int = UPGRADE, **m
 
 def test_a_new_cluster_has_kafka_s_levels_and_one_min_insync() -> None:
     image = MetadataImage.empty().replay(bootstrap_records(context(min_insync_replicas="2")), 2)[0]
-    assert image.features == {"metadata.version": 30, ELR: 1}
+    assert image.features == {"metadata.version": 30, ELR: 1, GROUP_VERSION: 1}
     assert image.configs == {(BROKER, ""): {MIN_INSYNC: "2"}}
 
 
-def test_a_level_goes_down_and_up_again() -> None:
+@pytest.mark.parametrize("name", [ELR, GROUP_VERSION])
+def test_a_level_goes_down_and_up_again(name: str) -> None:
     image = running(broker(1))
-    down = after(image, update(image, ELR, 0, SAFE_DOWNGRADE))
-    assert ELR not in down.features
-    decision = update(down, ELR, 1)
+    down = after(image, update(image, name, 0, SAFE_DOWNGRADE))
+    assert name not in down.features
+    decision = update(down, name, 1)
     assert after(down, decision).features == image.features
-    assert decision.response.results == (UpdateFeaturesResponse.Result(feature=ELR),)
-    assert update(down, ELR, 1, validate_only=True).records == ()
+    assert decision.response.results == (UpdateFeaturesResponse.Result(feature=name),)
+    assert update(down, name, 1, validate_only=True).records == ()
+
+
+def test_consumer_groups_are_there_where_the_cluster_says_so() -> None:
+    """A cluster whose metadata is older than the feature has none, until its level is raised."""
+    older = cluster(broker(1))
+    refusal = consumer_groups_refusal(older)
+    assert refusal is not None
+    assert refusal.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "kafka-features.sh upgrade --feature group.version=1" in refusal.message
+    assert consumer_groups_refusal(after(older, update(older, GROUP_VERSION, 1))) is None
 
 
 def test_version_0_says_downgrade_in_its_own_way() -> None:
@@ -58,7 +71,7 @@ def test_version_0_says_downgrade_in_its_own_way() -> None:
         (ELR, -1, UPGRADE, "A feature version cannot be less than 0."),
         (ELR, 1, 0, "The controller does not support the given upgrade type."),
         ("metadata.version", 29, SAFE_DOWNGRADE, "Local controller 1 only supports versions 30"),
-        ("group.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
+        ("share.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
     ],
 )
 def test_updates_that_are_refused(name: str, level: int, kind: int, said: str) -> None:

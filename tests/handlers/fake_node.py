@@ -196,7 +196,7 @@ class FakeNode:
             self.world.disk.make_dirs(directory.path)
         features = (SupportedFeature("group.version", 0, 1), SupportedFeature("metadata.version", 7, 30))
         broker = BrokerImage(1, 5, UUID(int=500), fenced=False, directories=(UUID(int=900),), features=features)
-        self.image = MetadataImage(brokers={1: broker}, features={"group.version": 0, "metadata.version": 30}, offset=41)
+        self.image = MetadataImage(brokers={1: broker}, features={"group.version": 1, "metadata.version": 30}, offset=41)
         self.context = ControllerContext.of(self.config, self.world.chance.uuid)
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
@@ -287,9 +287,9 @@ class FakeNode:
         return [Advertised(1, local_host, 9092, "rack-a")] if listener_name == "PLAINTEXT" else []
 
 
-def call(node: FakeNode, api_key: int, version: int, request: object) -> Any:
+def call(node: FakeNode, api_key: int, version: int, request: object, client_id: str = "test") -> Any:
     """What the handler returns: a response, an awaitable of one, or None."""
-    context = RequestContext(api_key, version, 7, "test", "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0, Visit())
+    context = RequestContext(api_key, version, 7, client_id, "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0, Visit())
     return load(api_key)(cast(Node, node), request, context)
 
 

@@ -18,8 +18,8 @@ from penstock.protocol.messages.incremental_alter_configs import IncrementalAlte
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.handlers.fake_node import FakeNode, answer, run
 
-TOPIC, BROKER = 2, 4
-DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+TOPIC, BROKER, GROUP = 2, 4, 32
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_GROUP = 1, 2, 3, 4, 5, 8
 
 
 async def describe(node: FakeNode, kind: int, name: str, keys: tuple[str, ...] | None = None, version: int = 4) -> Any:
@@ -142,6 +142,7 @@ def test_a_broker_has_every_setting_and_says_which_are_fixed() -> None:
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
         (8, "1", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
@@ -153,6 +154,31 @@ def test_what_cannot_be_described(kind: int, name: str, code: ErrorCode) -> None
         assert result.error_message
 
     run(main)
+
+
+def test_a_group_has_its_own_settings_or_its_broker_s() -> None:
+    """The chain is that of Apache Kafka 4.3, whose names for the two differ."""
+
+    async def main(node: FakeNode) -> None:
+        key, of_broker = "consumer.assignment.interval.ms", "group.consumer.assignment.interval.ms"
+        default, file = (of_broker, "1000", DEFAULT), (of_broker, "2000", STATIC)
+        one = await setting(node, GROUP, "readers", key)
+        assert (one.value, one.config_source, synonyms(one)) == ("2000", STATIC, [file, default])
+        assert (one.config_type, one.read_only, one.is_sensitive, bool(one.documentation)) == (3, False, False, True)
+        assert await alter(node, BROKER, "", of_broker, "4000") == 0
+        every = (of_broker, "4000", DYNAMIC_DEFAULT)
+        one = await setting(node, GROUP, "readers", key)
+        assert (one.value, one.config_source, synonyms(one)) == ("4000", DYNAMIC_DEFAULT, [every, file, default])
+        assert await alter(node, GROUP, "readers", key, "3000") == 0
+        one = await setting(node, GROUP, "readers", key)
+        assert (one.value, one.config_source) == ("3000", DYNAMIC_GROUP)
+        assert synonyms(one) == [(key, "3000", DYNAMIC_GROUP), every, file, default]
+        names = [one.name for one in (await describe(node, GROUP, "others")).configs]
+        assert names == [key, "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"]
+        listed = await answer(node, 74, 1, ListConfigResourcesRequest(resource_types=(GROUP,)))
+        assert [(one.resource_name, one.resource_type) for one in listed.config_resources] == [("readers", GROUP)]
+
+    run(main, group_consumer_assignment_interval_ms="2000")
 
 
 def test_alter_configs_replaces_and_validates() -> None:

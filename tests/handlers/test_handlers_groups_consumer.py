@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from penstock.controller.decision import Decision
 from penstock.errors import ErrorCode
+from penstock.protocol.internal.metadata_settings import FeatureLevelRecord
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.handlers.fake_node import FakeNode, answer, run
 from tests.handlers.group_members import GROUP, SETTINGS, commit, committed, offsets_partition
 
-CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
+ALTER_CONFIGS, CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 44, 68, 69
 Test = Callable[[FakeNode, Any], Coroutine[Any, Any, None]]
 
 
@@ -26,7 +30,7 @@ async def beat(node: FakeNode, version: int = 1, **fields: Any) -> Any:
 JOINING: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": ("orders",), "topic_partitions": ()}
 
 
-def with_member(test: Test) -> None:
+def with_member(test: Test, **settings: str) -> None:
     """Alone in its group, with all that there is to read."""
 
     async def main(node: FakeNode) -> None:
@@ -38,7 +42,7 @@ def with_member(test: Test) -> None:
         assert assigned.partitions == (0, 1, 2)
         await test(node, member)
 
-    run(main, **SETTINGS)
+    run(main, **SETTINGS, **settings)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +116,51 @@ def test_where_somebody_else_coordinates_a_member_is_told_so() -> None:
         assert (await beat(node, **JOINING)).error_code == ErrorCode.NOT_COORDINATOR
 
     run(main, **SETTINGS)
+
+
+async def set_for_group(node: FakeNode, name: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.Resource
+    change = resource(resource_type=32, resource_name=GROUP, configs=(resource.Config(name=name, config_operation=0, value=value),))
+    (altered,) = (await answer(node, ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=(change,)))).responses
+    assert altered.error_code == ErrorCode.NONE
+
+
+def test_a_shorter_session_counts_from_the_next_heartbeat_on() -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        await set_for_group(node, "consumer.session.timeout.ms", "8000")
+        await asyncio.sleep(10)
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+        await asyncio.sleep(7)
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+        await asyncio.sleep(9)
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    with_member(test, group_consumer_min_session_timeout_ms="8000")
+
+
+def test_members_are_asked_to_be_heard_as_often_as_their_group_says() -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        assert (await beat(node, member_epoch=1)).heartbeat_interval_ms == 5_000
+        await set_for_group(node, "consumer.heartbeat.interval.ms", "9000")
+        assert (await beat(node, member_epoch=1)).heartbeat_interval_ms == 9_000
+
+    with_member(test)
+
+
+def test_without_the_feature_there_are_no_consumer_groups() -> None:
+    """A cluster whose metadata was written before it has none either; its members may use the classic protocol."""
+
+    async def test(node: FakeNode, _member: Any) -> None:
+        node.apply(lambda _image: Decision((FeatureLevelRecord(name="group.version", feature_level=0),), None))
+        refused = await beat(node, member_epoch=1)
+        assert (refused.error_code, refused.assignment) == (ErrorCode.UNSUPPORTED_VERSION, None)
+        assert "kafka-features.sh upgrade" in refused.error_message
+        described = (await answer(node, CONSUMER_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=(GROUP, "none")))).groups
+        assert [(one.group_id, one.error_code) for one in described] == [
+            (GROUP, ErrorCode.UNSUPPORTED_VERSION),
+            ("none", ErrorCode.UNSUPPORTED_VERSION),
+        ]
+        node.apply(lambda _image: Decision((FeatureLevelRecord(name="group.version", feature_level=1),), None))
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+
+    with_member(test)

@@ -193,3 +193,17 @@ def test_where_another_leads_the_response_says_who_and_where() -> None:
         assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [(1, "10.0.0.1", 9092)]
 
     run(main)
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_clients_do_not_write_to_internal_topics(name: str) -> None:
+    async def main(node: FakeNode) -> None:
+        (internal,), (ordinary,) = node.create(name), node.create("t")
+        both = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=request(records(), name=name).topic_data + request(records()).topic_data)
+        refused, appended = (one.partition_responses[0] for one in (await answer(node, 0, 9, both)).responses)
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+        assert (appended.error_code, internal.log_end_offset, ordinary.log_end_offset) == (ErrorCode.NONE, 0, 1)
+        assert only(call(node, 0, 9, request(records(), name=name), client_id="__admin_client")).error_code == ErrorCode.NONE
+        assert internal.log_end_offset == 1
+
+    run(main)

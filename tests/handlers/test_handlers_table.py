@@ -51,7 +51,10 @@ def test_api_versions_tells_of_the_table(version: int) -> None:
         assert told[0] == (0, 13)
         assert told[22] == (0, 5)
         assert [one.name for one in response.supported_features] == ["group.version"] * (version >= 4) + ["metadata.version"]
-        assert [(one.name, one.max_version_level) for one in response.finalized_features] == [("metadata.version", 30)]
+        assert [(one.name, one.max_version_level) for one in response.finalized_features] == [
+            ("group.version", 1),
+            ("metadata.version", 30),
+        ]
         assert response.finalized_features_epoch == 41
 
     run(main)

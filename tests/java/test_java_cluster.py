@@ -174,7 +174,11 @@ def test_configs_of_topics_brokers_and_all_brokers(tools: Tools) -> None:
 
 def test_features_are_described_and_changed(tools: Tools) -> None:
     assert tools(FEATURES, "disable", "--feature", ELR) == f"{ELR} was disabled.\n"
-    assert levels(tools) == {ELR: ("0", "1", "0"), "metadata.version": ("4.3-IV0", "4.3-IV0", "4.3-IV0")}
+    assert levels(tools) == {
+        ELR: ("0", "1", "0"),
+        "group.version": ("0", "1", "1"),
+        "metadata.version": ("4.3-IV0", "4.3-IV0", "4.3-IV0"),
+    }
     assert tools(FEATURES, "upgrade", "--feature", f"{ELR}=1") == f"{ELR} was upgraded to 1.\n"
     assert levels(tools)[ELR] == ("0", "1", "1")
     refused = tools.run(FEATURES, "upgrade", "--feature", "no.such=1")

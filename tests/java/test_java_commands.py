@@ -143,6 +143,21 @@ def test_configs_of_the_broker(tools: Tools) -> None:
     assert tools.settings(*broker) == []
 
 
+def test_configs_of_a_group(tools: Tools) -> None:
+    group = ["--entity-type", "groups", "--entity-name", "set"]
+    name = "consumer.session.timeout.ms"
+    changed = "Completed updating config for group set.\n"
+    assert tools(CONFIGS, "--describe", *group) == "The group 'set' doesn't exist and doesn't have dynamic config.\n"
+    assert tools(CONFIGS, "--alter", *group, "--add-config", f"{name}=50000") == changed
+    synonyms = f"synonyms={{DYNAMIC_GROUP_CONFIG:{name}=50000, DEFAULT_CONFIG:group.{name}=45000}}"
+    assert tools.settings(*group) == [f"{name}=50000 sensitive=false {synonyms}"]
+    refused = tools.run(CONFIGS, "--alter", *group, "--add-config", f"{name}=1")
+    assert refused.code == 1
+    assert f"{name} must be greater than or equal to group.consumer.min.session.timeout.ms" in refused.stderr
+    assert tools(CONFIGS, "--alter", *group, "--delete-config", name) == changed
+    assert tools(CONFIGS, "--describe", "--entity-type", "groups") == ""
+
+
 def test_lines_through_the_console_producer_and_consumer(tools: Tools) -> None:
     tools.create("lines")
     tools(PRODUCER, "--topic", "lines", stdin="one\ntwo\ndreißig\n")

@@ -121,6 +121,7 @@ class Broker:
         self.controller = controller
         self.world = world
         self.node_id = broker_id
+        self.kept: dict[type, object] = {}
         self.host, self.port = host, port
         self.log_config = config
         self.config = read_node_config(_PROPERTIES.format(id=broker_id, host=host, port=port).encode(), "test")

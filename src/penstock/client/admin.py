@@ -24,6 +24,7 @@ from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ BROKER_DEFAULT = -1
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -46,6 +48,7 @@ class ConfigSource(IntEnum):
     BROKER_DEFAULT = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,17 @@ class Admin:
 
         await self._cluster.retry(attempt)
         self._cluster.metadata.forget(name)
+
+    async def list_config_resources(self, resource: Resource) -> list[str]:
+        """The names of what can have settings; of groups, those that have some of their own."""
+        request = ListConfigResourcesRequest(resource_types=(resource,))
+
+        async def attempt() -> list[str]:
+            answer = await self._cluster.call(request, ListConfigResourcesResponse)
+            check(answer.error_code, "what has settings cannot be listed")
+            return [one.resource_name for one in answer.config_resources]
+
+        return await self._cluster.retry(attempt)
 
     async def describe_configs(self, resource: Resource, name: str) -> list[ConfigEntry]:
         asked = DescribeConfigsRequest.Resource(resource_type=resource, resource_name=name, configuration_keys=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.config.log_settings import MIN_INSYNC_REPLICAS
 from penstock.controller.context import ControllerContext
-from penstock.controller.features import ELR_LEVEL, ELR_VERSION, METADATA_LEVEL
+from penstock.controller.features import ELR_LEVEL, ELR_VERSION, GROUP_LEVEL, GROUP_VERSION, METADATA_LEVEL
 from penstock.metadata.image import BROKER
 from penstock.metadata.snapshot import METADATA_VERSION
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
@@ -16,6 +16,7 @@ def bootstrap_records(node: ControllerContext) -> tuple[object, ...]:
     return (
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL),
         FeatureLevelRecord(name=ELR_VERSION, feature_level=ELR_LEVEL),
+        FeatureLevelRecord(name=GROUP_VERSION, feature_level=GROUP_LEVEL),
         min_insync_for_all(node),
     )
 

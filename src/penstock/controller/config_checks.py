@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.config.group_own_settings import GROUP_SETTINGS, HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from penstock.config.nearest import did_you_mean
 from penstock.config.setting import Dynamic, InvalidSettingError, Setting
 from penstock.config.settings import NODE_SETTINGS
@@ -19,21 +20,26 @@ from penstock.controller.context import ControllerContext
 from penstock.controller.dynamic import DynamicBroker
 from penstock.controller.topic_names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
-from penstock.metadata.image import BROKER, TOPIC, ConfigResource, MetadataImage
+from penstock.metadata.image import BROKER, GROUP, TOPIC, ConfigResource, MetadataImage
 
 _NUMBER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 
 
 def setting_of(resource_type: int, name: str) -> Setting[Any] | None:
+    if resource_type == GROUP:
+        return GROUP_SETTINGS[name].setting if name in GROUP_SETTINGS else None
     return (TOPIC_SETTINGS if resource_type == TOPIC else NODE_SETTINGS).get(name)
 
 
 def check_resource(image: MetadataImage, resource_type: int, name: str) -> None:
-    """KafkaError where there is no such thing to alter. A broker without a name stands for all of them."""
+    """KafkaError where there is no such thing to alter. A broker without a name stands for all of them; a group need not be there yet."""
     if resource_type == TOPIC:
         _check_topic(image, name)
     elif resource_type == BROKER:
         _check_broker(image, name)
+    elif resource_type == GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
@@ -62,8 +68,35 @@ def check_values(
     """All settings that the resource would have, of which `changes` are spoken of. KafkaError where they cannot be used."""
     if resource[0] == TOPIC:
         log_config(DynamicBroker(image, node.broker), after)
+        return
+    given = {name: after[name] for name in changes if name in after}
+    if resource[0] == GROUP:
+        _check_group_names(given)
+        _check_group_values(DynamicBroker(image, node.broker), after)
     else:
-        _check_broker_values({name: after[name] for name in changes if name in after}, for_all=not resource[1])
+        _check_broker_values(given, for_all=not resource[1])
+
+
+def _check_group_names(given: Iterable[str]) -> None:
+    for name in given:
+        if name not in GROUP_SETTINGS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+
+
+def _check_group_values(broker: DynamicBroker, after: Mapping[str, str]) -> None:
+    """What the group would have, with the broker's values where it has none of its own: as in Kafka, that must fit together too."""
+    try:
+        values = {name: own.setting.parse(after[name]) if name in after else broker[own.default] for name, own in GROUP_SETTINGS.items()}
+    except InvalidSettingError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    for name, own in GROUP_SETTINGS.items():
+        if values[name] < broker[own.least]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {own.least.name}")
+        if values[name] > broker[own.most]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {own.most.name}")
+    session, heartbeat = SESSION_TIMEOUT_MS.setting.name, HEARTBEAT_INTERVAL_MS.setting.name
+    if values[session] <= values[heartbeat]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
 
 
 def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: settings of topics and brokers. PURE.
+"""AlterConfigs and IncrementalAlterConfigs: settings of topics, brokers and groups. PURE.
 
 Each resource succeeds or fails on its own. What the settings of a resource come to is checked as a whole before a record is made of it.
 """

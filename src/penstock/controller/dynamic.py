@@ -24,6 +24,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)

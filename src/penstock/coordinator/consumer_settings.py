@@ -6,9 +6,7 @@ from penstock.coordinator.consumer_group import ConsumerGroup
 from penstock.coordinator.consumer_member import ConsumerMember
 from penstock.coordinator.table import Groups
 from penstock.limits import SETTLING_HEARTBEAT_MS
-
-# The kind of resource that has them; the number is the protocol's.
-GROUP = 32
+from penstock.metadata.image import GROUP
 
 
 def session_timeout_ms(groups: Groups, group_id: str) -> int:

@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all settings of topics and brokers that were set while the cluster ran. Deprecated.
+"""AlterConfigs: replaces all settings of topics, brokers and groups that were set while the cluster ran. Deprecated.
 
 Behaviour
   Each resource succeeds or fails by itself. What a request does not name goes back to its default. A broker without a name stands for all.

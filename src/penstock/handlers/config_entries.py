@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
+from penstock.config.group_own_settings import GROUP_SETTINGS
 from penstock.config.setting import Dynamic, Setting
 from penstock.config.settings import NODE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SYNONYMS
 from penstock.controller.dynamic import ConfigSource, DynamicBroker, EffectiveSetting
-from penstock.metadata.image import BROKER
+from penstock.metadata.image import BROKER, GROUP
 from penstock.protocol.messages.describe_configs import DescribeConfigsResponse
 
 Synonym = DescribeConfigsResponse.Result.Config.Synonym
@@ -34,6 +35,19 @@ def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
     # So a topic's retention.ms is called a default even where the broker's file has log.retention.hours: as with Kafka.
     source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
     return Entry(setting, value, source, False, tuple(synonyms))
+
+
+def group_entries(broker: DynamicBroker, group_id: str) -> list[Entry]:
+    """A group need not be there to have settings. Names that only another release knows are left out."""
+    texts = broker.image.configs.get((GROUP, group_id), {})
+    entries = []
+    for name, own in sorted(GROUP_SETTINGS.items()):
+        value = texts[name] if name in texts else own.default.format(broker[own.default])
+        synonyms = _synonyms(broker, own.default.name, [own.default])
+        if name in texts:
+            synonyms.insert(0, Synonym(name=name, value=value, source=ConfigSource.DYNAMIC_GROUP))
+        entries.append(Entry(own.setting, value, ConfigSource(synonyms[0].source), False, tuple(synonyms)))
+    return entries
 
 
 def broker_entries(broker: DynamicBroker) -> list[Entry]:

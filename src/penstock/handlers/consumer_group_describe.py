@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe: consumer groups and their members (KIP-848).
 
 Behaviour
-  Every group has its own outcome. GROUP_ID_NOT_FOUND for one that is not there, or is a classic one.
+  Every group has its own outcome. GROUP_ID_NOT_FOUND for one that is not there, or is a classic one. With group.version 0 each is
+  UNSUPPORTED_VERSION.
 
 Version notes
   v1 tells which members speak the classic protocol.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from penstock.controller.features import consumer_groups_refusal
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, with_answer
@@ -37,6 +39,9 @@ def _describe(node: Node, group_id: str) -> Described | Awaitable[Described]:
     def refused(error: KafkaError) -> Described:
         return Described(group_id=group_id, error_code=error.code, error_message=error.message)
 
+    refusal = consumer_groups_refusal(node.image)
+    if refusal is not None:
+        return refused(refusal)
     if not group_id:
         return refused(KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id"))
     return node.groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id), refused)

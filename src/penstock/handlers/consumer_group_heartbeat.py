@@ -2,7 +2,7 @@
 
 Behaviour
   Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). The broker assigns; what has to move is given up by its owner first.
-  A heartbeat that changes nothing is answered at once, others when the log has them.
+  A heartbeat that changes nothing is answered at once, others when the log has them. With group.version 0 UNSUPPORTED_VERSION.
 
 Version notes
   v1 lets the client choose its member id, and subscribe by a regular expression that the broker resolves.
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from penstock.controller.features import consumer_groups_refusal
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import caller_of
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 def handle(
     node: Node, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    refusal = consumer_groups_refusal(node.image)
+    if refusal is not None:
+        return _refused(refusal)
     caller = caller_of(node, context)
     return node.groups.ask(
         request.group_id, lambda shard, ticket, now_ms: shard.consumer_heartbeat(request, caller, ticket, now_ms), _refused

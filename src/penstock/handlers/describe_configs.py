@@ -1,15 +1,16 @@
-"""DescribeConfigs: every setting of topics and brokers, with its value and where that comes from.
+"""DescribeConfigs: every setting of topics, brokers and groups, with its value and where that comes from.
 
 Behaviour
   A topic has all topic settings: its own, or its broker's, or Kafka's default. This broker has all its settings; a broker without a name
   stands for the settings of all, and has those that were set while the cluster ran. Another broker must be asked itself: INVALID_REQUEST.
+  A group, which need not be there, has what consumer groups can have of their own: its own, or its broker's.
   Passwords are never shown. Settings for tests are shown only where they are set. configuration_keys restricts the answer to some names.
 
 Version notes
   v3 brings the type of a setting, and its documentation where it is asked for.
 
 Not implemented
-  Loggers, client metrics subscriptions and groups: INVALID_REQUEST.
+  Loggers and client metrics subscriptions: INVALID_REQUEST. The settings that Kafka has for share and streams groups.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING
 from penstock.controller.dynamic import DynamicBroker, effective_topic_settings
 from penstock.controller.topic_names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entry
+from penstock.handlers.config_entries import Entry, broker_entries, default_broker_entries, group_entries, topic_entry
 from penstock.handlers.context import RequestContext
-from penstock.metadata.image import BROKER, TOPIC
+from penstock.metadata.image import BROKER, GROUP, TOPIC
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def _entries(node: Node, resource_type: int, name: str) -> Collection[Entry]:
     broker = DynamicBroker(node.image, node.config)
     if resource_type == TOPIC:
         return list(_topic_entries(node, broker, name))
+    if resource_type == GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_entries(broker, name)
     if resource_type != BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
     if name == "":

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single settings of topics and brokers.
+"""IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single settings of topics, brokers and groups.
 
 Behaviour
   Each resource succeeds or fails by itself; what is not named stays. A broker without a name stands for all.

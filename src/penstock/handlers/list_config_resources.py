@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
-from penstock.metadata.image import BROKER, TOPIC
+from penstock.metadata.image import BROKER, GROUP, TOPIC
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
 _TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 

@@ -5,7 +5,8 @@ Behaviour
   passed (REQUEST_TIMED_OUT: it may still be committed later); any other acks but 0 is INVALID_REQUIRED_ACKS and appends nothing. With
   acks=0 nothing is answered; if a partition failed, the others are appended all the same and KafkaError is raised, upon which the server
   closes the connection: that is how such a producer learns of it. A duplicate of an idempotent producer is answered with the offset it had.
-  Where another broker leads, the response names it.
+  Where another broker leads, the response names it. Kafka's internal topics are written by brokers alone: INVALID_TOPIC_EXCEPTION, but for
+  the client id __admin_client.
 
 Version notes
   zstd from v7 on, before UNSUPPORTED_COMPRESSION_TYPE. v8 brings error messages. v10 names the current leader and its address. v13 names
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.leaders import endpoints_of
+from penstock.handlers.topic_view import INTERNAL_TOPICS
 from penstock.ids import Buffer
 from penstock.metadata.image import TopicImage
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -46,6 +48,7 @@ PartitionResponse = TopicResponse.PartitionResponse
 RecordError = PartitionResponse.RecordError
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+_ADMIN_CLIENT = "__admin_client"
 _ZSTD_SINCE = 7
 _LEADERS_SINCE = 10
 # The low byte of a batch's attributes, which says the codec and whether it is transactional.
@@ -90,7 +93,7 @@ class _Progress:
 def handle(node: Node, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     progress = _Progress()
     deadline = node.world.clock.monotonic() + request.timeout_ms / 1000
-    topics = [(topic, _append_topic(node, request, topic, context.version, progress)) for topic in request.topic_data]
+    topics = [(topic, _append_topic(node, request, topic, context, progress)) for topic in request.topic_data]
     if progress.later:
         return _when_appended(node, request, context, topics, progress, deadline)
     return _answer(node, request, context, topics, progress.uncommitted, deadline)
@@ -129,14 +132,17 @@ async def _when_appended(
 
 
 def _append_topic(
-    node: Node, request: ProduceRequest, data: ProduceRequest.TopicData, version: int, progress: _Progress
+    node: Node, request: ProduceRequest, data: ProduceRequest.TopicData, context: RequestContext, progress: _Progress
 ) -> list[PartitionResponse]:
+    version = context.version
     answers: list[PartitionResponse] = []
     topic: TopicImage | None = None
     for place, part in enumerate(data.partition_data):
         try:
             _check(request, part.records, version)
             topic = topic or node.topic(data.name, data.topic_id)
+            if topic.name in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}")
             partition = node.partition(topic, part.index)
             appended = partition.append_produced(part.records or b"", acks_all=request.acks == ALL_ACKS)
         except KafkaError as error:

@@ -15,6 +15,7 @@ from penstock.protocol.internal.metadata_nodes import RegisterControllerRecord
 # Kinds of resources that have settings; the numbers are the protocol's.
 TOPIC = 2
 BROKER = 4
+GROUP = 32
 
 NO_LEADER = -1
 

@@ -1,4 +1,4 @@
-"""kafka-configs.sh: shows and alters the settings of topics and brokers."""
+"""kafka-configs.sh: shows and alters the settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _OPTIONS = {
     "alter": Option("Alter the settings of an entity."),
     "describe": Option("Show the settings of an entity."),
     "all": Option("With --describe: all settings, with their defaults."),
-    "entity-type": Option("topics or brokers.", "String"),
-    "entity-name": Option("The name of a topic, or the id of a broker.", "String"),
+    "entity-type": Option("topics, brokers or groups.", "String"),
+    "entity-name": Option("The name of a topic, or the id of a broker or group.", "String"),
     "entity-default": Option("What all brokers have where they have nothing of their own."),
     "topic": Option("A topic's name.", "String"),
     "broker": Option("A broker's id.", "String"),
+    "group": Option("A group's id.", "String"),
     "broker-defaults": Option("The same as --entity-type brokers --entity-default."),
     "add-config": Option("Settings to add: k1=v1,k2=[v1,v2,v2],k3=v3.", "String"),
     "add-config-file": Option("A file with settings to add.", "String"),
@@ -40,6 +41,7 @@ _SOURCES = {
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
 }
 _BROKER_DEFAULTS = ""
 # Commas and equals signs within square brackets divide nothing.
@@ -73,20 +75,20 @@ def _entity(options: Options) -> tuple[str, str | None]:
     if options.has("alter") == options.has("describe"):
         options.usage("Command must include exactly one action: --describe, --alter")
     kinds = options.values("entity-type")
-    kinds += ["topics"] * options.has("topic") + ["brokers"] * options.has("broker", "broker-defaults")
+    kinds += ["topics"] * options.has("topic") + ["brokers"] * options.has("broker", "broker-defaults") + ["groups"] * options.has("group")
     if not kinds:
         raise Refused("At least one entity type must be specified")
     kind, *more = kinds
     if kind not in _TYPES.split(", "):
         argument = "with a --bootstrap-server or --bootstrap-controller argument"
         raise Refused(f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}")
-    if more or kind not in ("topics", "brokers"):
+    if more or kind not in ("topics", "brokers", "groups"):
         raise Refused(
-            f"the settings of {' and '.join(kinds)} cannot be described or altered: Penstock has those of topics and brokers so far"
+            f"the settings of {' and '.join(kinds)} cannot be described or altered: Penstock has those of topics, brokers and groups so far"
         )
     if not options.has("bootstrap-server"):
         raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
-    name = next((options.value(one) for one in ("entity-name", "topic", "broker") if options.has(one)), None)
+    name = next((options.value(one) for one in ("entity-name", "topic", "broker", "group") if options.has(one)), None)
     if options.has("entity-default", "broker-defaults"):
         name = _BROKER_DEFAULTS
     _check(options, kind, name)
@@ -96,12 +98,12 @@ def _entity(options: Options) -> tuple[str, str | None]:
 def _check(options: Options, kind: str, name: str | None) -> None:
     if kind == "brokers" and name and not name.isdecimal():
         raise Refused(f"The entity name for brokers must be a valid integer broker id, but it is: {name}")
-    if kind == "topics" and name == _BROKER_DEFAULTS:
-        raise Refused("--entity-default must not be specified with --entity-type topics")
+    if options.has("describe") and kind != "brokers" and name == _BROKER_DEFAULTS:
+        raise Refused(f"--entity-default must not be specified with --describe of {kind}")
     if options.has("alter"):
         if name is None and kind == "brokers":
             raise Refused("An entity-name or default entity must be specified with --alter of users, clients, brokers or ips")
-        if name is None:
+        if not name and kind != "brokers":
             raise Refused(f"An entity name must be specified with --alter of {kind}")
         if not options.has("add-config", "add-config-file", "delete-config"):
             raise Refused("At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter")
@@ -125,12 +127,13 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
 
 
 async def _describe(client: Client, options: Options, kind: str, name: str | None) -> None:
-    names = await _names(client, kind)
+    every = options.has("all")
+    names = [name] if name is not None and every else await _names(client, kind)
     if name is not None and name not in names:
         print(f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     for one in names if name is None else [name]:
-        await _describe_one(client, kind, one, every=options.has("all"))
+        await _describe_one(client, kind, one, every=every)
 
 
 async def _describe_one(client: Client, kind: str, name: str, *, every: bool) -> None:
@@ -139,7 +142,7 @@ async def _describe_one(client: Client, kind: str, name: str, *, every: bool) ->
         print(f"{'All' if every else 'Dynamic'} configs for {kind[:-1]} {name} are:")
     else:
         print(f"Default configs for {kind} in the cluster are:")
-    wanted = 1 if kind == "topics" else 2 if name else 3
+    wanted = {"topics": 1, "groups": 8}.get(kind) or (2 if name else 3)
     for entry in sorted(entries, key=lambda one: one.name):
         if every or entry.source == wanted:
             print(f"  {_text(entry)}")
@@ -157,6 +160,9 @@ def _value(value: str | None) -> str:
 async def _names(client: Client, kind: str) -> list[str]:
     if kind == "topics":
         return await client.admin.list_topics()
+    if kind == "groups":
+        with_settings = await client.admin.list_config_resources(_resource(kind))
+        return sorted({*with_settings, *(one.id for one in await client.groups.listed())})
     brokers = (await client.admin.describe_cluster()).brokers
     return [*(str(one.id) for one in sorted(brokers, key=lambda one: one.id)), _BROKER_DEFAULTS]
 
@@ -164,7 +170,7 @@ async def _names(client: Client, kind: str) -> list[str]:
 def _resource(kind: str) -> Resource:
     from penstock.client.admin import Resource
 
-    return Resource.TOPIC if kind == "topics" else Resource.BROKER
+    return {"topics": Resource.TOPIC, "brokers": Resource.BROKER, "groups": Resource.GROUP}[kind]
 
 
 def parse_added(text: str | None) -> dict[str, str]:
