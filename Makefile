@@ -18,7 +18,7 @@ setup: $(STAMP) ## The environment in .venv, with everything for work on Penstoc
 $(STAMP): pyproject.toml constraints.txt tools/setup hatch_build.py $(wildcard src/penstock/spark/native/*)
 	@tools/setup "$(VENV)"
 
-demo: setup ## Penstock at work, in a minute
+demo: setup ## Penstock at work: three brokers, payments, a pipeline on Spark, a broker killed; some minutes
 	@$(PY) -m tools.demo
 
 test: setup ## All tests but the long ones

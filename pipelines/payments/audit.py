@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from pipelines.payments import pipeline
-from pipelines.payments.truth import Fraud, Total, Totals, Truth, sum_of
-from pipelines.payments.truth import ledger as true_ledger
 from pyspark.sql import functions as F  # noqa: N812 - as every Spark user writes it
 
 import penstock.spark
+from pipelines.payments import pipeline
+from pipelines.payments.truth import Fraud, Total, Totals, Truth, sum_of
+from pipelines.payments.truth import ledger as true_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

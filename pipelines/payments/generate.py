@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pipelines.payments.events import Arrival, Payments, Scenario, closing
-from pipelines.payments.truth import Truth
 
 from penstock.client.client import Client
 from penstock.client.pending import Delivered
@@ -24,6 +22,8 @@ from penstock.errors import KafkaError
 from penstock.records.compression import Codec
 from penstock.world import World
 from penstock.world.real import run
+from pipelines.payments.events import Arrival, Payments, Scenario, closing
+from pipelines.payments.truth import Truth
 
 TOPIC = "payments"
 AHEAD_MS = 2 * 60_000

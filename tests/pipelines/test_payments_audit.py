@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+
 from pipelines.payments.audit import Found, audit, euros
 from pipelines.payments.events import Payments, Scenario
 from pipelines.payments.truth import Total, Truth, ledger

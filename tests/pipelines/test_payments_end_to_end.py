@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pipelines.payments import pipeline
-from pipelines.payments.audit import audit, find
-from pipelines.payments.events import Scenario
-from pipelines.payments.generate import send
-from pipelines.payments.truth import Truth
 
 import penstock
 from penstock.client.client import Client
 from penstock.spark.pipeline import Pipeline
 from penstock.world import World
 from penstock.world.real import run
+from pipelines.payments import pipeline
+from pipelines.payments.audit import audit, find
+from pipelines.payments.events import Scenario
+from pipelines.payments.generate import send
+from pipelines.payments.truth import Truth
 from tests.spark.live import session
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+
 from pipelines.payments import generate, pipeline
 from pipelines.payments.events import CLOSING_AFTER_MS, COMPLETED, MAX_LATE_MS, Arrival, Payments, Scenario
 from pipelines.payments.truth import WINDOW_MS, Truth, ledger, sum_of

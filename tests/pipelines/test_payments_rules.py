@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pipelines.payments.events import COMPLETED, Payments, Scenario
 from pipelines.payments.pipeline import FAST_MS, WATERMARK_MINUTES, Customer, Payment, judge
 from pipelines.payments.truth import Truth

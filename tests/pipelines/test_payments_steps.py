@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from pipelines.payments import pipeline
 from pipelines.payments.events import COMPLETED, FRAUD, REFUNDED, Event, closing, malformed
 from pipelines.payments.events import Scenario as Of
-
 from tests.spark.live import session
 
 if TYPE_CHECKING:

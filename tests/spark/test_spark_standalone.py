@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
+
+import penstock
 from pipelines.payments import pipeline as payments
 from pipelines.payments.audit import audit, find
 from pipelines.payments.truth import Truth
-
-import penstock
 from tests.e2e.penstock_process import COMMAND
 from tests.spark.live import create_topics, produce_numbers, session
 from tests.spark.shipped import report
