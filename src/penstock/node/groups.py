@@ -37,6 +37,8 @@ R = TypeVar("R")
 
 # A shard that was lost by a failed append is loaded again after this: what made it fail may last.
 _LOAD_AGAIN_S = 0.5
+# Clients ask again when there is no coordinator yet.
+_WAIT_FOR_TOPIC_S = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Groups:
         self._shards: dict[int, GroupShard] = {}
         self._watchers: dict[int, Callable[[], None]] = {}
         self._closed = False
-        self._creating = asyncio.Lock()
+        self._creating: asyncio.Task[None] | None = None
         self._loading = Loading(node.world)
 
     def open(self) -> None:
@@ -60,6 +62,8 @@ class Groups:
     def close(self) -> None:
         """Whoever waits is answered, and nobody is served any more: others coordinate now, or nobody does."""
         self._closed = True
+        if self._creating is not None:
+            self._creating.cancel()
         for index in list(self._shards):
             self._drop(index, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker stops"))
 
@@ -129,14 +133,25 @@ class Groups:
 
     async def find(self, group_ids: Sequence[str]) -> list[int | None]:
         """The brokers that coordinate groups; None where nobody does now. The first who asks has the topic of offsets made."""
-        async with self._creating:
-            if OFFSETS_TOPIC not in self._node.image.topics:
-                await _import_piecemeal()
-                await self._create_topic()
+        if OFFSETS_TOPIC not in self._node.image.topics:
+            await self._wait_topic()
         await self._node.wait_leaders([OFFSETS_TOPIC])
         return [self._coordinator_of(group_id) for group_id in group_ids]
 
+    async def _wait_topic(self) -> None:
+        """It is made by a task of its own, and not waited for long: what else the same connection asks for would have to wait as well, and
+        without controllers that takes for ever."""
+        if self._creating is None or self._creating.done():
+            self._creating = asyncio.get_running_loop().create_task(self._create_topic())
+            self._creating.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            async with asyncio.timeout(_WAIT_FOR_TOPIC_S):
+                await asyncio.shield(self._creating)
+        except TimeoutError:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created") from None
+
     async def _create_topic(self) -> None:
+        await _import_piecemeal()
         error = (await self._node.create_missing([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
         if error is None:
             return
