@@ -41,6 +41,8 @@ from penstock.sim.cluster_history import (
 from penstock.sim.cluster_run import CHECKERS
 
 P = TopicPartition("t", 0)
+# Broker 1 coordinates the group.
+LED = Led(1, 1, groups.PARTITION, 0, 0, 0)
 ONE, TWO = b"i:1", b"i:2"
 
 
@@ -118,9 +120,12 @@ REJECTED: list[tuple[Checker, History]] = [
     ),
     (
         groups.committed_offsets_never_go_back,
-        history(CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, {P: 1})),
+        history(LED, CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, 1, {P: 1})),
     ),
-    (groups.committed_offsets_never_go_back, history(CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, {}))),
+    (
+        groups.committed_offsets_never_go_back,
+        history(LED, CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, 1, {})),
+    ),
     (inside.one_vote_an_epoch, history(Voted(4, 1, 5, 2), Voted(5, 1, 5, 3))),
     (inside.one_quorum_leader_an_epoch, history(Ruled(4, 1, 5), Ruled(5, 2, 5))),
     (inside.metadata_needs_a_majority, history(Decided(4, 1, 5, 10, 5, 1, 3))),
@@ -154,7 +159,9 @@ def test_a_good_history_is_taken() -> None:
         Assigned(5, "n", 2, frozenset({P})),
         CommitBegan(6, 2, "m", 1, {P: 1}),
         CommitEnded(6, 2, "ILLEGAL_GENERATION"),
-        OffsetsFound(7, 6, {P: 2}),
+        LED,
+        OffsetsFound(7, 6, 1, {P: 2}),
+        OffsetsFound(8, 6, 2, {P: 1}),
         Appended(4, 2, P, 1, 2, 1),
         Counted(4, 1, P, 2, 7, 7),
         Cut(4, 1, P, 3, 2, 2),

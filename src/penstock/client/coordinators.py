@@ -26,6 +26,10 @@ class Coordinators:
         self.cluster = cluster
         self._known: dict[str, int] = {}
 
+    def known(self, group_id: str) -> int | None:
+        """Who was asked last, where it did not refuse."""
+        return self._known.get(group_id)
+
     async def retry(self, group_id: str, ask: Ask[T]) -> T:
         return await self.cluster.retry(lambda: self.ask(group_id, ask))
 

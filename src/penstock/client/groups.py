@@ -85,7 +85,7 @@ OUTSIDE = Membership()
 class Groups:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._coordinators = Coordinators(cluster)
+        self.coordinators = Coordinators(cluster)
 
     async def listed(self) -> list[GroupListing]:
         """Every broker is asked for those that it coordinates."""
@@ -105,11 +105,11 @@ class Groups:
     async def describe(self, group_id: str) -> GroupDescription:
         """The new protocol's groups are asked for first; a classic one, or a broker that knows no other, is described as such."""
         try:
-            return await self._coordinators.retry(group_id, lambda connection: _describe_consumer(connection, group_id))
+            return await self.coordinators.retry(group_id, lambda connection: _describe_consumer(connection, group_id))
         except KafkaError as error:
             if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 raise
-        return await self._coordinators.retry(group_id, lambda connection: _describe_classic(connection, group_id))
+        return await self.coordinators.retry(group_id, lambda connection: _describe_classic(connection, group_id))
 
     async def committed(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None, *, stable: bool = False
@@ -133,7 +133,7 @@ class Groups:
                         found[TopicPartition(topic.name, one.partition_index)] = at
             return found
 
-        return await self._coordinators.retry(group_id, ask)
+        return await self.coordinators.retry(group_id, ask)
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed], membership: Membership = OUTSIDE) -> None:
         """The first partition's error that there is, is raised; the others are committed even so."""
@@ -156,7 +156,7 @@ class Groups:
                 for one in topic.partitions:
                     check(one.error_code, f"the offset of group {group_id} in {topic.name}-{one.partition_index} was not committed")
 
-        await self._coordinators.retry(group_id, ask)
+        await self.coordinators.retry(group_id, ask)
 
     async def delete(self, group_id: str) -> None:
         async def ask(connection: Connection) -> None:
@@ -164,7 +164,7 @@ class Groups:
             for one in answer.results:
                 check(one.error_code, f"group {group_id} was not deleted")
 
-        await self._coordinators.retry(group_id, ask)
+        await self.coordinators.retry(group_id, ask)
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
         """What became of each; None where its offset is gone."""
@@ -185,7 +185,7 @@ class Groups:
                 for one in topic.partitions
             }
 
-        return await self._coordinators.retry(group_id, ask)
+        return await self.coordinators.retry(group_id, ask)
 
 
 def _commit_part(part: type[OffsetCommitRequest.Topic.Partition], index: int, at: Committed) -> OffsetCommitRequest.Topic.Partition:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.ids import TopicPartition
+from penstock.node.group_topic import OFFSETS_TOPIC
+from penstock.node.groups import positive_hash
 from penstock.sim.cluster_checks import Violation
-from penstock.sim.cluster_history import Assigned, CommitBegan, CommitEnded, History, OffsetsFound
+from penstock.sim.cluster_groups import GROUP
+from penstock.sim.cluster_history import Assigned, CommitBegan, CommitEnded, History, Led, OffsetsFound
+from penstock.sim.cluster_shape import OFFSETS_PARTITIONS
 
+PARTITION = TopicPartition(OFFSETS_TOPIC, positive_hash(GROUP) % OFFSETS_PARTITIONS)
 # What a coordinator says to a commit that it does not make. Any other end leaves open whether it was made.
 _REFUSALS = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID")
 
@@ -37,9 +42,12 @@ def stale_members_commit_nothing(history: History) -> Iterator[Violation]:
 
 
 def committed_offsets_never_go_back(history: History) -> Iterator[Violation]:
-    """Rule 13: nor vanish. A commit of which nobody knows whether it was made may be made late: its offsets may be found as well."""
+    """Rule 13: nor vanish. A commit of which nobody knows whether it was made may be made late: its offsets may be found as well. A former
+    coordinator that is cut off, and has not heard that another leads, says what it had, as in Kafka: it is not listened to."""
     made, open_ended = _commits(history)
     for found in history.of(OffsetsFound):
+        if not _leads(history, found):
+            continue
         for partition, offset in _highest(made, before=found.began).items():
             now = found.offsets.get(partition)
             if not history.is_promised(partition):
@@ -48,6 +56,12 @@ def committed_offsets_never_go_back(history: History) -> Iterator[Violation]:
                 yield Violation(found.at, f"{offset} was committed for {partition}, and there is nothing now")
             elif now < offset and now not in open_ended.get(partition, ()):
                 yield Violation(found.at, f"{offset} was committed for {partition}, and it is {now} now")
+
+
+def _leads(history: History, found: OffsetsFound) -> bool:
+    """Whether the broker that was asked is the last that began to lead the group's partition."""
+    led = [event for event in history.of(Led) if event.partition == PARTITION and event.at <= found.began]
+    return bool(led) and max(led, key=lambda event: event.epoch).node == found.broker
 
 
 def _commits(history: History) -> tuple[list[tuple[float, CommitBegan]], dict[TopicPartition, set[int]]]:

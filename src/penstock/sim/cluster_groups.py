@@ -97,7 +97,8 @@ class GroupWorkload:
                     found = await client.groups.committed(GROUP, self._topic.all_partitions)
                 except KafkaError:
                     continue
-                self._note(OffsetsFound(now(), began, {one: at.offset for one, at in found.items()}))
+                broker = client.groups.coordinators.known(GROUP)
+                self._note(OffsetsFound(now(), began, broker, {one: at.offset for one, at in found.items()}))
 
     async def wait_settled(self, machine: Machine) -> None:
         """Until every partition has one owner in a stable group."""

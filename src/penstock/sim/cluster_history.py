@@ -101,9 +101,10 @@ class CommitEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFound(Event):
-    """Somebody asked, from `began` on, what the group has committed."""
+    """Somebody asked a broker, from `began` on, what the group has committed."""
 
     began: float
+    broker: int | None
     offsets: Mapping[TopicPartition, int]
 
 

@@ -10,6 +10,7 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.ids import TopicPartition
 
 DIRECTORIES = ("/d0", "/d1")
+OFFSETS_PARTITIONS = 2
 _EVERY_MESSAGE, _NEVER = 1, 2**63 - 1
 
 # Kafka's defaults are long for a run that is to take seconds: all waits are shorter, in about Kafka's proportions.
@@ -39,7 +40,7 @@ replica.socket.timeout.ms=2000
 leader.imbalance.check.interval.seconds=4
 log.flush.offset.checkpoint.interval.ms=1000
 replica.high.watermark.checkpoint.interval.ms={checkpoint_ms}
-offsets.topic.num.partitions=2
+offsets.topic.num.partitions={offsets_partitions}
 offsets.topic.replication.factor=3
 group.min.session.timeout.ms=500
 group.initial.rebalance.delay.ms=100
@@ -85,6 +86,7 @@ class Shape:
 def draw_shape(chance: random.Random) -> Shape:
     synced = chance.random() < 0.3
     settings = {
+        "offsets_partitions": OFFSETS_PARTITIONS,
         "flush_messages": _EVERY_MESSAGE if synced else _NEVER,
         "snapshot_bytes": chance.choice((2_000, 20 * 1024 * 1024)),
         "disconnect_grace_ms": chance.choice((100, 100, -1)),
