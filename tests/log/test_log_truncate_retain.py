@@ -195,3 +195,20 @@ def test_a_deleted_partition_is_gone_after_its_delay_and_its_name_is_free(tmp_pa
         assert not [name for name in world.disk.list(path) if name.endswith("-delete")]
 
     in_real_world(tmp_path, main)
+
+
+def test_a_partition_made_anew_is_not_measured_by_the_recovery_point_of_its_former_life(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        log = store.create(PARTITION, TOPIC_ID, SMALL)
+        for number in range(50):
+            log.append_as_leader(batch(str(number)), 0)
+        await log.flushing.all()
+        await store.save_recovery_points()
+        store.delete(PARTITION)
+        store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch("new"), 0)
+        crashed = await open_store(world, path)
+        assert crashed.damaged == {}
+        assert values(crashed.logs[PARTITION]) == ["new"]
+
+    in_real_world(tmp_path, main)

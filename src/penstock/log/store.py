@@ -18,6 +18,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
 from penstock.log.certainty import cutting, sync_log
+from penstock.log.checkpoint import offsets_text
 from penstock.log.checkpoints import Checkpoints
 from penstock.log.compaction_run import Compactions
 from penstock.log.directory import LogDirectory, unless_offline
@@ -48,6 +49,8 @@ class LogStore:
         self._disk = world.disk
         self._files = OpenFiles(world.disk, open_files)
         self._doomed: list[tuple[float, str]] = []
+        # Those of which the recovery points on disk still tell.
+        self._deleted: set[TopicPartition] = set()
         self.checkpoints = Checkpoints(world)
         # Where a partition that is not there yet is wanted.
         self.preferred: dict[TopicPartition, LogDirectory] = {}
@@ -132,6 +135,8 @@ class LogStore:
         preferred = self.preferred.pop(partition, None)
         chosen = directory or (preferred if preferred in self.online else None) or min(self.online, key=lambda d: counts[d.path])
         try:
+            if partition in self._deleted:  # the recovery point of its former life would make the new log look damaged after a crash
+                self._save_recovery_points_at_once()
             log = create_log(partition, topic_id, chosen, self._files, self._world, config)
         except OSError as error:
             raise chosen.fail(f"creating {partition}", error) from error
@@ -152,6 +157,7 @@ class LogStore:
         """Takes a log out of service at once; its files go after file.delete.delay.ms."""
         log = self.logs.pop(partition)
         log.flushing.abandoned = True
+        self._deleted.add(partition)
         self.moves.forget(partition)
         self.set_aside(partition, log.directory, log.config.file_delete_delay_ms)
 
@@ -289,7 +295,16 @@ class LogStore:
                     log.directory.fail(f"writing out {log.partition}", error)
 
     async def save_recovery_points(self) -> None:
-        await self.checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
+        untold: set[TopicPartition] | None = None
+        while untold is None or self._deleted - untold:  # some were deleted while the points were written
+            untold = set(self._deleted)
+            await self.checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
+        self._deleted -= untold
+
+    def _save_recovery_points_at_once(self) -> None:
+        for directory, logs in self._by_directory():
+            text = offsets_text([(log.partition, log.flushing.recovery_point) for log in logs])
+            self._disk.replace(f"{directory.path}/{names.RECOVERY_POINTS}", text)
 
     async def save_start_offsets(self) -> None:
         await self.checkpoints.save(names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset)
