@@ -10,8 +10,8 @@ from penstock.client.cluster import Cluster
 from penstock.client.consumer import BEGINNING, Consumer, ConsumerRecord, Start
 from penstock.client.coordinators import Coordinators
 from penstock.client.group_member import GroupMember
-from penstock.client.groups import Committed, Groups, Membership
-from penstock.errors import KafkaError
+from penstock.client.groups import NO_GENERATION, Committed, Groups, Membership
+from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
 
@@ -99,6 +99,8 @@ class GroupConsumer:
         """How far this consumer has read. KafkaError where the group has given its partitions to another meanwhile."""
         changed = {one: at for one, at in self.positions.items() if self._committed.get(one) != at}
         if changed:
+            if self.generation == NO_GENERATION:  # without one it would be taken for a commit of somebody outside of the group
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self._group_id} has gone on without this member")
             await self._groups.commit(self._group_id, {one: Committed(at) for one, at in changed.items()}, self._member.membership)
             self._committed |= changed
 

@@ -67,7 +67,7 @@ class GroupWorkload:
                     self._note(Assigned(now(), name, generation, frozenset(consumer.positions)))
                 if self._chance.random() < 0.02:
                     await self._freeze(consumer)
-                if consumer.positions and self._chance.random() < 0.3:
+                if consumer.positions and consumer.generation >= 0 and self._chance.random() < 0.3:
                     await self._commit(now, client, consumer, name)
 
     async def _freeze(self, consumer: GroupConsumer) -> None:
