@@ -91,15 +91,20 @@ async def _write_records(
         if ends is not None:
             records = [one for one in records if one.offset < ends[TopicPartition(one.topic, one.partition)]]
         if left is not None:
-            for untold in reversed(records[left:]):  # a group must not take them for read
-                consumer.positions[TopicPartition(untold.topic, untold.partition)] = untold.offset
-            records = records[:left]
+            records = first_of(consumer, records, left)
         sys.stdout.buffer.write(b"".join(_line(one, as_json=as_json) for one in records))
         sys.stdout.buffer.flush()
         if left is not None:
             left -= len(records)
             if not left:
                 return
+
+
+def first_of(consumer: Consumer | GroupConsumer, records: list[ConsumerRecord], most: int) -> list[ConsumerRecord]:
+    """So many of what was polled. The consumer goes back to the others: a group must not take them for read."""
+    for untold in reversed(records[most:]):
+        consumer.positions[TopicPartition(untold.topic, untold.partition)] = untold.offset
+    return records[:most]
 
 
 def _line(record: ConsumerRecord, *, as_json: bool) -> bytes:

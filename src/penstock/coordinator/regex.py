@@ -1,7 +1,7 @@
 """Subscriptions by regular expression: RE2's syntax and its promise of linear time (KIP-848 asks for both). PURE.
 
-Python's own engine backtracks: one client's expression could hold up a node for good. So without RE2 (`google-re2` on PyPI) expressions are
-refused, never tried. As in Kafka an expression must match a topic's whole name.
+Python's own engine backtracks: one client's expression could hold up a node for good. As in Kafka an expression must match a topic's whole
+name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from importlib import import_module
-from types import ModuleType
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
@@ -42,11 +41,9 @@ def affordable(expression: str, names: Collection[str]) -> Expression:
 
 @lru_cache(maxsize=256)
 def compiled(expression: str) -> Expression:
-    re2 = _re2()
-    if re2 is None:
-        raise _invalid(expression, "this broker has no RE2; install google-re2 on it, or subscribe by names")
     if len(expression) > MAX_REGEX_CHARACTERS:
         raise _invalid(expression, f"it has {len(expression)} characters, and {MAX_REGEX_CHARACTERS} are allowed")
+    re2 = import_module("re2")  # by name: it has no types
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
@@ -57,13 +54,6 @@ def compiled(expression: str) -> Expression:
     if pattern.programsize > MAX_REGEX_PROGRAM:
         raise _invalid(expression, f"it unfolds to {pattern.programsize} steps, and {MAX_REGEX_PROGRAM} are allowed")
     return Expression(pattern.fullmatch, pattern.programsize)
-
-
-def _re2() -> ModuleType | None:
-    try:
-        return import_module("re2")
-    except ImportError:
-        return None
 
 
 def _reason(error: Exception) -> str:

@@ -58,7 +58,7 @@ class PenstockSource(DataSource):
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
-        """Spark's update and complete modes write rows as append does, as to its own Kafka sink."""
+        """Append mode alone: Spark refuses update mode for a sink in Python."""
         options = sink_options(self._given())
         check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options.topic)
         return StreamWriter(options)

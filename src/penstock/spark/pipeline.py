@@ -22,9 +22,9 @@
 
 `build` plans and starts nothing: it gives Spark's own stream writers, any of them, by the names of their queries. `run` starts each with
 its name, its own directory in the checkpoint directory (`<checkpoint>/<name>`), and with `--once` the trigger availableNow: what is there
-when it begins is drained, then it ends; a query whose watermark moved runs one more batch for what that closes. Without `--once` the
-trigger is what the writer says. A query is an independent reader of its sources, as always in Spark. One that fails stops all, and the
-exit code is 1.
+when it begins is drained, then it ends. (Where an earlier run was stopped after its last batch and nothing came since, windows that its
+watermark has closed may stay unwritten: Spark runs no batch without data then.) Without `--once` the trigger is what the writer says. A
+query is an independent reader of its sources, as always in Spark. One that fails stops all, and the exit code is 1.
 
 The file's directory is on sys.path, here and on a cluster's workers, so `build` may use modules beside it. Nothing but `build` is called.
 """

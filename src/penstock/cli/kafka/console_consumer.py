@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.cli.consume import first_of
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
 from penstock.cli.kafka.session import given_settings, with_settings
@@ -217,9 +218,7 @@ async def _show(consumer: Consumer | GroupConsumer, options: Options, formatter:
             )
             return
         if left > 0:
-            for untold in reversed(records[left:]):  # a group must not take them for read
-                consumer.positions[TopicPartition(untold.topic, untold.partition)] = untold.offset
-            records = records[:left]
+            records = first_of(consumer, records, left)
             left -= len(records)
         sys.stdout.buffer.write(b"".join(map(formatter.line, records)))
         sys.stdout.buffer.flush()

@@ -75,10 +75,8 @@ def _offsets(group: str, partitions: Sequence[PartitionLag], *, verbose: bool) -
     heading = ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
     rows = [_offset_row(group, one) for one in partitions]
     widths = [_widest(rows, 0), _widest(rows, 1), 10, 15, 15, 15, 15, _widest(rows, 7), _widest(rows, 8), 0]
-    if not verbose:
-        for row in [heading, widths, *rows]:
-            del row[3]  # type: ignore[attr-defined]  # lists of different things, alike in this
-    return ["", _line(heading, widths), *(_line(row, widths) for row in rows), ""]
+    shown = [column for column, name in enumerate(heading) if verbose or name != "LEADER-EPOCH"]
+    return ["", *(_line([row[column] for column in shown], [widths[column] for column in shown]) for row in [heading, *rows]), ""]
 
 
 def _offset_row(group: str, one: PartitionLag) -> list[str]:
