@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
+from penstock.cli.kafka.producer_options import producer_options
 from penstock.cli.kafka.session import given_settings, with_settings
 from penstock.cli.produce import read_lines
 from penstock.errors import KafkaError
@@ -41,9 +42,14 @@ _OPTIONS = {
     "command-config": Option("A file with settings of the producer.", "String: config file"),
 }
 _TRUE = "true"
-_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+_AS_SETTINGS = {
+    "batch-size": "batch.size",
+    "timeout": "linger.ms",
+    "request-required-acks": "acks",
+    "max-memory-bytes": "buffer.memory",
+}
 # What Kafka's tool lingers for.
-_LINGER_MS = 1_000
+_LINGER_MS = "1000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +168,8 @@ def _prompt() -> None:
 
 
 def _producer_options(options: Options, settings: Mapping[str, str]) -> dict[str, object]:
-    from penstock.records.compression import Codec
-
-    codec = (options.value("compression-codec") or "gzip") if options.has("compression-codec") else settings.get("compression.type", "none")
-    if codec not in (known := {one.name.lower(): one for one in Codec}):
-        raise Refused(f"Unknown compression name: {codec}")
-    acks = options.value("request-required-acks") or settings.get("acks", "all")
-    if acks not in _ACKS:
-        raise Refused(f"Invalid value {acks} for configuration acks: String must be one of: all, -1, 0, 1")
-    linger_ms = options.number("timeout")
-    chosen: dict[str, object] = {
-        "codec": known[codec],
-        "acks": _ACKS[acks],
-        "linger_s": (_LINGER_MS if linger_ms is None else linger_ms) / 1000,
-    }
-    batch, memory = options.number("batch-size"), options.number("max-memory-bytes")
-    if batch is not None:
-        chosen["batch_bytes"] = batch
-    if memory is not None:
-        chosen["buffer_bytes"] = memory
-    return chosen
+    """The options are other names of settings, and go before them."""
+    given = {name: value for option, name in _AS_SETTINGS.items() if (value := options.value(option)) is not None}
+    if options.has("compression-codec"):
+        given["compression.type"] = options.value("compression-codec") or "gzip"
+    return producer_options({"linger.ms": _LINGER_MS, **settings, **given})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Refused, argument_parser
+from penstock.cli.kafka.producer_options import producer_options
 from penstock.cli.kafka.session import read_settings, with_settings
 from penstock.errors import KafkaError
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _MEGABYTE = 1024 * 1024
 _SHARES = (0.5, 0.95, 0.99, 0.999)
-_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 
 def main() -> None:
@@ -102,7 +102,7 @@ async def _produce(client: Client, asked: argparse.Namespace, settings: dict[str
     payloads = _payloads(asked)
     started = world.clock.monotonic()
     figures, told_at = Figures(started), started
-    async with client.producer(**_options(settings)) as producer:
+    async with client.producer(**producer_options(settings)) as producer:
         for number in range(asked.num_records):
             value = str(number).encode() if asked.payload_monotonic else payloads[world.chance.randrange(len(payloads))]
             now = world.clock.monotonic()
@@ -136,19 +136,3 @@ def _payloads(asked: argparse.Namespace) -> list[bytes]:
         return found
     # Letters, as Kafka's tool makes them; the same record each time, for making them must not be what is measured.
     return [bytes(65 + index * 7 % 26 for index in range(asked.record_size or 0))]
-
-
-def _options(settings: dict[str, str]) -> dict[str, object]:
-    from penstock.records.compression import Codec
-
-    codecs = {one.name.lower(): one for one in Codec}
-    codec, acks = settings.get("compression.type", "none"), settings.get("acks", "all")
-    if codec not in codecs or acks not in _ACKS:
-        raise Refused(f"Invalid value for compression.type or acks: {codec}, {acks}")
-    chosen: dict[str, object] = {"codec": codecs[codec], "acks": _ACKS[acks]}
-    for name, option, scale in (("batch.size", "batch_bytes", 1), ("buffer.memory", "buffer_bytes", 1), ("linger.ms", "linger_s", 1000)):
-        if name in settings:
-            if not settings[name].isdecimal():
-                raise Refused(f"Invalid value {settings[name]} for configuration {name}: Not a number")
-            chosen[option] = int(settings[name]) if scale == 1 else int(settings[name]) / scale
-    return chosen
