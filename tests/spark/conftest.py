@@ -1,4 +1,5 @@
-"""Both kernels for the tests that ask for them: the compiled one is built anew from its sources, whatever is installed."""
+"""Both kernels for the tests that ask for them: the compiled one is built anew from its sources, whatever is installed. And one parallel
+worker for all tests with a session of Spark."""
 
 from __future__ import annotations
 
@@ -17,6 +18,13 @@ from penstock.spark.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 _NAME = "penstock.spark._kernel"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

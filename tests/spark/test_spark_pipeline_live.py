@@ -146,7 +146,7 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
 def test_a_failing_query_says_where_and_at_which_records(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
-    produce(servers, b"1")
+    produce(servers, b"no number")
     run = Run(application.path, servers, checkpoint=str(tmp_path), once=True, settings={"step": "failing"})
     with pytest.raises(PipelineError) as failed:
         drained(run.start(spark, application))
