@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import METADATA_TOPIC
+from penstock.ids import METADATA_TOPIC, NO_UUID
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
 from penstock.node.quorum import Quorum
@@ -23,6 +23,7 @@ from penstock.raft.log_view import OffsetAndEpoch
 from penstock.sim.quorum_node import CLUSTER_ID, format_quorum_node, quorum_config
 from penstock.world import World
 from penstock.world.real import RealDisk, run
+from penstock.world.sim import Simulation
 
 TOPIC = UUID(int=4711)
 RECORDS: tuple[object, ...] = (
@@ -75,7 +76,7 @@ class One:
 
 def test_loading_a_snapshot_equals_replaying_the_log(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        snapshots = Snapshots(world, str(tmp_path))
+        snapshots = Snapshots(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
         image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
         await snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
         assert await snapshots.load(OffsetAndEpoch(1_301, 3)) == image
@@ -87,12 +88,27 @@ def test_loading_a_snapshot_equals_replaying_the_log(tmp_path: Path) -> None:
 def test_a_half_written_snapshot_is_ignored(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         (tmp_path / "00000000000000000007-0000000001.checkpoint.part").write_bytes(b"half")
-        snapshots = Snapshots(world, str(tmp_path))
+        snapshots = Snapshots(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
         snapshots.open()
         assert snapshots.latest is None
         assert list(tmp_path.iterdir()) == []
 
     in_real_world(main)
+
+
+def test_a_disk_that_takes_no_snapshot_takes_its_directory_offline() -> None:
+    simulation = Simulation(3)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        node.world.disk.make_dirs("/d")
+        home = LogDirectory("/d", NO_UUID)
+        node.drive.fail("/d", {"sync"}, times=1)
+        with pytest.raises(KafkaError, match="log directory /d is offline: writing a snapshot of the metadata: "):
+            await Snapshots(node.world, home, "/d").write(MetadataImage.empty(), OffsetAndEpoch(1, 1), 0)
+        assert home.failure is not None
+
+    simulation.run(node.run(main()))
 
 
 def test_a_loaded_snapshot_tells_what_changed() -> None:

@@ -55,6 +55,14 @@ class LogDirectory:
             self.on_failure(self)
         return self.offline()
 
+    @contextlib.contextmanager
+    def failing(self, doing: str) -> Iterator[None]:
+        """What the disk refuses takes the directory offline."""
+        try:
+            yield
+        except OSError as error:
+            raise self.fail(doing, error) from error
+
     def offline(self) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is offline: {self.failure}")
 

@@ -44,7 +44,7 @@ class QuorumLog:
         self._files = OpenFiles(world.disk)
         self._config = replace(LogConfig(), segment_bytes=segment_bytes, max_message_bytes=MAX_METADATA_BATCH_BYTES, retention_ms=-1)
         self.path = f"{directory.path}/{PARTITION}"
-        self.snapshots = Snapshots(world, self.path)
+        self.snapshots = Snapshots(world, directory, self.path)
         self.committed = 0
         # How much a replica is given at once; one batch in any case.
         self.fetch_bytes = METADATA_FETCH_BYTES
@@ -100,10 +100,12 @@ class QuorumLog:
         committed = min(high_watermark, self.synced_end)
         if committed > self.committed:
             self.committed = committed
-            try:
+            with self._directory.failing("saving how far metadata is committed"):
                 await self._world.offload.thread(self._world.disk.replace, f"{self.path}/{COMMITTED}", str(committed).encode())
-            except OSError as error:
-                raise self._directory.fail("saving how far metadata is committed", error) from error
+
+    @property
+    def is_offline(self) -> bool:
+        return self._directory.failure is not None
 
     # What the machine asks
 
@@ -239,10 +241,8 @@ class QuorumLog:
             voted_id=NOBODY if state.voted_id is None else state.voted_id,
             current_voters=tuple(QuorumStateData.CurrentVoter(voter_id=voter) for voter in voters),
         )
-        try:
+        with self._directory.failing("saving quorum-state"):
             await self._world.offload.thread(self._world.disk.replace, f"{self.path}/{QUORUM_STATE}", encode_quorum_state(data, 0))
-        except OSError as error:
-            raise self._directory.fail("saving quorum-state", error) from error
 
 
 def decoded(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:

@@ -113,10 +113,12 @@ class QuorumSnapshots:
                 size = piece.size
                 if piece.position != position or not len(piece.unaligned_records) or not 0 < size <= MAX_SNAPSHOT_BYTES:
                     raise ProtocolError(f"the leader sent no piece of the snapshot at position {position}")
-                position += part.pwrite(bytes(piece.unaligned_records), position)
+                position += self._log.snapshots.add(part, bytes(piece.unaligned_records), position)
                 tell(SnapshotProgress(wanted.leader_id, wanted.epoch, wanted.snapshot))
             await self._log.snapshots.finish(wanted.snapshot, part)
         except (KafkaError, ProtocolError) as error:
+            if self._log.is_offline:
+                raise
             logger.info("the snapshot at offset %d was not fetched: %s", wanted.snapshot.offset, error)
             tell(SnapshotProgress(wanted.leader_id, wanted.epoch, wanted.snapshot, failed=True))
         else:

@@ -7,11 +7,14 @@ its name when it is whole and synced; one that is half written ends in `.part` a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Iterator
 from itertools import islice
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import Buffer
+from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.protocol.internal.control_records import (
     ControlType,
@@ -34,13 +37,17 @@ _BATCH_RECORDS = 500
 # How many stay: the log goes back to the older one, so that a replica that is a little behind needs no snapshot.
 KEPT = 2
 
+_WRITING, _READING = "writing a snapshot of the metadata", "reading a snapshot of the metadata"
+
 
 class Snapshots:
     """Those in one directory, oldest first."""
 
-    def __init__(self, world: World, directory: str) -> None:
+    def __init__(self, world: World, home: LogDirectory, directory: str) -> None:
         self.all: list[OffsetAndEpoch] = []
         self._world = world
+        # Where it lies: offline from the first error of the disk on.
+        self._home = home
         self._disk = world.disk
         self._directory = directory
         # Numbers files under way: the same snapshot may be fetched anew while an earlier attempt is not over yet.
@@ -72,41 +79,48 @@ class Snapshots:
         for batch, count in _batches(image, snapshot.epoch, timestamp):
             framed = bytearray(batch)
             framed[0:8] = offset.to_bytes(8, "big")
-            part.pwrite(framed, position)
-            position, offset = position + len(batch), offset + count
+            position, offset = position + self.add(part, framed, position), offset + count
             await asyncio.sleep(0)
         await self.finish(snapshot, part)
 
     def begin(self, snapshot: OffsetAndEpoch) -> File:
         """A file to be filled, and then finished."""
         self._parts += 1
-        return self._disk.open(f"{self.path(snapshot)}.{self._parts}{_PART}", create=True)
+        with self._home.failing(_WRITING):
+            return self._disk.open(f"{self.path(snapshot)}.{self._parts}{_PART}", create=True)
+
+    def add(self, part: File, data: Buffer, position: int) -> int:
+        """How much was written: all of it."""
+        with self._home.failing(_WRITING):
+            return part.pwrite(data, position)
 
     async def finish(self, snapshot: OffsetAndEpoch, part: File) -> None:
-        await self._world.offload.thread(_publish, self._disk, part, self.path(snapshot), self._directory)
+        with self._home.failing(_WRITING):
+            await self._world.offload.thread(_publish, self._disk, part, self.path(snapshot), self._directory)
         if snapshot not in self.all:
             self.all = sorted([*self.all, snapshot])
 
     async def remove(self, snapshots: list[OffsetAndEpoch]) -> None:
         self.all = [snapshot for snapshot in self.all if snapshot not in snapshots]
-        if snapshots:
+        if not snapshots:
+            return
+        with self._home.failing("removing snapshots of the metadata"):
             await self._world.offload.thread(_remove, self._disk, [self.path(snapshot) for snapshot in snapshots], self._directory)
 
     # Reading
 
     def size(self, snapshot: OffsetAndEpoch) -> int:
-        return self._disk.size(self.path(snapshot))
+        with self._home.failing(_READING):
+            return self._disk.size(self.path(snapshot))
 
     def read(self, snapshot: OffsetAndEpoch, position: int, length: int) -> bytes:
-        file = self._disk.open(self.path(snapshot))
-        try:
+        with self._home.failing(_READING), contextlib.closing(self._disk.open(self.path(snapshot))) as file:
             return file.pread(length, position)
-        finally:
-            file.close()
 
     async def load(self, snapshot: OffsetAndEpoch) -> MetadataImage:
         """The image that it holds. KafkaError where it is damaged: nothing else tells what it told."""
-        data = await self._world.offload.thread(self._disk.read, self.path(snapshot))
+        with self._home.failing(_READING):
+            data = await self._world.offload.thread(self._disk.read, self.path(snapshot))
         image = MetadataImage.empty()
         position = 0
         for position, header in batches(data):
