@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -51,6 +51,10 @@ class One:
         self.config = quorum_config(1, {1: "127.0.0.1:9"}, str(directory / "d"), {})
         format_quorum_node(world, self.config)
         self.applied: list[tuple[MetadataImage, MetadataDelta]] = []
+        # How many steps each change takes to follow, and in which turn of the loop each was.
+        self.steps = 0
+        self.turn = 0
+        self.turns: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Quorum:
@@ -60,13 +64,19 @@ class One:
             self.config,
             CLUSTER_ID,
             directory,
-            on_applied=lambda image, delta: self.applied.append((image, delta)),
+            on_applied=self._on_applied,
             on_leadership=lambda _epoch: None,
             spawn=lambda work: self.tasks.append(asyncio.ensure_future(work)),
         )
         await self.quorum.open()
         await self.quorum.start()
         return self.quorum
+
+    def _on_applied(self, image: MetadataImage, delta: MetadataDelta) -> Iterable[None]:
+        self.applied.append((image, delta))
+        for _ in range(self.steps):
+            self.turns.append(self.turn)
+            yield
 
     async def stop(self) -> None:
         await self.quorum.stop()
@@ -109,6 +119,24 @@ def test_a_disk_that_takes_no_snapshot_takes_its_directory_offline() -> None:
         assert home.failure is not None
 
     simulation.run(node.run(main()))
+
+
+def test_a_change_of_many_steps_lets_the_loop_go_on(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        one = One(world, tmp_path)
+        quorum = await one.start()
+        one.steps = 50
+        changing = [asyncio.ensure_future(quorum.append((config(value),))) for value in ("a", "b")]
+        while not all(change.done() for change in changing):
+            # Nobody is told of a change before it is followed, and the next one waits for it.
+            assert (len(one.turns) % 50 > 0) == (quorum.applied_offset < quorum.image.offset)
+            one.turn += 1
+            await asyncio.sleep(0)
+        assert len(one.turns) in (50, 100)  # they may have been committed together
+        assert max(one.turns.count(turn) for turn in one.turns) <= 8
+        await one.stop()
+
+    in_real_world(main)
 
 
 def test_a_loaded_snapshot_tells_what_changed() -> None:

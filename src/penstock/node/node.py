@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
@@ -88,7 +88,7 @@ class Node:
             world,
             config,
             ControllerChannel(world, f"broker-{self.node_id}-heartbeats", self._active_controller),
-            metadata_offset=lambda: self.image.offset,
+            metadata_offset=lambda: self.quorum.applied_offset,
             offline_directories=self.replicas.offline_directories,
         )
         self.replica_moves = ReplicaMoves(self)
@@ -207,8 +207,8 @@ class Node:
 
     # What the quorum tells
 
-    def _applied(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        self.replicas.apply(image, delta)
+    def _applied(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
+        yield from self.replicas.apply(image, delta)
         self.groups.apply(image, delta)
         self._note_live(image, delta)
         if any(one in image.brokers and image.brokers[one].in_controlled_shutdown for one in delta.brokers):
@@ -259,6 +259,8 @@ class Node:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {index}")
         if self.node_id not in state.replicas:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {topic.name}-{index}")
+        if self.quorum.applied_offset < self.image.offset:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {topic.name}-{index} yet")
         reason = self.store.damaged.get(TopicPartition(topic.name, index), "its log directory is offline")
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} cannot be served: {reason}")
 

@@ -37,8 +37,8 @@ SAVE_COMMITTED_S = 5.0
 class Quorum(QuorumService):
     """`open` it, listen, `start` it, and `stop` it.
 
-    `on_applied` is called with every committed change, in order; `on_leadership` with the epoch when this node became the active
-    controller, and with None when it is no longer.
+    `on_applied` is called with every committed change, in order, and gives the steps in which it is followed; `on_leadership` with the
+    epoch when this node became the active controller, and with None when it is no longer.
     """
 
     def __init__(
@@ -80,6 +80,11 @@ class Quorum(QuorumService):
     @property
     def image(self) -> MetadataImage:
         return self._images.image
+
+    @property
+    def applied_offset(self) -> int:
+        """Up to here the node has followed what the image says."""
+        return self._images.applied_offset
 
     @property
     def pending(self) -> MetadataImage:

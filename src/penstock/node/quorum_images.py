@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
@@ -15,7 +16,11 @@ from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.quorum_log import QuorumLog, decoded
 from penstock.node.snapshots import difference
 
-Applied = Callable[[MetadataImage, MetadataDelta], None]
+# Gives the steps in which the rest of the node follows a change. The next change comes when they are done.
+Applied = Callable[[MetadataImage, MetadataDelta], Iterable[None]]
+
+# So many at once, then the loop goes on: a step is a partition that is made, which takes up to a millisecond.
+_STEPS = 4
 
 
 class _Uncommitted(NamedTuple):
@@ -33,6 +38,9 @@ class Images:
         self.leading: MetadataImage | None = None
         self._log = log
         self._on_applied = on_applied
+        self._steps: Iterator[None] | None = None
+        # Up to here the rest of the node has followed.
+        self.applied_offset = self.image.offset
         self._uncommitted: deque[_Uncommitted] = deque()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._deciding: list[asyncio.Future[None]] = []
@@ -74,12 +82,22 @@ class Images:
 
     def apply(self, high_watermark: int) -> bool:
         """Applies what is committed, or a bounded part of it. Whether all of it is applied now."""
-        if self.end_offset < high_watermark:
+        if self._steps is None and self.end_offset < high_watermark:
             records, last_offset = self._next(high_watermark)
-            self.image, delta = self.image.replay(records, last_offset)
-            self._on_applied(self.image, delta)
+            self._begin(*self.image.replay(records, last_offset))
+        self._follow(_STEPS)
+        return self._steps is None and self.end_offset >= high_watermark
+
+    def _begin(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self.image = image
+        self._steps = iter(self._on_applied(image, delta))
+
+    def _follow(self, most: int | None = None) -> None:
+        if self._steps is not None and (most is None or sum(1 for _step in islice(self._steps, most)) < most):
+            deque(self._steps, 0)
+            self._steps = None
+            self.applied_offset = self.image.offset
             self._tell()
-        return self.end_offset >= high_watermark
 
     def _next(self, high_watermark: int) -> tuple[list[object], int]:
         """The leader need not read what it wrote itself."""
@@ -100,15 +118,14 @@ class Images:
     def load(self, image: MetadataImage) -> None:
         """A snapshot, where it is ahead."""
         if image.offset > self.image.offset:
-            delta = difference(self.image, image)
-            self.image = image
-            self._on_applied(image, delta)
-            self._tell()
+            self._follow()
+            self._begin(image, difference(self.image, image))
+            self._follow()
 
     # Waiting
 
     async def wait_applied(self, offset: int) -> None:
-        if self.image.offset < offset:
+        if self.applied_offset < offset:
             await self._wait(offset)
 
     def _wait(self, offset: int) -> asyncio.Future[None]:
@@ -117,8 +134,8 @@ class Images:
         return applied
 
     def _tell(self) -> None:
-        due = [applied for offset, applied in self._waiting if offset <= self.image.offset]
-        self._waiting = [(offset, applied) for offset, applied in self._waiting if offset > self.image.offset and not applied.done()]
+        due = [applied for offset, applied in self._waiting if offset <= self.applied_offset]
+        self._waiting = [(offset, applied) for offset, applied in self._waiting if offset > self.applied_offset and not applied.done()]
         for applied in due:
             if not applied.done():
                 applied.set_result(None)

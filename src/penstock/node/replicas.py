@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.config import cluster_settings
+from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, RESERVED_UUIDS, TopicPartition
 from penstock.log.directory import LogDirectory
@@ -57,7 +59,8 @@ class Replicas:
         watermarks = self.store.read_high_watermarks()
         self.opened = True
         for topic in self._node.image.topics.values():
-            self._update(topic, None, watermarks)
+            for _made in self._update(topic, None, watermarks):
+                pass  # most are on disk, and no change may come in between
 
     async def close(self) -> None:
         await self.save_high_watermarks()
@@ -66,14 +69,15 @@ class Replicas:
     async def save_high_watermarks(self) -> None:
         await self.store.save_high_watermarks({name: partition.high_watermark for name, partition in self.partitions.items()})
 
-    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
+        """In steps: a partition that is made or dropped is one."""
         if not self.opened:
             return
         for before, after in delta.topics.values():
             if before is not None and (after is None or after.id != before.id):
-                self._drop_topic(before)
+                yield from self._drop_topic(before)
             if after is not None:
-                self._update(after, before, {})
+                yield from self._update(after, before, {})
         if delta.brokers:
             self.review()
         self._apply_configs(image, delta)
@@ -107,25 +111,31 @@ class Replicas:
                 logger.warning("%s belongs to no partition of this broker any more, and is removed", log.path)
                 self.store.delete(partition)
 
-    def _update(self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]) -> None:
+    def _update(self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]) -> Iterator[None]:
+        config = self._node.topic_config(topic.name)
         for index, state in topic.partitions.items():
             if before is not None and before.id == topic.id and before.partitions.get(index) is state:
                 continue
             name = TopicPartition(topic.name, index)
             if self._node.node_id not in state.replicas:
-                self._drop(name)
+                yield from self._drop(name)
                 continue
-            partition = self.partitions.get(name) or self._make(topic, name, state, watermarks.get(name, 0))
+            known = self.partitions.get(name)
+            partition = known or self._make(topic, name, state, config, watermarks.get(name, 0))
             if partition is not None and partition.directory.failure is None:
                 partition.become(state)
                 self._replication.follow(partition)
                 self._reports.check(partition, topic.id, state)
+            if known is None:
+                yield
 
-    def _make(self, topic: TopicImage, name: TopicPartition, state: PartitionState, high_watermark: int) -> Partition | None:
+    def _make(
+        self, topic: TopicImage, name: TopicPartition, state: PartitionState, config: LogConfig, high_watermark: int
+    ) -> Partition | None:
         if name in self.store.damaged:
             return None
         try:
-            log = self.store.logs.get(name) or self._new_log(topic, name, state)
+            log = self.store.logs.get(name) or self._new_log(topic.id, name, state, config)
             if log.topic_id == NO_UUID:
                 self.store.give_topic_id(name, topic.id)
         except KafkaError as error:
@@ -134,7 +144,7 @@ class Replicas:
         partition = self.partitions[name] = Partition(log, self._home, high_watermark)
         return partition
 
-    def _new_log(self, topic: TopicImage, name: TopicPartition, state: PartitionState) -> Log:
+    def _new_log(self, topic_id: UUID, name: TopicPartition, state: PartitionState, config: LogConfig) -> Log:
         """Where the controller knows the replica to lie it lies, and nowhere else: in a directory that failed its records may still be."""
         known = dict(zip(state.replicas, state.directories, strict=False)).get(self._node.node_id, NO_UUID)
         directory: LogDirectory | None = None
@@ -145,23 +155,24 @@ class Replicas:
         while True:
             online = len(self.store.online)
             try:
-                return self.store.create(name, topic.id, self._node.topic_config(topic.name), directory)
+                return self.store.create(name, topic_id, config, directory)
             except KafkaError:
                 # Where a directory has just failed over it, another one takes the replica, as in Kafka.
                 if directory is not None or not 0 < len(self.store.online) < online:
                     raise
 
-    def _drop_topic(self, topic: TopicImage) -> None:
+    def _drop_topic(self, topic: TopicImage) -> Iterator[None]:
         for index in topic.partitions:
-            self._drop(TopicPartition(topic.name, index))
+            yield from self._drop(TopicPartition(topic.name, index))
 
-    def _drop(self, name: TopicPartition) -> None:
+    def _drop(self, name: TopicPartition) -> Iterator[None]:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._replication.unfollow(partition)
             partition.abandon()
         if name in self.store.logs:
             self.store.delete(name)
+            yield
 
     # Directories
 

@@ -66,14 +66,14 @@ class Observer:
 
         return born
 
-    def _on_applied(self, apply: Callable[..., None]) -> Callable[..., None]:
-        def applied(node: Node, image: MetadataImage, delta: MetadataDelta) -> None:
+    def _on_applied(self, apply: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
+        def applied(node: Node, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
             for before, after in delta.topics.values():
                 if before is not None and after is not None:
                     for index, state in after.partitions.items():
                         if index in before.partitions:
                             self._changed(TopicPartition(after.name, index), before.partitions[index], state)
-            apply(node, image, delta)
+            return apply(node, image, delta)
 
         return applied
 

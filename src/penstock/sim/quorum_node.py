@@ -11,9 +11,9 @@ from typing import NamedTuple
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.handlers import begin_quorum_epoch, describe_quorum, end_quorum_epoch, fetch_snapshot, quorum_fetch, vote
 from penstock.log.directory import formatted_directory
-from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.formatting import format_directories
 from penstock.node.quorum import Quorum
+from penstock.node.quorum_images import Applied
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.server.dispatch import Dispatch, Handler
 from penstock.server.server import Server
@@ -52,7 +52,7 @@ SERVED: Mapping[int, Served] = {
 class Watch:
     """What happens on a node is told here."""
 
-    applied: Callable[[MetadataImage, MetadataDelta], None] = lambda _image, _delta: None
+    applied: Applied = lambda _image, _delta: ()
     leadership: Callable[[int | None], None] = lambda _epoch: None
 
 

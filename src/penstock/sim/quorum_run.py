@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -143,9 +143,10 @@ class QuorumRun:
             self.trace.note("stopped")
             self.quorums.pop(node_id, None)
 
-    def _applied(self, node_id: int, image: MetadataImage, _delta: MetadataDelta) -> None:
+    def _applied(self, node_id: int, image: MetadataImage, _delta: MetadataDelta) -> Iterable[None]:
         self.history.applied(self.nodes[node_id].name, image)
         self.trace.note("applied", image.offset)
+        return ()
 
     async def _write(self, quorum: Quorum) -> None:
         """Whoever leads writes, several at a time now and then."""
