@@ -72,9 +72,10 @@ class Faults(Victims):
         node = self._victim()
         if self._chance.random() < 0.3 and self._may_die(node):
             # In the midst of writing.
-            self._unclean[node.name] = None
+            self._unclean[node.name] = self._dying[node.name] = None
             node.machine.drive.stop_after(self._chance.randrange(60))
             await asyncio.sleep(self._chance.random() * 0.3)
+            self._dying.pop(node.name, None)
         self._kill(node)
         await self._a_while()
         self._start(node)

@@ -33,6 +33,8 @@ class Victims:
         # Nodes that died uncleanly, and those that lost data, since the cluster was last whole. Dicts for their order.
         self._unclean: dict[str, None] = {}
         self._lossy: dict[str, None] = {}
+        # Those whose disk stops at some change: as good as dead, and about to be killed.
+        self._dying: dict[str, None] = {}
 
     def _say(self, what: str) -> None:
         self._history.events.append(Struck(self._now(), what))
@@ -58,7 +60,7 @@ class Victims:
     async def _notice_recovery(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._unclean and self._is_whole():
+            if self._unclean and not self._dying and self._is_whole():
                 self._unclean.clear()
                 self._lossy.clear()
 
