@@ -113,7 +113,7 @@ class OffsetsFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class Led(Event):
-    """A node began to lead, with a log of this end. `highest`: as in Acknowledged."""
+    """A node began to lead, with a log of this end. `highest`: of all leaders of earlier epochs, the highest watermark until then."""
 
     node: int
     partition: TopicPartition

@@ -26,7 +26,7 @@ class Observer:
         self._history = history
         self._now = now
         self._lost: list[Node] = []
-        self._watermarks: dict[TopicPartition, int] = {}
+        self._watermarks: dict[TopicPartition, dict[int, int]] = {}
         self._seen_changes: set[tuple[TopicPartition, int]] = set()
 
     def note(self, event: Event) -> None:
@@ -39,7 +39,11 @@ class Observer:
 
     def watermark(self, partition: TopicPartition) -> int:
         """The highest that any leader ever had."""
-        return self._watermarks.get(partition, 0)
+        return max(self._watermarks.get(partition, {}).values(), default=0)
+
+    def _watermark_before(self, partition: TopicPartition, epoch: int) -> int:
+        """The highest of leaders of earlier epochs: one that hears late of its election need not have what came after it."""
+        return max((one for led, one in self._watermarks.get(partition, {}).items() if led < epoch), default=0)
 
     @contextlib.contextmanager
     def looking_on(self) -> Iterator[None]:
@@ -103,7 +107,7 @@ class Observer:
                         name,
                         partition.leader.epoch,
                         partition.log_end_offset,
-                        self.watermark(name),
+                        self._watermark_before(name, partition.leader.epoch),
                     )
                 )
 
@@ -113,7 +117,8 @@ class Observer:
         def committed(partition: Partition, offset: int) -> None:
             leader, name = partition.leader, partition.topic_partition
             if leader is not None:
-                self._watermarks[name] = max(self._watermarks.get(name, 0), offset)
+                epochs = self._watermarks.setdefault(name, {})
+                epochs[leader.epoch] = max(epochs.get(leader.epoch, 0), offset)
                 in_sync = self._true_ends(partition)
                 self.note(
                     Advanced(self._now(), _node_id(partition), name, leader.epoch, offset, len(leader.isr), leader.min_insync, in_sync)
