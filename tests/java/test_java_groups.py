@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -10,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -19,12 +17,12 @@ from tests.e2e.penstock_cluster import PenstockCluster, running
 from tests.e2e.penstock_process import COMMAND
 from tests.java.kafka_jars import KAFKA_VERSION, PEER, compile_java, copy_dependencies
 from tests.java.kafka_tools import CONSUMER, Tools, java
+from tests.java.verifiable_consumer import TOOL, assert_committed_offsets_never_go_back, events
 
 pytestmark = pytest.mark.java
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
-VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 PROTOCOLS = ("classic", "consumer")
 PATIENCE_S = 120.0
 WORDS = ("penstock", "river", "water", "wheel")
@@ -104,9 +102,7 @@ def test_the_verifiable_consumer_lives_through_the_bounce_of_every_broker(
     try:
         for log in logs:
             with log.open("wb") as printed:
-                consumers.append(
-                    subprocess.Popen(java(VERIFIABLE_CONSUMER, "--bootstrap-server", cluster.bootstrap, *words), stdout=printed)
-                )
+                consumers.append(subprocess.Popen(java(TOOL, "--bootstrap-server", cluster.bootstrap, *words), stdout=printed))
         for broker in (1, 2, 3):
             produce(cluster.bootstrap, topic, [str(number) for number in range(sent, sent + 300)])
             sent += 300
@@ -130,21 +126,8 @@ def wait_consumed(logs: list[Path], count: int) -> None:
     wait_for(lambda: len(consumed(logs)) >= count, f"{count} consumed records")
 
 
-def events(log: Path) -> list[dict[str, Any]]:
-    lines = log.read_text().splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-
-
 def consumed(logs: list[Path]) -> set[str]:
     return {event["value"] for log in logs for event in events(log) if event["name"] == "record_data"}
-
-
-def assert_committed_offsets_never_go_back(committed: list[dict[str, Any]]) -> None:
-    highest: Counter[int] = Counter()
-    for event in sorted((one for one in committed if one["success"]), key=lambda one: one["timestamp"]):
-        for one in event["offsets"]:
-            assert one["offset"] >= highest[one["partition"]], event
-            highest[one["partition"]] = one["offset"]
 
 
 def test_a_word_count_of_kafka_streams_survives_the_death_of_a_broker(cluster: PenstockCluster, tools: Tools, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 
 from penstock.client.groups import Committed
-from penstock.errors import KafkaError
+from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.spark.asking import offsets_of, snapshot
 from penstock.spark.background import Background
@@ -36,6 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Snapshot | None = None
         self._now: Snapshot | None = None
         self._ends: Mapping[TopicPartition, int] = {}
+        self._told: Mapping[TopicPartition, int] = {}
         self._triggered_s = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:
@@ -67,6 +68,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._now = now = self._target or self._snapshot(may_be_gone=not since.initial)
         begin, losses = beginning(since, now)
         report(losses, fail=self._options.fail_on_data_loss)
+        if not since.initial:
+            self._tell_group(begin)
         everything = isinstance(limit, ReadAllAvailable)
         if not everything and self._too_few(begin, now.latest):
             return start
@@ -96,22 +99,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self._options, partition.value)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint has the offsets, and the query goes on from there. With groupId they are told to the cluster as well, so that
-        its tools show the query's lag; where that fails, the next batch tells them."""
-        group_id = self._options.group_id
-        if group_id is None:
-            return
-        offsets = {one: Committed(at) for one, at in Offsets.from_json(end).at.items()}
-        try:
-            self._running().call(lambda client: client.groups.commit(group_id, offsets))
-        except KafkaError as error:
-            logger.warning("the offsets of this query were not committed to group %s: %s", group_id, error)
-
     def stop(self) -> None:
         if self._background is not None:
             self._background.__exit__(None, None, None)
             self._background = None
+
+    def _tell_group(self, done: Mapping[TopicPartition, int]) -> None:
+        """The query goes on from Spark's checkpoint. With groupId the cluster is told as well, so that its tools show the query's lag; if
+        that fails, the next batch tells it. Spark asks for a batch's end when the one before is done, and calls `commit` only once there is
+        another: a query that has caught up would seem to lag behind by its last batch."""
+        group_id = self._options.group_id
+        if group_id is None or done == self._told:
+            return
+        self._told = done
+        offsets = {one: Committed(at) for one, at in done.items()}
+        try:
+            self._running().call(lambda client: client.groups.commit(group_id, offsets))
+        except KafkaError as error:
+            advice = "; it has members: name a group that nobody joins" if error.code is ErrorCode.UNKNOWN_MEMBER_ID else ""
+            logger.warning("the offsets of this query were not committed to group %s: %s%s", group_id, error, advice)
 
     def _too_few(self, begin: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> bool:
         """A run that ends by itself would wait for ever."""

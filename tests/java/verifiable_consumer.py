@@ -1,0 +1,126 @@
+"""Kafka's VerifiableConsumer as a process, a member of a group: a line of JSON for whatever it is given, reads, commits and has taken away.
+
+Knows Penstock by its address only; what the lines must say is for the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.java.kafka_jars import JAVA_TIMEOUT_S
+from tests.java.kafka_tools import java
+
+TOOL = "org.apache.kafka.tools.VerifiableConsumer"
+SESSION_MS = 6_000
+HEARTBEAT_MS = 500
+
+Event = dict[str, Any]
+
+
+def events(log: Path) -> list[Event]:
+    lines = log.read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+def assert_committed_offsets_never_go_back(committed: list[Event]) -> None:
+    highest: Counter[int] = Counter()
+    for event in sorted((one for one in committed if one["success"]), key=lambda one: one["timestamp"]):
+        for one in event["offsets"]:
+            assert one["offset"] >= highest[one["partition"]], event
+            highest[one["partition"]] = one["offset"]
+
+
+class JavaMember:
+    """Reads, and commits what it read, until it is told to leave, or killed."""
+
+    def __init__(self, directory: Path, bootstrap: str, topic: str, group: str, name: str, *words: str) -> None:
+        self.name = name
+        self.log = directory / name
+        # From then on it did nothing any more by the names of what it owned: it was killed, or stopped until its session was over.
+        self.gone_ms: list[int] = []
+        given = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group]
+        if "consumer" not in words:  # in that protocol the broker says how often, and how long
+            settings = directory / "classic.properties"
+            settings.write_text(f"heartbeat.interval.ms={HEARTBEAT_MS}\n")
+            given += ["--command-config", str(settings), "--session-timeout", str(SESSION_MS)]
+        with self.log.open("wb") as printed:
+            self._process = subprocess.Popen(java(TOOL, *given, *words), stdout=printed, stderr=subprocess.STDOUT)
+
+    def events(self) -> list[Event]:
+        return events(self.log)
+
+    def owned(self) -> frozenset[int]:
+        return now_owned(self.events()) if self._process.poll() is None else frozenset()
+
+    def terminate(self) -> None:
+        """SIGTERM: it leaves its group as a consumer that is closed does. `ended` waits for it."""
+        self._process.terminate()
+
+    def ended(self) -> None:
+        self._process.wait(JAVA_TIMEOUT_S)
+        assert self.events()[-1]["name"] == "shutdown_complete", self.log.read_text()[-2000:]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.gone_ms.append(_now_ms())
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        self.gone_ms.append(_now_ms())
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def ownership(self) -> Iterator[tuple[int, int, int]]:
+        """A partition, since when and until when (in ms) this member owned it."""
+        since: dict[int, int] = {}
+        for event in [*self.events(), {"name": "end", "timestamp": _now_ms()}]:
+            at = event["timestamp"]
+            if event["name"] == "partitions_assigned":
+                since |= dict.fromkeys(partitions_of(event), at)
+            elif event["name"] in ("partitions_revoked", "shutdown_complete", "end"):
+                for partition in partitions_of(event) if event["name"] == "partitions_revoked" else tuple(since):
+                    start = since.pop(partition)
+                    yield partition, start, min([at, *(gone for gone in self.gone_ms if gone >= start)])
+
+
+def partitions_of(event: Event) -> list[int]:
+    return [one["partition"] for one in event["partitions"]]
+
+
+def now_owned(happened: Sequence[Event]) -> frozenset[int]:
+    """What a member has after all this, which began with nothing."""
+    owned: frozenset[int] = frozenset()
+    for event in happened:
+        if event["name"] == "partitions_assigned":
+            owned |= frozenset(partitions_of(event))
+        elif event["name"] == "partitions_revoked":
+            owned -= frozenset(partitions_of(event))
+    return owned
+
+
+def revoked(happened: Sequence[Event]) -> frozenset[int]:
+    return frozenset(partition for event in happened if event["name"] == "partitions_revoked" for partition in partitions_of(event))
+
+
+def assert_one_owner_at_a_time(members: Sequence[JavaMember]) -> int:
+    """By the members' own logs, whose clock is one: a partition is taken away before the next has it. Gives how often one was given out."""
+    spans = sorted((partition, start, end, member.name) for member in members for partition, start, end in member.ownership())
+    for (partition, start, end, name), (other, next_start, next_end, next_name) in pairwise(spans):
+        both = f"{name} from {start} to {end}, and {next_name} from {next_start} to {next_end} own partition {partition}"
+        assert partition != other or end <= next_start, both
+    return len(spans)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
