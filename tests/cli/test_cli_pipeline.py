@@ -18,6 +18,7 @@ from rich.console import Console
 
 import penstock
 from penstock.cli.pipeline_lines import batch_line, progress_table
+from penstock.cli.sql import _text
 from penstock.spark.pipeline_progress import Progress
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
@@ -87,6 +88,18 @@ def test_a_new_project_runs_until_it_is_stopped_between_two_batches(servers: str
 def test_sql_prints_the_table_alone(servers: str) -> None:
     found = call("sql", "select 1 as one, 'a' as b", "--bootstrap-server", servers, "--master", "local[1]")
     assert (found.returncode, found.stdout) == (0, "one  b\n1    a\n"), found.stderr
+
+
+def test_sql_says_what_is_wrong_in_one_line(servers: str) -> None:
+    found = call("sql", "select * from orders", "--bootstrap-server", servers, "--master", "local[1]")
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr == "penstock sql: there is no table orders: a topic of that name is topic('orders')\n"
+
+
+def test_a_cell_is_one_line_and_tells_a_terminal_nothing() -> None:
+    assert _text("ü\n\x1b[2J") == r"ü\n\x1b[2J"
+    assert _text(b"\xff\0") == "\ufffd\\x00"
+    assert _text([{"a": None}]) == '[{"a": null}]'
 
 
 def test_progress_as_a_table_and_as_a_line() -> None:

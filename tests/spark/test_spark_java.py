@@ -1,11 +1,10 @@
-"""Which Java Spark gets, and a plain script that needs nothing but an import."""
+"""Which Java Spark gets. With Spark itself: test_spark_plain_script."""
 
 from __future__ import annotations
 
 import logging
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +51,29 @@ def test_an_old_java_is_named_and_the_bundled_one_serves(
     assert says in caplog.text
 
 
+def test_an_old_java_home_and_a_newer_java_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    on_path = fake_java(tmp_path / "path", "21")
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11")))
+    monkeypatch.setenv("PATH", str(on_path / "bin"))
+    assert java_home() == on_path
+    assert "that of the PATH is used instead" in caplog.text
+
+
+def test_a_program_on_the_path_that_starts_java_is_asked_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    java = tmp_path / "shims" / "java"
+    java.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{java.parent}:/bin:/usr/bin")
+    for version, home in (("17.0.2", Path("/elsewhere/java")), ("11.0.2", tmp_path / "cache")):
+        java.write_text(f"#!/bin/sh\necho '    java.home = /elsewhere/java' >&2\necho 'openjdk version \"{version}\"' >&2\n")
+        java.chmod(0o755)
+        assert java_home().is_relative_to(home)
+    assert f"the Java of the PATH ({java}) has version 11" in caplog.text
+
+
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_home().is_relative_to(tmp_path / "cache")
@@ -65,29 +87,3 @@ def test_the_bundled_java_runs_with_what_spark_asks_for() -> None:
     found = subprocess.run(java, capture_output=True, text=True, timeout=60, check=False, env={"PATH": os.defpath})
     assert found.returncode == 0, found.stderr
     assert "version" in found.stderr
-
-
-SCRIPT = """
-import penstock.spark
-from pyspark.sql import SparkSession
-import penstock
-with penstock.Cluster() as cluster:
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    spark.range(10).selectExpr("cast(id as string) as value").write.format("penstock").options(**options, topic="t").mode("append").save()
-    print("rows:", spark.read.format("penstock").options(**options, subscribe="t").load().filter("offset >= 4").count())
-"""
-
-
-def test_a_plain_script_in_an_environment_that_is_not_activated_and_has_no_java(tmp_path: Path) -> None:
-    """Its own session, which does not push filters down; Spark's scripts need these few programs, and no other is there."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name in ("bash", "dirname", "env", "sh", "uname", "ps", "cat"):
-        (programs / name).symlink_to(next(each / name for each in (Path("/usr/bin"), Path("/bin")) if (each / name).exists()))
-    (tmp_path / "job.py").write_text(SCRIPT)
-    environment = {"PATH": str(programs), "HOME": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert "rows: 6" in done.stdout, done.stderr[-4000:]

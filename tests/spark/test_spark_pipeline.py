@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -180,22 +181,31 @@ def test_a_declarative_project_is_run_by_sparks_own_command(tmp_path: Path, monk
     spec = tmp_path / "spark-pipeline.yml"
     spec.write_text("name: orders\n")
     assert spec_of(tmp_path) == spec_of(spec) == spec
-    ran: list[list[str]] = []
+    ran: list[tuple[list[str], dict[str, str]]] = []
 
-    def run(command: list[str], **_more: Any) -> subprocess.CompletedProcess[str]:
-        ran.append(command)
+    def run(command: list[str], *, env: dict[str, str], stderr: Any, **_more: Any) -> subprocess.CompletedProcess[str]:
+        ran.append((command, env))
+        stderr.write(f'Traceback (most recent call last):\n  File "{spec.parent}/orders.py", line 2, in orders\nValueError: no\n'.encode())
         return subprocess.CompletedProcess(command, 1)
 
+    (tmp_path / "orders.py").write_text("def orders():\n    raise ValueError('no')\n")
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(pipeline_declarative, "_NEEDED", ("nothing_such",))
-    with pytest.raises(PipelineError, match=r"need nothing_such: pip install 'pyspark\[pipelines\]'"):
+    with pytest.raises(PipelineError, match=r"need nothing_such: pip install 'penstock\[spark\]'"):
         run_project(spec, "broker:9092", "local[2]", {}, dry=False)
     monkeypatch.setattr(pipeline_declarative, "_NEEDED", ())
-    with pytest.raises(PipelineError, match="ended with 1"):
-        run_project(spec, "broker:9092", "local[2]", {"spark.executor.memory": "2g"}, dry=True)
-    assert ran[0][1] == "org.apache.spark.deploy.SparkPipelines"
-    assert ran[0][3:8] == ["dry-run", "--spec", str(spec), "--remote", "local[2]"]
-    assert {"spark.penstock.bootstrap.servers=broker:9092", "spark.executor.memory=2g"} < set(ran[0])
+    with pytest.raises(
+        PipelineError, match=r"^step orders \(orders.py, line 2\): raise ValueError\('no'\): ValueError: no \(Spark's own words"
+    ):
+        run_project(
+            spec, "broker:9092", "local[2]", {"spark.executor.memory": "2g", "spark.sql.catalogImplementation": "in-memory"}, dry=True
+        )
+    command, environment = ran[0]
+    assert command[1:] == ["-m", "pyspark.pipelines.cli", "dry-run", "--spec", str(spec)]
+    assert environment["MASTER"] == "local[2]"
+    words = shlex.split(environment["PYSPARK_SUBMIT_ARGS"])
+    assert {"spark.penstock.bootstrap.servers=broker:9092", "spark.executor.memory=2g"} < set(words)
+    assert "spark.sql.catalogImplementation=in-memory" in words, "what is given wins"
 
 
 def test_this_environments_python_leaves_sparks_zips_out_of_its_path() -> None:

@@ -48,6 +48,8 @@ def build(pipeline):
     step = pipeline.settings.get("step")
     if step == "nothing":
         return None
+    if step == "updated":
+        return {"other": pipeline.write(totals(records), "other").outputMode("update")}
     if step:
         return {"other": pipeline.write(globals()[step](records), "other")}
     return {
@@ -110,16 +112,16 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     run = Run(application.path, servers, checkpoint=str(tmp_path), once=True)
-    bad = (b"nonsense", b'{"id": "3", "amount": "many"}', b'{"amount": 1}', b"[1]", None)
+    bad = (b"nonsense", b'{"id": "3", "amount": "many"}', b'{"amount": 1}', b"[1]", None, b"", b" \n", b"\xff\xc3")
     produce(servers, order(1, "00:01"), order(2, "00:09"), *bad, order(4, "01:00"))
     queries = drained(run.start(spark, application))
-    assert queries.progress["bad"].dead_letters == 5
+    assert queries.progress["bad"].dead_letters == 8
     assert queries.progress["bad"].lag == {"orders": 0}
     assert queries.progress["totals"].late_rows == 0
     assert queries.progress["totals"].state_rows == 1
     assert queries.progress["totals"].watermark == "2026-01-01T00:00:50.000Z"
     assert [one.value() for one in consume(servers, "totals", 1)] == [b'{"total":3}']
-    dead = consume(servers, "dead", 5)
+    dead = consume(servers, "dead", 8)
     assert [one.value() for one in dead] == list(bad)
     assert dead[1].headers() == [
         ("source", b"test"),
@@ -134,8 +136,11 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
         b"column id is missing",
         b"the value is no JSON object: [1]",
         b"the value is null",
+        b"the value is empty",
+        b"the value is empty",
+        "the value is no JSON object: \ufffd\ufffd".encode(),
     ]
-    assert {one.name: list(one.offsets.values()) for one in queries_of(tmp_path)} == {"bad": [8], "totals": [8]}
+    assert {one.name: list(one.offsets.values()) for one in queries_of(tmp_path)} == {"bad": [11], "totals": [11]}
 
     # The run goes on from its checkpoint, and the pipeline does not put up with rows that its watermark drops.
     produce(servers, order(5, "00:02"))
@@ -166,6 +171,7 @@ def test_a_missing_topic_fails_a_run_that_drains(spark: SparkSession, servers: s
     [
         ("misspelt", r"step misspelt \(orders_pipeline.py, line 13\): .*`amuont` cannot be resolved"),
         ("unclosed", "the query other cannot be started: .*not supported for streaming aggregations without watermark"),
+        ("updated", "the query other cannot be started: a topic cannot be written in update mode"),
         ("nothing", "gives None: a dict of stream writers by their queries' names is expected"),
     ],
 )

@@ -23,6 +23,7 @@ def test_topics_in_a_text() -> None:
     where subtopic('no') = 1 union select * from topic('orders')"""
     assert topics_in(text) == ["orders", "customers", "orders"]
     assert topics_in("select 1") == []
+    assert topics_in('select * from topic("a.b") join topic(c-d) join topic(\'e") join topic(f(1))') == ["a.b", "c-d"]
 
 
 def test_names_of_fields() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.session import INTERRUPTED, LOCAL, BootstrapServer, CommandFailed, fail, parse_pairs
+from penstock.cli.session import INTERRUPTED, LOCAL, BootstrapServer, CommandFailed, end_unread, fail, parse_pairs
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ def run_command(
         run = Run(path, bootstrap_server, master, checkpoint, once, parse_pairs(config or (), "setting"))
         check_brokers(bootstrap_server)
         if spec := spec_of(path):
+            if checkpoint:
+                raise CommandFailed(
+                    f"--checkpoint is for a pipeline's .py file: where this project keeps how far it is, storage in {spec} says"
+                )
             run_project(spec, bootstrap_server, master, run.settings, dry=False)
             return
         with prepared(path, master, run.log) as (spark, application):
@@ -91,12 +95,17 @@ def status_command(
             print(line)
 
 
-def init_command(directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory, or an empty one.")]) -> None:
+def init_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory, or an empty one.")],
+    declarative: Annotated[
+        bool, typer.Option("--declarative", help="A project for Spark Declarative Pipelines, in Python and SQL.")
+    ] = False,
+) -> None:
     """Writes a small pipeline that validates and runs."""
     from penstock.cli.pipeline_new import write_project
 
     try:
-        written = write_project(directory)
+        written = write_project(directory, declarative=declarative)
     except OSError as error:
         fail("pipeline init", f"{error.filename}: {error.strerror}")
     for path in written:
@@ -167,5 +176,7 @@ def told(command: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        end_unread()
     except (CommandFailed, KafkaError, NoJava, NoSession, OptionError, PipelineError) as error:
         fail(command, str(error))

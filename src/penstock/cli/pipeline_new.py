@@ -1,4 +1,4 @@
-"""The small project that `penstock pipeline init` writes: a pipeline that validates, and runs as soon as its topic is there."""
+"""The small projects that `penstock pipeline init` writes: pipelines that validate, and run as soon as their topic is there."""
 
 from __future__ import annotations
 
@@ -52,13 +52,74 @@ _IGNORED = """\
 *.parquet/
 __pycache__/
 """
+_DECLARATIVE = '''\
+"""Orders become a table, and large ones a topic of their own. totals.sql goes on from the table.
+
+    echo '{"customer": "ann", "amount": 120}' | penstock produce orders
+    penstock pipeline run .
+    penstock consume large-orders --from-beginning --exit-at-end
+"""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from penstock.spark.pipeline import parse_json
+
+spark = SparkSession.active()
+BROKERS = {"kafka.bootstrap.servers": spark.conf.get("spark.penstock.bootstrap.servers")}
+# Not in a query function: Spark may not be asked anything there.
+ORDER = StructType.fromDDL("customer STRING NOT NULL, amount LONG NOT NULL")
+
+dp.create_sink("large_orders", "penstock", {**BROKERS, "topic": "large-orders"})
 
 
-def write_project(directory: Path) -> list[Path]:
+@dp.table
+def orders() -> DataFrame:
+    """Records whose value is not as it should be are left out: parse_json gives them a reason."""
+    records = spark.readStream.format("penstock").options(**BROKERS, subscribe="orders", startingOffsets="earliest").load()
+    return parse_json(records, ORDER).where("reason IS NULL").select("event.*", "timestamp")
+
+
+@dp.append_flow(target="large_orders")
+def to_large_orders() -> DataFrame:
+    found = spark.readStream.table("orders").where("amount >= 100")
+    return found.select(F.col("customer").alias("key"), F.to_json(F.struct("*")).alias("value"))
+'''
+_TOTALS = """\
+CREATE MATERIALIZED VIEW totals AS
+SELECT customer, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY customer;
+"""
+# Spark takes the storage for checkpoints as an absolute URI alone.
+_SPEC = """\
+name: orders
+storage: {storage}
+libraries:
+  - glob:
+      include: transformations/**
+"""
+_DECLARATIVE_IGNORED = """\
+.checkpoint/
+spark-warehouse/
+storage/
+__pycache__/
+"""
+
+
+def write_project(directory: Path, *, declarative: bool) -> list[Path]:
     """FileExistsError where it would write over anything."""
-    files = {directory / "pipeline.py": _PIPELINE, directory / ".gitignore": _IGNORED}
-    directory.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
+    files = {"pipeline.py": _PIPELINE, ".gitignore": _IGNORED}
+    if declarative:
+        files = {
+            "spark-pipeline.yml": _SPEC.format(storage=(directory.resolve() / "storage").as_uri()),
+            "transformations/orders.py": _DECLARATIVE,
+            "transformations/totals.sql": _TOTALS,
+            ".gitignore": _DECLARATIVE_IGNORED,
+        }
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:
             file.write(text)
-    return list(files)
+    return [directory / name for name in files]

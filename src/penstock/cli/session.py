@@ -48,11 +48,15 @@ def with_client(command: str, bootstrap: str, work: Callable[[Client], Coroutine
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        # Who read our output has enough. What is still buffered must not be written when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
+        end_unread()
     except (KafkaError, CommandFailed) as error:
         fail(command, str(error))
+
+
+def end_unread() -> NoReturn:
+    """Who read our output has enough. What is still buffered must not be written when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(0)
 
 
 def fail(command: str, reason: str) -> NoReturn:

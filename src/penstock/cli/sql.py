@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -45,10 +46,17 @@ def sql_command(
                     _say(one)
                 for line in _lines(answer, as_json=as_json):
                     print(line)
+                sys.stdout.flush()
             except PySparkException as error:
-                raise CommandFailed(reason(str(error))) from error
+                raise CommandFailed(_advised(reason(str(error)))) from error
             finally:
                 spark.stop()
+
+
+def _advised(said: str) -> str:
+    """A topic that is named like a table is what most people try first."""
+    missing = re.match(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view `(.+?)` cannot be found", said)
+    return f"there is no table {missing[1]}: a topic of that name is topic('{missing[1]}')" if missing else said
 
 
 def _say(seen: Sample) -> None:
@@ -81,5 +89,5 @@ def _plain(cell: Any) -> Any:
 def _text(cell: Any) -> str:
     plain = _plain(cell)
     found = plain if isinstance(plain, str) else "null" if plain is None else json.dumps(plain, ensure_ascii=False)
-    # A row is a line.
-    return found.replace("\n", "\\n").replace("\r", "\\r")
+    # A row is a line, and a terminal obeys what it is told.
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in found)

@@ -58,7 +58,7 @@ class PenstockSource(DataSource):
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
-        """Append mode alone: Spark refuses update mode for a sink in Python."""
+        """In complete mode (`overwrite`) all of the result is written at each batch, as by Spark's own sink. Spark refuses update mode."""
         options = sink_options(self._given())
         check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options.topic)
         return StreamWriter(options)

@@ -37,43 +37,60 @@ class NoJava(RuntimeError):
 
 
 def java_home() -> Path:
-    """Where Spark's Java is, found or made."""
-    for where, home in (("JAVA_HOME", _given_home()), ("the PATH", _home_on_path())):
-        version = _version(home) if home is not None else None
-        if home is not None and version is not None and version >= OLDEST:
-            return home
-        if home is not None:
+    """Where Spark's Java is, found or made. What was found and cannot be used is told."""
+    refused: list[str] = []
+    for where, java in (("JAVA_HOME", _given_java()), ("the PATH", _java_on_path())):
+        version = _version(java) if java is not None else None
+        if java is not None and version is not None and version >= OLDEST:
+            _tell(refused, f"that of {where}")
+            return _home_of(java)
+        if java is not None:
             found = "cannot be run" if version is None else f"has version {version}, and Spark needs {OLDEST} or newer"
-            log.warning("the Java of %s (%s) %s: the one that came with penstock[spark] is used instead", where, home, found)
+            refused.append(f"the Java of {where} ({java}) {found}")
+    _tell(refused, "the one that came with penstock[spark]")
     return _bundled_home()
 
 
-def _given_home() -> Path | None:
+def _tell(refused: list[str], instead: str) -> None:
+    for one in refused:
+        log.warning("%s: %s is used instead", one, instead)
+
+
+def _given_java() -> Path | None:
     given = os.environ.get("JAVA_HOME")
-    return Path(given) if given else None
+    return Path(given, "bin", "java") if given else None
 
 
-def _home_on_path() -> Path | None:
+def _java_on_path() -> Path | None:
     found = shutil.which("java")
-    return Path(found).resolve().parent.parent if found else None
+    return Path(found).resolve() if found else None
 
 
-def _version(home: Path) -> int | None:
+def _version(java: Path) -> int | None:
     """The major version, which every Java since 9 has in a file; others are asked. None where there is no Java."""
-    java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
     try:
-        text = (home / "release").read_text(errors="replace")
+        text = (java.parent.parent / "release").read_text(errors="replace")
     except OSError:
         text = _asked(java)
     found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?([0-9]+)', text)
     return int(found[1]) if found else None
 
 
+def _home_of(java: Path) -> Path:
+    """A `java` outside of any home is somebody's program that starts one."""
+    if java.parent.name == "bin":
+        return java.parent.parent
+    found = re.search(r"java\.home = (.+)", _asked(java))
+    return Path(found[1].strip()) if found else _bundled_home()
+
+
 def _asked(java: Path) -> str:
+    command = [str(java), "-XshowSettings:properties", "-version"]
     try:
-        return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False).stderr
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False)
+        return said.stdout + said.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
 

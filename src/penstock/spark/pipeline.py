@@ -60,7 +60,8 @@ class Pipeline:
         return self.spark.readStream.format("penstock").options(**self._at(given)).load()
 
     def write(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        """To a topic: of the columns, value, key, headers and partition are written. In append mode: Spark has no other for it."""
+        """To a topic: of the columns, value, key, headers and partition are written. In append or complete mode: Spark has no update mode
+        for a sink in Python."""
         check_columns({one.name: one.dataType.simpleString() for one in rows.schema.fields}, topic)
         return rows.writeStream.format("penstock").options(**self._at({"topic": topic, **options}))
 

@@ -40,11 +40,16 @@ def explained(error: BaseException, path: Path) -> str:
 
 
 def failure(message: str, query: str, records: str, directory: Path) -> str:
-    """An error with which a query ended. `message` is Spark's; the step is that of the files in the directory."""
+    """An error with which a query ended. `message` is Spark's."""
+    said = f"the query {query} failed: {located(message, directory)}"
+    return f"{said} ({records})" if records else said
+
+
+def located(message: str, directory: Path) -> str:
+    """The reason, and the step in the files of the directory that Spark's message tells of."""
     places = [*_FRAME.finditer(message), *_CALLED_FROM.finditer(message)]
     steps = [_step_at(path, int(one["line"])) for one in places if (path := _own(one["file"], directory.resolve())) is not None]
-    said = f"the query {query} failed: {f'{steps[-1]}: ' if steps else ''}{reason(message)}"
-    return f"{said} ({records})" if records else said
+    return f"{steps[-1]}: {reason(message)}" if steps else reason(message)
 
 
 def reason(message: str) -> str:

@@ -23,7 +23,8 @@ _SHOWN_CHARACTERS = 100
 
 def parse_json(rows: DataFrame, schema: str | StructType, into: str = "event") -> DataFrame:
     """Adds the record's value, parsed, as a struct (`into`), and `reason`: why it could not be parsed, or null. A column of the schema that
-    is NOT NULL must be there."""
+    is NOT NULL must be there. In a query function of a declarative pipeline, where Spark may not be asked, the schema must be a StructType:
+    `StructType.fromDDL(...)` outside of it gives one."""
     asked = _struct(schema)
     fields = [StructField(one.name, one.dataType) for one in asked.fields]
     reading = StructType([*fields, StructField(_CORRUPT, StringType())])
@@ -49,21 +50,28 @@ def _struct(schema: str | StructType) -> StructType:
 
 
 def _header(column: str) -> Column:
-    return F.struct(F.lit(column).alias("key"), F.col(column).cast("string").cast("binary").alias("value"))
+    """Readable, also where a reason shows a part of a value that is no text."""
+    return F.struct(F.lit(column).alias("key"), F.make_valid_utf8(F.col(column).cast("string")).cast("binary").alias("value"))
+
+
+def _shown(text: Column) -> Column:
+    """Made valid first: where text ends in a part of a character, Spark's substring (4.3) takes what is behind it in memory too."""
+    return F.substring(F.make_valid_utf8(text), 1, _SHOWN_CHARACTERS)
 
 
 def _unless_object(text: Column, into: str) -> Column:
-    """A value that is null, no JSON, or JSON of another shape."""
-    shown = F.substring(text, 1, _SHOWN_CHARACTERS)
+    """A value that is null, empty or blank (Spark makes null of these), no JSON, or JSON of another shape."""
     is_object = F.json_object_keys(text).isNotNull()
-    return F.when(text.isNull(), F.lit("the value is null")).when(
-        F.col(f"{into}.{_CORRUPT}").isNotNull() & ~is_object, F.concat(F.lit("the value is no JSON object: "), shown)
+    return (
+        F.when(text.isNull(), F.lit("the value is null"))
+        .when(F.col(into).isNull(), F.lit("the value is empty"))
+        .when(F.col(f"{into}.{_CORRUPT}").isNotNull() & ~is_object, F.concat(F.lit("the value is no JSON object: "), _shown(text)))
     )
 
 
 def _unless_readable(text: Column, into: str, field: StructField) -> Column:
     name, missing = field.name, F.col(f"{into}.{field.name}").isNull()
     given = F.get_json_object(text, f"$['{name}']")
-    wrong = F.concat(F.lit(f"column {name} cannot be read as {field.dataType.simpleString()}: "), F.substring(given, 1, _SHOWN_CHARACTERS))
+    wrong = F.concat(F.lit(f"column {name} cannot be read as {field.dataType.simpleString()}: "), _shown(given))
     found = F.when(missing & given.isNotNull(), wrong)
     return found if field.nullable else found.when(missing, F.lit(f"column {name} is missing"))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
+from penstock.spark.format import PenstockSource
+from penstock.spark.option_values import OptionError
 from penstock.spark.pipeline_errors import PipelineError, reason
 from penstock.spark.pipeline_load import Application
 
@@ -21,15 +23,23 @@ def planned(spark: SparkSession, application: Application, bootstrap_servers: st
     for name, writer in writers.items():
         try:
             _check_can_stream(spark, writer)
-        except PySparkException as error:
+        except (OptionError, PySparkException) as error:
             raise PipelineError(f"the query {name} cannot be started: {reason(str(error))}") from error
     return {name: writer._df.schema.simpleString() for name, writer in writers.items()}
 
 
 def _check_can_stream(spark: SparkSession, writer: DataStreamWriter) -> None:
-    """What Spark checks when a query starts. It does not show the writer's output mode otherwise."""
-    mode = writer._jwrite.getClass().getDeclaredField("outputMode")
-    mode.setAccessible(True)
+    """What Spark checks when a query starts, and what it finds only in the first batch."""
     plan = writer._df._jdf.queryExecution().analyzed()
     jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode.get(writer._jwrite))
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, _chosen(writer, "outputMode"))
+    if _chosen(writer, "source") == PenstockSource.name() and _chosen(writer, "outputMode").toString() == "Update":
+        advice = "append writes what a watermark has closed, complete all of the result at each batch"
+        raise OptionError(f"a topic cannot be written in update mode, because Spark has none for sinks in Python: {advice}")
+
+
+def _chosen(writer: DataStreamWriter, field: str) -> Any:
+    """Spark does not show otherwise what a writer was told."""
+    found = writer._jwrite.getClass().getDeclaredField(field)
+    found.setAccessible(True)
+    return found.get(writer._jwrite)

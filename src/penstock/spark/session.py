@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ def settings(**conf: object) -> dict[str, str]:
         "spark.sql.shuffle.partitions": os.cpu_count() or 2,
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
+        "spark.driver.extraJavaOptions": shlex.quote(f"-Dlog4j2.configurationFile={LOGGING}"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **conf,
@@ -65,12 +66,21 @@ def session(**conf: object) -> SparkSession:
 def quiet_session(log: Path, **conf: object) -> SparkSession:
     """A session that logs to a file, as does Java, which has something to say whenever it starts. NoSession where there is none."""
     log.parent.mkdir(parents=True, exist_ok=True)
+    _silence()
     with _stderr_to(log):
         try:
             return session(**conf)
         except Exception as error:
             said = f"Spark cannot be started with the master {settings(**conf)['spark.master']}: {reason(str(error))}"
             raise NoSession("\n".join([said, *_last_words(log)])) from error
+
+
+def _silence() -> None:
+    """PySpark prints its errors as JSON besides raising them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _last_words(log: Path) -> list[str]:

@@ -27,8 +27,9 @@ SAMPLE_RECORDS = 1000
 SAMPLE_BYTES = 4 * 1024 * 1024
 
 _QUOTED = r"'(?:[^'\\]|\\.|'')*'"
+_TOPIC = r"\btopic\s*\(\s*(?P<quote>['\"]?)(?P<topic>[\w.-]+)(?P=quote)\s*\)"
 # What is quoted or a comment is passed over.
-_WORDS = re.compile(rf"{_QUOTED}|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/|\btopic\s*\(\s*'(?P<topic>[^']+)'\s*\)", re.IGNORECASE | re.DOTALL)
+_WORDS = re.compile(rf"{_QUOTED}|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/|{_TOPIC}", re.IGNORECASE | re.DOTALL)
 # With these one topic(...) may be read twice in a plan, and Spark (4.3) narrows both reads by the filters of one.
 _READ_TWICE = re.compile(r"\b(with|lateral)\b", re.IGNORECASE)
 _NAMED_OTHERWISE = "json_"
