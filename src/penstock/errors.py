@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 
@@ -215,3 +216,11 @@ def invariant(holds: bool, message: str) -> None:
     """Like assert, but kept under -O."""
     if not holds:
         raise InvariantBroken(message)
+
+
+class NotInMemory(Exception):
+    """What was asked for would have to wait for a disk: call `warm` in a thread, and ask again."""
+
+    def __init__(self, warm: Callable[[], None]) -> None:
+        super().__init__()
+        self.warm = warm

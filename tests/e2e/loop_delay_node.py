@@ -38,21 +38,27 @@ class TimeOfOurOwn:
 
     def __init__(self) -> None:
         self._scheduling = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._thread = os.open("/proc/thread-self/stat", os.O_RDONLY)
         self._machine = os.open("/proc/stat", os.O_RDONLY)
         self._queued, self._stolen, self._lost = self._queued_s(), self._stolen_s(), 0.0
 
     def monotonic(self) -> float:
         queued, stolen = self._queued_s(), self._stolen_s()
-        self._lost += max(queued - self._queued, stolen - self._stolen)
+        core = self._core()
+        self._lost += max(queued - self._queued, stolen[core] - self._stolen[core])
         self._queued, self._stolen = queued, stolen
         return time.monotonic() - self._lost
 
     def _queued_s(self) -> float:
         return int(os.pread(self._scheduling, 100, 0).split()[1]) / 1e9
 
-    def _stolen_s(self) -> float:
-        """Of one core, in the mean."""
-        return int(os.pread(self._machine, 200, 0).split(b"\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
+    def _core(self) -> int:
+        return int(os.pread(self._thread, 1_000, 0).rpartition(b")")[2].split()[36])
+
+    def _stolen_s(self) -> list[float]:
+        """Of each core."""
+        cores = os.pread(self._machine, 100_000, 0).split(b"\n")[1 : 1 + (os.cpu_count() or 1)]
+        return [int(core.split()[8]) / os.sysconf("SC_CLK_TCK") for core in cores]
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -15,7 +15,7 @@ from penstock.config.topic import LogConfig, log_config
 from penstock.controller.context import ControllerContext
 from penstock.controller.create_topics import create_topics
 from penstock.controller.decision import Decision
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
 from penstock.handlers.context import RequestContext, Visit
 from penstock.ids import NO_UUID, Buffer, TopicPartition
@@ -63,7 +63,7 @@ class FakeStore:
 
 
 class FakePartition:
-    """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends."""
+    """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends; what `is_cold` must be warmed before a read."""
 
     def __init__(self, name: TopicPartition, directory: FakeDirectory, config: LogConfig) -> None:
         self.topic_partition = name
@@ -85,6 +85,7 @@ class FakePartition:
         self.refusal: KafkaError | None = None
         self.watchers: dict[Callable[[], None], None] = {}
         self.reads = 0
+        self.is_cold = False
 
     @property
     def log_end_offset(self) -> int:
@@ -140,8 +141,10 @@ class FakePartition:
     def check_follower(self, current_leader_epoch: int, replica_id: int, broker_epoch: int) -> None:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this partition has no followers")
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool) -> ReadResult:
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool, at_once: bool) -> ReadResult:
         """Whole batches that fit."""
+        if at_once and self.is_cold:
+            raise NotInMemory(self._warm)
         self.reads += 1
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not here")
@@ -153,6 +156,9 @@ class FakePartition:
                     break
                 data += batch
         return ReadResult(data or None, self.high_watermark, self.last_stable_offset, self.log_start_offset, self.aborted)
+
+    def _warm(self) -> None:
+        self.is_cold = False
 
     def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool) -> ReadResult:
         data = b"".join(base.to_bytes(8, "big") + batch[8:] for base, end, batch in self.batches if end > offset)

@@ -96,6 +96,20 @@ def test_only_the_first_partition_with_data_may_exceed_the_bounds() -> None:
     run(main)
 
 
+def test_what_is_cold_is_fetched_from_the_disk_first() -> None:
+    async def main(node: FakeNode) -> None:
+        cold, warm = node.create("t", 2)
+        for partition in (cold, warm):
+            partition.append(BATCH)
+        cold.is_cold = True
+        answers = await fetch(node, request(part(0), part(1)))
+        assert {one.partition_index: len(one.records or b"") for one in answers} == {0: SIZE, 1: SIZE}
+        assert not cold.is_cold
+        assert (cold.reads, warm.reads) == (1, 1)
+
+    run(main)
+
+
 def test_a_fetch_waits_until_its_time_is_up() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config.topic import LogConfig, TimestampType
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.limits import REMEMBERED_TAIL_BATCHES
 from penstock.log.files import OpenFiles
 from penstock.log.segment import Segment
@@ -51,6 +51,29 @@ def test_segments_roll_by_size_and_every_offset_is_found(tmp_path: Path) -> None
             assert part is not None
             [(_position, header)] = batches(part.read())
             assert header.base_offset <= offset <= header.last_offset
+
+    in_real_world(tmp_path, main)
+
+
+def test_what_must_be_read_at_once_is_warmed_first(tmp_path: Path) -> None:
+    """Whether the system has forgotten the pages is its own affair; an index that was not read yet is ours."""
+
+    async def main(world: World, path: str) -> None:
+        log = await new_log(world, path)
+        for number in range(200):
+            log.append_as_leader(batch(f"{number}:x", f"{number}:y"), 0)
+        warmed = 0
+        for offset in range(400):
+            try:
+                part = log.read(offset, 1, below=400, at_once=True)
+            except NotInMemory as missing:
+                missing.warm()
+                warmed += 1
+                part = log.read(offset, 1, below=400)
+            assert part is not None
+            [(_position, header)] = batches(part.read())
+            assert header.base_offset <= offset <= header.last_offset
+        assert warmed >= len(log.segments) - 1
 
     in_real_world(tmp_path, main)
 

@@ -37,6 +37,9 @@ class FakeFile:
         shift = position % 256
         return (block * (length // 256 + 2))[shift : shift + min(length, self.size - position)]
 
+    def pread_at_once(self, length: int, position: int, /) -> bytes | None:
+        return self.pread(length, position) if position + length <= self.size else None
+
     def fileno(self) -> int:
         raise OSError("it has no descriptor")
 

@@ -34,10 +34,14 @@ class SpiedFile:
 
     file: RealFile
     reads: list[int] = field(default_factory=list)
+    is_cold: bool = False
 
     def pread(self, length: int, position: int, /) -> bytes:
         self.reads.append(length)
         return self.file.pread(length, position)
+
+    def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
+        return None if self.is_cold else self.file.pread_at_once(length, position)
 
     def fileno(self) -> int:
         return self.file.fileno()
@@ -120,10 +124,8 @@ def test_large_ranges_never_become_python_objects(file: SpiedFile, content: byte
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_what_is_not_in_memory_is_brought_in_by_threads(
-    file: SpiedFile, content: bytes, deaf: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranges, "_at_once", lambda _fd, into, _position: len(into) == 0)
+def test_what_is_not_in_memory_is_brought_in_by_threads(file: SpiedFile, content: bytes, deaf: bool) -> None:
+    file.is_cold = True
     answers, thread_calls = ask(file, PIECES, deaf=deaf)
     wanted = body_of([content[position : position + length] for position, length in PIECES])
     assert [correlation for correlation, _ in answers] == [1, 2, 3]
@@ -135,11 +137,11 @@ def test_what_is_not_in_memory_is_brought_in_by_threads(
 def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(file: SpiedFile) -> None:
     os.fsync(file.fileno())
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    cold = ranges.read_at_once(file, SIZE, 0) is None
+    cold = file.pread_at_once(SIZE, 0) is None
     file.pread(SIZE, 0)
     assert ranges.in_memory(file, SIZE, 0)
-    assert ranges.read_at_once(file, 100, SIZE - 100) == file.pread(100, SIZE - 100)
-    assert ranges.read_at_once(file, 100, SIZE - 99) is None
+    assert bytes(file.pread_at_once(100, SIZE - 100) or b"") == file.pread(100, SIZE - 100)
+    assert file.pread_at_once(100, SIZE - 99) is None
     assert cold or in_memory_file_system(file.file.path)
 
 
@@ -154,7 +156,7 @@ def test_a_disk_that_fails_ends_the_connection(file: SpiedFile, monkeypatch: pyt
     def broken(_length: int, _position: int, /) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(ranges, "_at_once", lambda *_: False)
+    file.is_cold = True
     monkeypatch.setattr(file, "pread", broken)
     answers = ask(file, [(0, MEGABYTE)])[0]
     assert answers == []

@@ -6,13 +6,12 @@ Knows what a response may hold; the order and the memory of partitions are the i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers.fetch_interest import Asked, Interest, Key
 from penstock.limits import FETCH_PARTITIONS_A_TURN, MAX_FETCH_BYTES
 from penstock.metadata.image import PartitionState, TopicImage
@@ -79,6 +78,9 @@ class Gathering:
         self._size = 0
         self._urgent = False
         self._expired = False
+        # Partitions that are due, but to be fetched from the disk before, and how; and those for which that was done.
+        self._cold: dict[Key, Callable[[], None]] = {}
+        self._warmed: set[Key] = set()
 
     @property
     def enough(self) -> bool:
@@ -98,10 +100,14 @@ class Gathering:
             previous = self.found.pop(key, None)
             if previous is not None:
                 self._size -= previous.size
-            found = self.found[key] = self._find(*key, wanted.asked)
+            try:
+                found = self.found[key] = self._find(key, wanted.asked)
+            except NotInMemory as missing:
+                self._cold[key] = missing.warm
+                continue
             self._size += found.size
             self._urgent = self._urgent or found.urgent
-        return bool(interest.due)
+        return bool(interest.due or self._cold)
 
     async def wait(self, deadline: float) -> None:
         """Until there is enough, or the deadline, in seconds of the loop's clock. What changed since the first look, which was perhaps
@@ -115,7 +121,7 @@ class Gathering:
             if interest.due:
                 self.read_due()
             while not (self.enough or self._expired):
-                await (asyncio.sleep(0) if interest.due else interest.wait_changed())
+                await (self._next_turn() if interest.due or self._cold else interest.wait_changed())
                 self.read_due()
         finally:
             timer.cancel()
@@ -123,10 +129,23 @@ class Gathering:
     async def _read_rest(self) -> None:
         """Every partition is looked at once, whatever there is in the first ones; what becomes due meanwhile is not waited for."""
         left = len(self._interest.due)
-        while left > 0:
-            await asyncio.sleep(0)
+        while left > 0 or self._cold:
+            await self._next_turn()
             self.read_due()
             left -= FETCH_PARTITIONS_A_TURN
+
+    async def _next_turn(self) -> None:
+        """The loop goes on, and what is cold is fetched from the disk meanwhile."""
+        if not self._cold:
+            return await asyncio.sleep(0)
+        await self._node.world.offload.thread(_call_all, tuple(self._cold.values()))
+        self._warmed.update(self._cold)
+        self._put_back()
+        return None
+
+    def _put_back(self) -> None:
+        self._interest.due.update(dict.fromkeys(self._cold))
+        self._cold.clear()
 
     def _expire(self) -> None:
         """The time is up: what there is goes out."""
@@ -135,6 +154,7 @@ class Gathering:
 
     def settle(self) -> None:
         """For a session: what is idle is watched until the next fetch. The rest stays due; who was served now comes last."""
+        self._put_back()
         idle = {key for key in self.found if self._is_idle(key)}
         self._watch(idle)
         unserved: dict[Key, None] = {}
@@ -155,6 +175,7 @@ class Gathering:
 
     def restore(self) -> None:
         """The response will never leave: all that was found is to be looked at again."""
+        self._put_back()
         self._interest.due.update((key, None) for key in self.found if key in self._interest.partitions)
 
     def _watch(self, keys: Iterable[Key]) -> None:
@@ -163,7 +184,8 @@ class Gathering:
             if partition is not None and key in self._interest.partitions:
                 self._interest.watch(key, partition)
 
-    def _find(self, topic_key: str | UUID, index: int, asked: Asked) -> Found:
+    def _find(self, key: Key, asked: Asked) -> Found:
+        topic_key, index = key
         topic: TopicImage | None = None
         partition: Partition | None = None
         try:
@@ -176,15 +198,21 @@ class Gathering:
             diverging = _diverging(partition, asked)
             if diverging is not None:
                 return Found(partition, None, diverging=diverging)
-            return Found(partition, self._read(partition, asked))
+            return Found(partition, self._read(partition, asked, at_once=key not in self._warmed))
         except KafkaError as error:
             leader = topic.partitions.get(index) if topic is not None and error.code in _ELSEWHERE else None
             return Found(partition, None, error.code, leader=leader)
 
-    def _read(self, partition: Partition, asked: Asked) -> ReadResult:
+    def _read(self, partition: Partition, asked: Asked, *, at_once: bool) -> ReadResult:
         """The first partition that has something gives at least one batch, however small the bounds: the fetcher must get on."""
         allowed = max(min(asked.partition_max_bytes, self._max_bytes - self._size), 0)
-        return partition.read(asked.fetch_offset, allowed, committed_only=self._committed_only, at_least_one=self._size == 0)
+        at_least_one = self._size == 0
+        return partition.read(asked.fetch_offset, allowed, committed_only=self._committed_only, at_least_one=at_least_one, at_once=at_once)
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 def _diverging(partition: Partition, asked: Asked) -> tuple[int, int] | None:

@@ -38,6 +38,9 @@ class OpenFiles:
             self._forgotten.append(self._open.popitem(last=False)[1])
         return file
 
+    def has_content(self, path: str) -> bool:
+        return path in self._contents
+
     def content(self, path: str) -> bytes:
         """All of a small file that does not change: the index of a sealed segment. (Not mapped: a bad sector would kill the process.)"""
         content = self._contents.get(path)

@@ -47,6 +47,11 @@ class Index:
         """In bytes."""
         return len(self._memory) if self._memory is not None else len(self._bytes())
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether a lookup need not wait for a disk."""
+        return self._memory is not None if self._active else self._files.has_content(self.path)
+
     def __len__(self) -> int:
         return self.size // self.entry.size
 

@@ -38,11 +38,11 @@ class ReadableLog:
         return sum(segment.size for segment in self.segments)
 
     @guarded
-    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool = True) -> FileRange | None:
+    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool = True, at_once: bool = False) -> FileRange | None:
         """The bytes from the batch that holds an offset on, up to a bound on offsets (exclusive) and on bytes.
 
         The first batch is given whole even if it is larger than max_bytes, or, without at_least_one, not at all then; the last may be cut.
-        None where there is nothing to read.
+        None where there is nothing to read. NotInMemory where it was to be found at once, and cannot.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise KafkaError(
@@ -52,23 +52,23 @@ class ReadableLog:
         number = self._segment_number(offset)
         while offset < below and number < len(self.segments):
             segment = self.segments[number]
-            found = segment.find(offset)
+            found = segment.find(offset, at_once=at_once)
             if found is not None:
                 position, header = found
                 if header.size > max_bytes and not at_least_one:
                     return None
-                length = min(self._bound(number, below) - position, max(max_bytes, header.size))
+                length = min(self._bound(number, below, at_once=at_once) - position, max(max_bytes, header.size))
                 return segment.range(position, length) if length > 0 else None
             number += 1
         return None
 
-    def _bound(self, number: int, below: int) -> int:
+    def _bound(self, number: int, below: int, *, at_once: bool) -> int:
         """The position in a segment where offsets reach a bound."""
         segment = self.segments[number]
         following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else self.end_offset
         if below >= following:
             return segment.size
-        found = segment.find(below)
+        found = segment.find(below, at_once=at_once)
         return segment.size if found is None else found[0]
 
     def _segment_number(self, offset: int) -> int:

@@ -5,10 +5,12 @@ Owns positions. Knows nothing of high watermarks, retention or other segments.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.ids import Buffer
 from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET, REMEMBERED_TAIL_BATCHES
 from penstock.log import names
@@ -16,19 +18,24 @@ from penstock.log.files import FileRange, OpenFiles
 from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset
 from penstock.log.txn_index import TxnIndex
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
-from penstock.world import File
+from penstock.world import Disk, File
 
 # Headers are read in pieces of this size: as much as lies between two entries of the offset index by default.
 _READ_AHEAD_BYTES = 4096
 
 
-def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+_Read = Callable[[int, int], Buffer]
+
+
+def scan_headers(file: File, position: int, end: int, read: _Read | None = None) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every batch from a position on, without reading what is behind the headers."""
-    ahead, ahead_at = b"", position
+    read = read or file.pread
+    ahead: Buffer = b""
+    ahead_at = position
     while position < end:
         at = position - ahead_at
         if at + BATCH_HEADER_BYTES > len(ahead):
-            ahead, ahead_at, at = file.pread(min(_READ_AHEAD_BYTES, end - position), position), position, 0
+            ahead, ahead_at, at = read(min(_READ_AHEAD_BYTES, end - position), position), position, 0
         header = read_header(ahead, at)
         if header.magic != MAGIC or header.size < BATCH_HEADER_BYTES or position + header.size > end:
             raise CorruptBatch(
@@ -111,14 +118,17 @@ class Segment:
         self.size += size
         self._since_index_entry += size
 
-    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch that ends at or after this offset; None where the segment ends before it."""
+    def find(self, offset: int, *, at_once: bool = False) -> tuple[int, BatchHeader] | None:
+        """The first batch that ends at or after this offset; None where the segment ends before it. NotInMemory where it was to be found at
+        once, and cannot."""
         remembered = self._find_in_tail(offset)
         if remembered is not None:
             return remembered
+        if at_once and not self.offset_index.is_at_hand:
+            raise self._not_in_memory(offset, None)
         position = self.offset_index.lookup(offset)
         try:
-            return self._scan_for(offset, position)
+            return self._scan_for(offset, position, at_once=at_once)
         except CorruptBatch as error:
             if position == 0:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
@@ -138,11 +148,19 @@ class Segment:
             found = batch
         return found
 
-    def _scan_for(self, offset: int, start: int) -> tuple[int, BatchHeader] | None:
+    def _scan_for(self, offset: int, start: int, *, at_once: bool = False) -> tuple[int, BatchHeader] | None:
         if start and not 0 < start < self.size:
             raise CorruptBatch(f"{self.path}: the index sends offset {offset} to position {start}, outside of its {self.size} bytes")
+        file = self.file
+
+        def read_at_once(length: int, position: int) -> Buffer:
+            data = file.pread_at_once(length, position)
+            if data is None:
+                raise self._not_in_memory(offset, start)
+            return data
+
         previous = self.base_offset - 1
-        for position, header in scan_headers(self.file, start, self.size):
+        for position, header in scan_headers(file, start, self.size, read_at_once if at_once else None):
             if header.base_offset <= previous or header.last_offset_delta < 0:
                 raise CorruptBatch(f"{self.path}: offset {header.base_offset} at position {position} does not follow {previous}")
             if position == start and start and header.base_offset > offset:
@@ -151,6 +169,9 @@ class Segment:
             if previous >= offset:
                 return position, header
         return None
+
+    def _not_in_memory(self, offset: int, start: int | None) -> NotInMemory:
+        return NotInMemory(partial(_warm, self._files.disk, self.path, self.offset_index.path, self.base_offset, self.size, offset, start))
 
     def end_offset(self) -> int:
         """The offset after the last batch. CorruptBatch where the segment does not end with a whole batch."""
@@ -268,3 +289,13 @@ class Segment:
     def activate(self) -> None:
         self.offset_index.activate()
         self.time_index.activate()
+
+
+def _warm(disk: Disk, path: str, index_path: str, base_offset: int, size: int, offset: int, start: int | None) -> None:
+    """Reads what is needed to find an offset. Blocks, and shares nothing with a segment. What is wrong is told to whoever asks again."""
+    with contextlib.suppress(OSError, CorruptBatch):
+        if start is None:
+            start = OffsetIndex(OpenFiles(disk), index_path, base_offset, active=False).lookup(offset)
+        for _position, header in scan_headers(disk.open(path), start, size):
+            if header.last_offset >= offset:
+                break

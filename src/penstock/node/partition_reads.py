@@ -104,11 +104,11 @@ class ReadablePartition:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool = True) -> ReadResult:
-        """For consumers: nothing above the watermark."""
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool = True, at_once: bool = False) -> ReadResult:
+        """For consumers: nothing above the watermark. NotInMemory where it was to be found at once, and cannot."""
         stable = self.last_stable_offset
         bound = stable if committed_only else self.high_watermark
-        found = self._log.read(offset, max_bytes, below=bound, at_least_one=at_least_one)
+        found = self._log.read(offset, max_bytes, below=bound, at_least_one=at_least_one, at_once=at_once)
         aborted: list[AbortedTransaction] = []
         if committed_only and found is not None:
             aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in self._log.aborted_transactions(offset, bound)]

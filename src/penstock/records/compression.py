@@ -39,6 +39,9 @@ _XERIAL_LENGTH = struct.Struct(">I")
 # Where a length is expected, this is the first word of another header: streams may be concatenated.
 _XERIAL_MAGIC_WORD = int.from_bytes(_XERIAL_MAGIC[:4], "big")
 
+# Kafka's default level stands for the fast compressor; every other one is the high compressor's.
+_LZ4_LEVEL, _LZ4_FAST = 9, 1
+
 _FIRST_GUESS_RATIO = 10
 _FIRST_GUESS_BYTES = 4096
 
@@ -53,7 +56,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
         # Kafka's Java reader takes only frames whose blocks are independent, and cramjam.lz4.compress links them.
-        compressor = cramjam.lz4.Compressor(level=level, block_linked=False)
+        compressor = cramjam.lz4.Compressor(level=_LZ4_FAST if level in (None, _LZ4_LEVEL) else level, block_linked=False)
         compressor.compress(bytes(data))
         return bytes(compressor.finish())
     if codec is Codec.ZSTD:

@@ -16,7 +16,7 @@ from penstock.ids import Buffer
 from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.schema import Records
 from penstock.server.outlet import Outlet
-from penstock.server.ranges import FileRange, RangeFile, ShortRange, descriptor, in_memory, read, read_at_once, short
+from penstock.server.ranges import FileRange, RangeFile, ShortRange, descriptor, in_memory, read, short
 from penstock.world import Offload
 
 
@@ -128,7 +128,7 @@ class Writer:
                 data = part
             elif self._done == self._in_memory == 0 and len(part) <= SMALL_RANGE_BYTES and hasattr(part, "file"):
                 small = cast(FileRange, part)
-                data = read_at_once(small.file, len(part), small.position)
+                data = small.file.pread_at_once(len(part), small.position)
             if data is None:
                 break
             self._parts.popleft()

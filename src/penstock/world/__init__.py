@@ -53,6 +53,9 @@ class File(Protocol):
     def pread(self, length: int, position: int, /) -> bytes:
         """Up to length bytes; fewer only at the end of the file."""
 
+    def pread_at_once(self, length: int, position: int, /) -> bytes | bytearray | None:
+        """All of it, or None where that would have to wait for a disk. Never raises: what is wrong is told by the `pread` that follows."""
+
     def pwrite(self, data: Buffer, position: int, /) -> int:
         """Writes all of data, or raises. What was written may be lost by a power failure until `sync` returns."""
 

@@ -24,6 +24,8 @@ from penstock.world.replace import replace_file
 _FILE_MODE = 0o644
 # macOS has no fdatasync. (Its fsync leaves the drive's own cache alone, as every database there accepts unless told otherwise.)
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+# A read that gives up instead of waiting for the disk. Linux alone has it; elsewhere every read that may wait passes through a thread.
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class _Descriptor(int):
@@ -46,6 +48,15 @@ class RealFile:
         self.pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
         self._pwrite: Callable[[Buffer, int], int] = partial(os.pwrite, descriptor)
         self.sync: Callable[[], None] = partial(_sync_data, descriptor)
+
+    def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
+        if _NOWAIT is None or self._descriptor is None:
+            return None
+        data = bytearray(length)
+        try:
+            return data if os.preadv(self._descriptor, [data], position, _NOWAIT) == length else None
+        except OSError:  # not in memory, or a file system that cannot tell
+            return None
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
         written = self._pwrite(data, position)

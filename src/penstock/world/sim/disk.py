@@ -18,6 +18,8 @@ from penstock.world.sim.trace import fingerprint
 
 # What a drive without a bound holds: the most that the protocol can say.
 _BOUNDLESS = 2**63 - 1
+# How often what is to be read at once is not in memory.
+_NOT_IN_MEMORY = 0.05
 
 
 class SimFile:
@@ -36,6 +38,16 @@ class SimFile:
             raise self._error(errno.EINVAL)
         self._drive.begin("pread", self.path)
         return self._inode.read(length, position)
+
+    def pread_at_once(self, length: int, position: int, /) -> bytes | None:
+        """Now and then it is not in memory."""
+        if self._drive.chance.random() < _NOT_IN_MEMORY:
+            return None
+        try:
+            data = self.pread(length, position)
+        except OSError:
+            return None
+        return data if len(data) == length else None
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
         self._check_open()
