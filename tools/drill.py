@@ -26,6 +26,10 @@ def main(minutes: int) -> int:
             {"PENSTOCK_EXAMPLES": str(10 * minutes)},
             ["tests/protocol/test_protocol_fuzz.py"],
         ),
+        "loop delay: produce, a cold read of 5 GB, retention, recovery; and during compaction": (
+            {"PENSTOCK_LOOP_DELAY_GB": "5"},
+            ["tests/e2e/test_e2e_loop_delay.py", "tests/e2e/test_e2e_loop_delay_compaction.py"],
+        ),
         "100 kill -9 of compaction and a million updates": ({"PENSTOCK_DRILL": "1"}, ["tests/e2e/test_e2e_compaction.py"]),
         "kill -9 of Spark's driver at ten moments, and of the broker": ({"PENSTOCK_DRILL": "1"}, ["tests/spark/test_spark_restarts.py"]),
         "Spark reads a topic of 5 GB": ({"PENSTOCK_DRILL": "1"}, ["tests/spark/test_spark_large_read.py"]),
@@ -38,8 +42,8 @@ def main(minutes: int) -> int:
     for name, (environment, tests) in drills.items():
         print(f"{name} …", flush=True)
         started = time.monotonic()
-        # Spark takes all cores by itself.
-        workers = "0" if all(one.startswith("tests/spark/") for one in tests) else "2"
+        # Spark takes all cores by itself, and delays are those of one test alone.
+        workers = "0" if all(one.startswith(("tests/spark/", "tests/e2e/test_e2e_loop_delay")) for one in tests) else "2"
         command = [sys.executable, "-m", "pytest", "-n", workers, *tests]
         run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
         said = run.stdout.partition("= notes =")[2].partition("\n")[2].splitlines() or run.stdout.splitlines()[-1:]

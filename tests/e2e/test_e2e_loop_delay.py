@@ -22,7 +22,7 @@ from tests.e2e.drilled_node import DEADLINE_S, GIGABYTES, LOAD_S, VALUE, Drilled
 COLD_BYTES = int(GIGABYTES * 1e9) or 300_000_000
 RECOVERED_BYTES = 1_000_000_000
 SETTINGS = ("log.segment.bytes=67108864", "log.retention.check.interval.ms=1000", "log.segment.delete.delay.ms=1000")
-READ_BYTES_PER_S = 125_000_000
+READ_BYTES_PER_S = 75_000_000
 
 
 def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
