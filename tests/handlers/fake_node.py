@@ -160,7 +160,7 @@ class FakePartition:
     def _warm(self) -> None:
         self.is_cold = False
 
-    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool) -> ReadResult:
+    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool, at_once: bool = False) -> ReadResult:
         data = b"".join(base.to_bytes(8, "big") + batch[8:] for base, end, batch in self.batches if end > offset)
         found = SimpleNamespace(read=lambda: data) if data else None
         return ReadResult(cast(Any, found), self.high_watermark, self.high_watermark, self.log_start_offset, [])

@@ -14,11 +14,13 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import load
 from penstock.handlers.context import RequestContext
 from penstock.ids import TopicPartition
+from penstock.limits import REMEMBERED_TAIL_BATCHES
 from penstock.node.fetched import whole_batches
 from penstock.node.node import Node
 from penstock.node.partition import Partition
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.world.sim import Simulation
+from penstock.world.sim.disk import SimFile
 from tests.log.making import SMALL, batch
 from tests.node.replicas import TOPIC, TOPIC_ID, Broker, Controller
 
@@ -252,6 +254,29 @@ def test_a_large_answer_is_appended_in_pieces() -> None:
         assert all(values(cluster.partition(3, index)) == values(cluster.partition(1, index)) for index in range(4))
 
     run(main, config=replace(CONFIG, segment_bytes=10_000_000), partitions=4)
+
+
+def test_old_records_that_are_not_in_memory_reach_a_follower_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = 0
+
+    def not_at_once(self: SimFile, length: int, position: int, /) -> bytes | None:
+        nonlocal cold
+        cold += 1
+        return None if cold % 2 else self.pread(length, position)
+
+    async def main(cluster: Cluster) -> None:
+        await cluster.brokers[3].stop()
+        for number in range(2 * REMEMBERED_TAIL_BATCHES):
+            cluster.partition(1).append(batch(str(number)))
+        monkeypatch.setattr(SimFile, "pread_at_once", not_at_once)
+        cluster.controller.register(3, rack="r3")
+        cluster.make(3)
+        await cluster.brokers[3].start()
+        await cluster.until(lambda: cluster.partition(3).log_end_offset == 2 * REMEMBERED_TAIL_BATCHES, within_s=60)
+        assert values(cluster.partition(3)) == values(cluster.partition(1))
+        assert cold > 0
+
+    run(main)
 
 
 def test_a_leader_that_closes_the_connection_is_fetched_from_again() -> None:

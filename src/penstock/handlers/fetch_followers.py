@@ -7,11 +7,12 @@ is looked at once a turn of the loop, after what it waits for has moved. Who pos
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers.fetch_interest import UNTOLD, Interest, Key, Wanted
 from penstock.handlers.fetch_sessions import NO_SESSION, Session
 from penstock.limits import MAX_FETCH_BYTES, STALE_WATERMARK_S
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
     from penstock.node.partition import Partition
     from penstock.node.partition_reads import ReadResult
+
+_UNDER_WAY = -1
 
 TopicAnswer = FetchResponse.Response
 Answer = TopicAnswer.Partition
@@ -38,6 +41,8 @@ class FollowerInterest(Interest):
     def __init__(self, uses_ids: bool, replica_id: int) -> None:
         super().__init__(uses_ids, replica_id)
         self.waiting: FollowerFetch | None = None
+        # The offsets for which what is needed was fetched from the disk, or is being fetched.
+        self.warming: dict[Key, int] = {}
 
     def mark(self, key: Key) -> None:
         if key in self.partitions:
@@ -175,7 +180,7 @@ class FollowerFetch:
                     self._interest.unwatch(key)
                     return _Found(None, diverging=diverging)
             allowed = max(min(asked.partition_max_bytes, self._max_bytes - self._size), 0)
-            read = partition.read_for_follower(asked.fetch_offset, allowed, at_least_one=self._size == 0)
+            read = self._read(key, partition, asked.fetch_offset, allowed)
         except KafkaError as error:
             # Not looked at again until it is named again, and then from the beginning.
             self._interest.unwatch(key)
@@ -185,6 +190,24 @@ class FollowerFetch:
         if read.range is None and asked.fetch_offset < partition.log_end_offset:
             self._interest.due[key] = None
         return _Found(read)
+
+    def _read(self, key: Key, partition: Partition, offset: int, allowed: int) -> ReadResult:
+        """Nothing yet where it must be fetched from the disk before, which is done once for what is asked for."""
+        warming = self._interest.warming
+        if warming.get(key) == _UNDER_WAY:
+            return partition.look()
+        try:
+            at_once = warming.pop(key, None) != offset
+            return partition.read_for_follower(offset, allowed, at_least_one=self._size == 0, at_once=at_once)
+        except NotInMemory as missing:
+            warming[key] = _UNDER_WAY
+            self._node.spawn(self._warm(key, offset, missing.warm))
+            return partition.look()
+
+    async def _warm(self, key: Key, offset: int, warm: Callable[[], None]) -> None:
+        await self._node.world.offload.thread(warm)
+        self._interest.warming[key] = offset
+        self._interest.mark(key)
 
     def _partition(self, key: Key) -> Partition:
         topic, index = key

@@ -118,10 +118,12 @@ class ReadablePartition:
         """Where the partition is, without anything of it."""
         return ReadResult(None, self.high_watermark, self.last_stable_offset, self.log_start_offset, [])
 
-    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool) -> ReadResult:
-        """For replicas, who were let in by `follower_fetched`: up to the log's end."""
+    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool, at_once: bool = False) -> ReadResult:
+        """For replicas, who were let in by `follower_fetched`: up to the log's end. NotInMemory as in `read`."""
         log = self._log
-        found = None if offset == log.end_offset else log.read(offset, max_bytes, below=log.end_offset, at_least_one=at_least_one)
+        found = None
+        if offset != log.end_offset:
+            found = log.read(offset, max_bytes, below=log.end_offset, at_least_one=at_least_one, at_once=at_once)
         return ReadResult(found, self.high_watermark, self.high_watermark, log.start_offset, [])
 
     async def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
