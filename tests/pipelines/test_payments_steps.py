@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PAYMENT = Event(COMPLETED, "e-1", Of().start_ms, "c-1", "m-1", 1_050)
 REASONS = [
     "the value is null",
-    "column type is missing",
+    "the value is empty",
     "the value is no JSON object",
     "the value is no JSON object",
     "the value is no JSON object",
