@@ -102,6 +102,8 @@ class Ledger:
         for one in waiting.values():
             one.timer.cancel()
             _settle(one.future, lambda future: future.set_exception(error))
+            if not one.future.cancelled():
+                one.future.exception()  # whoever waits may be cancelled in this very turn: then nobody need hear of it
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[asyncio.Future[Any]], None]) -> None:

@@ -241,8 +241,9 @@ class LeaderFetcher:
             return 0
         records = whole_batches(cast(memoryview, answer.records)) if answer.records else b""
         if records and first_offset(records) < followed.partition.log_end_offset:
-            self._take_earlier(followed, records)
-            return 0
+            if not self._was_outrun(followed, records):
+                return 0
+            records = b""  # but how far the leader is may be news
         try:
             must_sync = followed.partition.append_fetched(records, answer.high_watermark, answer.log_start_offset)
         except KafkaError as error:
@@ -255,16 +256,18 @@ class LeaderFetcher:
                 self._unsynced[followed.key] = followed
         return len(records)
 
-    def _take_earlier(self, followed: Followed, records: Buffer) -> None:
-        """Records that are here already: an answer that was under way when we came so far; or the leader's log begins within a batch."""
+    def _was_outrun(self, followed: Followed, records: Buffer) -> bool:
+        """Whether records that are here already come by an answer that was under way when we came so far. Otherwise the leader's log begins
+        within a batch, or something is wrong with it."""
         partition = followed.partition
         base_offset = first_offset(records)
         if partition.log_start_offset == partition.log_end_offset:
             self._cut(followed, partition.restart(followed.epoch, base_offset, bytes(records)))
         elif self._link is not None and self._link.in_flight:
-            self._session.change(followed)
+            return True
         else:
             self._pause(followed, f"the leader sent offset {base_offset}, and was asked for {partition.log_end_offset}")
+        return False
 
     def _failed(self, followed: Followed, answer: Answer) -> None:
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and answer.log_start_offset >= 0:
