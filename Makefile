@@ -43,8 +43,8 @@ test-java: setup ## Against Apache Kafka's own tools; needs Java and Maven, and 
 sim: setup ## Simulation until this commit has SEEDS=N fresh seeds, added up in docs/SIM.csv
 	@$(PY) -m penstock.sim --seeds $(SEEDS) --results docs/SIM.csv --commit "$$(git describe --always --dirty)"
 
-drill: setup ## The long ones, MINUTES=30 of each: simulation, kill -9, fuzzing; keeps the result in docs/DRILLS.md
-	@$(PY) -m tools.drill $(MINUTES)
+drill: setup ## The long ones, MINUTES=30 of each, or ONLY=word: simulation, kill -9, fuzzing, Spark; keeps results in docs/DRILLS.md
+	@$(PY) -m tools.drill $(MINUTES) $(ONLY)
 
 test-pythons: ## The tests on every Python from 3.11 on that is found, each in an environment of its own
 	@tools/test-pythons

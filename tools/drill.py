@@ -1,4 +1,7 @@
-"""make drill: what is too long for make test. Runs one drill after the other, and keeps what they said in docs/DRILLS.md."""
+"""make drill: what is too long for make test. Runs one drill after the other, and keeps what each said last in docs/DRILLS.md.
+
+python -m tools.drill MINUTES [WORD ...]      those alone that have one of the words in their names
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,25 @@ from pathlib import Path
 RESULTS = Path(__file__).parent.parent / "docs" / "DRILLS.md"
 
 
-def main(minutes: int) -> int:
+HEAD = """# Drills
+
+The last result of each, by `make drill MINUTES=N`, or `make drill ONLY=word` for some of them.
+
+| drill | outcome | what it said | minutes | when | commit |
+|---|---|---|---|---|---|"""
+
+
+def main(minutes: int, *only: str) -> int:
     drills = {
-        f"simulation of logs, a broker, quorums and clusters, {minutes} minutes each, every planted bug, 50 clusters twice": (
+        "simulation of logs, a broker, quorums and clusters, every planted bug, 50 clusters twice": (
             {"PENSTOCK_SIM_SECONDS": str(60 * minutes), "PENSTOCK_PLANTED": "all", "PENSTOCK_DRILL": "1", "PENSTOCK_TWICE": "50"},
             ["tests/sim"],
         ),
-        f"kill -9, {20 * minutes} rounds": (
+        "kill -9 of a log's process, and of a broker under load": (
             {"PENSTOCK_KILL_ROUNDS": str(20 * minutes)},
             ["tests/log/test_log_kill9.py", "tests/e2e/test_e2e_kill9.py"],
         ),
-        f"fuzzing of every decoder, {10 * minutes} examples a version": (
+        "fuzzing of every decoder": (
             {"PENSTOCK_EXAMPLES": str(10 * minutes)},
             ["tests/protocol/test_protocol_fuzz.py"],
         ),
@@ -38,8 +49,10 @@ def main(minutes: int) -> int:
             ["tests/spark/test_spark_standalone.py"],
         ),
     }
-    lines, failed = [], False
+    rows, failed = _kept(), False
     for name, (environment, tests) in drills.items():
+        if not any(word in name for word in only or ("",)):
+            continue
         print(f"{name} …", flush=True)
         started = time.monotonic()
         # Spark takes all cores by itself, and delays are those of one test alone.
@@ -52,12 +65,26 @@ def main(minutes: int) -> int:
         if run.returncode:
             print(run.stdout[-8_000:])
         print(f"  {outcome}", flush=True)
-        lines.append(f"| {name} | {'failed' if run.returncode else 'passed'} | {outcome} | {(time.monotonic() - started) / 60:.0f} |")
-    today = datetime.datetime.now(datetime.UTC).date()
-    head = f"# Drills\n\nThe last run of `make drill MINUTES={minutes}`, {today}, Python {sys.version.split()[0]}.\n"
-    RESULTS.write_text("\n".join([head, "| drill | outcome | what it said | minutes |", "|---|---|---|---|", *lines, ""]))
+        cells = ("failed" if run.returncode else "passed", outcome, f"{(time.monotonic() - started) / 60:.0f}", _today(), _commit())
+        rows[name] = " | ".join(cells)
+        RESULTS.write_text("\n".join([HEAD, *(f"| {name} | {rest} |" for name, rest in rows.items()), ""]))
     return 1 if failed else 0
 
 
+def _kept() -> dict[str, str]:
+    """The last result of each drill, those that are not run now included."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    rows = [line.strip("| ").partition(" | ") for line in lines if line.startswith("| ") and not line.startswith("| drill")]
+    return {name: rest for name, _bar, rest in rows}
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def _commit() -> str:
+    return subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))
