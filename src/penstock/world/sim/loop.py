@@ -181,12 +181,14 @@ class SimLoop(asyncio.BaseEventLoop):
     # Failing
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """asyncio reports here what nobody has caught. Crashed processes may: they are being unwound; and so may what was under way when
-        `stop_after` stopped a node."""
+        """asyncio reports here what nobody has caught. Crashed processes may: they are being unwound; and so may one that `stop_after` has
+        stopped, which may have been left in the midst of anything."""
         source = context.get("task") or context.get("future")
         owner = source.owner if isinstance(source, SimTask | SimFuture) else self._running
         cause = context.get("exception")
-        if self._unwinding or (owner is not None and owner.dead) or isinstance(cause, NodeCrashed):
+        if owner is not None and isinstance(cause, NodeCrashed):
+            owner.stopped = True
+        if self._unwinding or isinstance(cause, NodeCrashed) or (owner is not None and (owner.dead or owner.stopped)):
             return
         whose = "no node" if owner is None else owner.name
         failure = SimulationFailed(f"{self._label}, at {self._now:.6f} s, on {whose}: {context.get('message')}: {cause!r}")

@@ -10,13 +10,15 @@ import contextvars
 
 
 class Owner:
-    """A simulated process. Dead, its timers no longer fire; paused, nothing of it runs until it is resumed, like a SIGSTOP."""
+    """A simulated process. Dead, its timers no longer fire; paused, nothing of it runs until it is resumed, like a SIGSTOP; stopped at a
+    change to its disk, it is as good as dead."""
 
-    __slots__ = ("backlog", "context", "dead", "name", "paused", "tasks")
+    __slots__ = ("backlog", "context", "dead", "name", "paused", "stopped", "tasks")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.stopped = False
         self.paused = False
         self.backlog: list[asyncio.Handle] = []
         self.tasks: dict[asyncio.Task[object], None] = {}  # a dict for its order
