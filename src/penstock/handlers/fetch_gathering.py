@@ -136,12 +136,12 @@ class Gathering:
 
     async def _next_turn(self) -> None:
         """The loop goes on, and what is cold is fetched from the disk meanwhile."""
-        if not self._cold:
-            return await asyncio.sleep(0)
-        await self._node.world.offload.thread(_call_all, tuple(self._cold.values()))
-        self._warmed.update(self._cold)
-        self._put_back()
-        return None
+        if self._cold:
+            await self._node.world.offload.thread(_call_all, tuple(self._cold.values()))
+            self._warmed.update(self._cold)
+            self._put_back()
+        else:
+            await asyncio.sleep(0)
 
     def _put_back(self) -> None:
         self._interest.due.update(dict.fromkeys(self._cold))

@@ -93,11 +93,12 @@ class Images:
         self._steps = iter(self._on_applied(image, delta))
 
     def _follow(self, most: int | None = None) -> None:
-        if self._steps is not None and (most is None or sum(1 for _step in islice(self._steps, most)) < most):
-            deque(self._steps, 0)
-            self._steps = None
-            self.applied_offset = self.image.offset
-            self._tell()
+        """Takes so many steps, or all."""
+        if self._steps is None or sum(1 for _step in islice(self._steps, most)) == most:
+            return
+        self._steps = None
+        self.applied_offset = self.image.offset
+        self._tell()
 
     def _next(self, high_watermark: int) -> tuple[list[object], int]:
         """The leader need not read what it wrote itself."""
