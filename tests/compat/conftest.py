@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.penstock_process import PenstockProcess, running
 
 
 @pytest.fixture(scope="session")
@@ -16,10 +16,5 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     if given:
         yield given
         return
-    process = PenstockProcess(tmp_path_factory.mktemp("compat"), port=0)
-    process.start()
-    try:
+    with running(PenstockProcess(tmp_path_factory.mktemp("compat"), port=0)) as process:
         yield process.bootstrap
-        process.stop()
-    finally:
-        process.kill()

@@ -30,7 +30,7 @@ from tests.compat.group_clients import (
     wait_for,
     wait_shared,
 )
-from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.penstock_process import PenstockProcess, running
 
 PARTITIONS = 6
 CLIENTS = [ConfluentMember, KafkaPythonMember, AiokafkaMember]
@@ -40,13 +40,8 @@ _names = itertools.count()
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Sessions may be short here, so that a crash is noticed soon."""
-    process = PenstockProcess(tmp_path_factory.mktemp("groups"), "group.min.session.timeout.ms=1000", port=0)
-    process.start()
-    try:
+    with running(PenstockProcess(tmp_path_factory.mktemp("groups"), "group.min.session.timeout.ms=1000", port=0)) as process:
         yield process.bootstrap
-        process.stop()
-    finally:
-        process.kill()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.compat.group_clients import ConfluentMember, Member, check_commits_rise, check_one_owner, wait_for, wait_shared
-from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.penstock_process import PenstockProcess, running
 
 PARTITIONS = 6
 NEW = {"group.protocol": "consumer"}
@@ -28,13 +28,8 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = PenstockProcess(tmp_path_factory.mktemp("consumer-groups"), *SETTINGS, port=0)
-    process.start()
-    try:
+    with running(PenstockProcess(tmp_path_factory.mktemp("consumer-groups"), *SETTINGS, port=0)) as process:
         yield process.bootstrap
-        process.stop()
-    finally:
-        process.kill()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.penstock_process import PenstockProcess, running
 from tests.e2e.raw_connection import RawConnection, metadata
 
 
@@ -17,13 +17,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess
     if os.environ.get("PENSTOCK_COMPAT_BOOTSTRAP"):
         yield None
         return
-    process = PenstockProcess(tmp_path_factory.mktemp("e2e"))
-    process.start()
-    try:
+    with running(PenstockProcess(tmp_path_factory.mktemp("e2e"))) as process:
         yield process
-        process.stop()
-    finally:
-        process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,17 +141,6 @@ def wait_for(look: Callable[[], T], condition: Callable[[T], bool], what: str, e
             seen = error
         time.sleep(0.05)
     raise PenstockError(f"{what} did not become as it should within {PATIENCE_S} s, the last look at it gave {seen!r}; {explain()}")
-
-
-@contextmanager
-def running(cluster: PenstockCluster) -> Iterator[PenstockCluster]:
-    """Stopped cleanly at the end of a test that went well."""
-    try:
-        cluster.start()
-        yield cluster
-        cluster.stop()
-    finally:
-        cluster.kill()
 
 
 def _free_run(count: int) -> int:

@@ -12,8 +12,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol, TypeVar
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
@@ -113,3 +115,25 @@ def first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
             break
         line += byte
     return line.decode(errors="replace").rstrip("\n")
+
+
+class Startable(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+S = TypeVar("S", bound=Startable)
+
+
+@contextmanager
+def running(one: S) -> Iterator[S]:
+    """Stopped cleanly at the end of a test that went well."""
+    try:
+        one.start()
+        yield one
+        one.stop()
+    finally:
+        one.kill()

@@ -10,7 +10,8 @@ import pytest
 from penstock.client.client import Client
 from penstock.client.consumer import BEGINNING
 from penstock.ids import TopicPartition
-from tests.e2e.penstock_cluster import PenstockCluster, running
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC = "fragile"

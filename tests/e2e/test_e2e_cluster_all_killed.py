@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.numbered_load import PARTITIONS, NumberedLoad, check, read_back
-from tests.e2e.penstock_cluster import PenstockCluster, running
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC = "survivor"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.penstock_cluster import PenstockCluster, running, wait_for
+from tests.e2e.penstock_cluster import PenstockCluster, wait_for
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

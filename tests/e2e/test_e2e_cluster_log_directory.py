@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.client.client import Client
-from tests.e2e.penstock_cluster import PenstockCluster, running
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 DIRECTORIES = ("one", "two")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from tests.e2e.penstock_cluster import PenstockCluster, running
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC = "careful"

@@ -13,7 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from penstock.client.client import Client
 from penstock.client.metadata import TopicInfo
 from tests.e2e.numbered_load import PARTITIONS, NumberedLoad, check, read_back
-from tests.e2e.penstock_cluster import PenstockCluster, running, wait_for
+from tests.e2e.penstock_cluster import PenstockCluster, wait_for
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 RACKS = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.penstock_cluster import PenstockCluster, running
-from tests.e2e.penstock_process import COMMAND
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import COMMAND, running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from penstock.node.groups import positive_hash
 from tests.compat.group_clients import ConfluentMember, Event, Member, check_one_owner, wait_for, wait_shared
-from tests.e2e.penstock_cluster import PenstockCluster, running
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC, GROUP = "watched", "watchers"

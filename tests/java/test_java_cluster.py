@@ -14,8 +14,8 @@ import pytest
 
 from penstock.client.client import Client
 from penstock.client.metadata import PartitionInfo
-from tests.e2e.penstock_cluster import PenstockCluster, running, wait_for
-from tests.e2e.penstock_process import COMMAND
+from tests.e2e.penstock_cluster import PenstockCluster, wait_for
+from tests.e2e.penstock_process import COMMAND, running
 from tests.java.kafka_tools import API_VERSIONS, CLUSTER, CONFIGS, FEATURES, LEADER_ELECTION, QUORUM, TOPICS, Ended, Tools
 from tests.java.verifiable_producer import VerifiableProducer
 

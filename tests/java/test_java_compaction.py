@@ -26,7 +26,7 @@ from tests.e2e.compacted_topic import (
     wait_clean,
     wait_settled,
 )
-from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.penstock_process import PenstockProcess, running
 from tests.java.dump_log import CONTENTS, SANITY, VERIFY, dump, dumped_batches, dumped_records
 
 pytestmark = pytest.mark.java
@@ -43,13 +43,8 @@ GROUP_SIZE, COMMITS = 200, 150
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
-    process = PenstockProcess(tmp_path_factory.mktemp("compaction"), *SETTINGS, *OFFSETS_SETTINGS)
-    process.start()
-    try:
+    with running(PenstockProcess(tmp_path_factory.mktemp("compaction"), *SETTINGS, *OFFSETS_SETTINGS)) as process:
         yield process
-        process.stop()
-    finally:
-        process.kill()
 
 
 def files_of(broker: PenstockProcess, topic: str) -> list[Path]:

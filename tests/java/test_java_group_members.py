@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupType, Producer, TopicPartitio
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.penstock_process import PenstockProcess
+from tests.e2e.penstock_process import PenstockProcess, running
 from tests.java.verifiable_consumer import (
     HEARTBEAT_MS,
     SESSION_MS,
@@ -43,13 +43,8 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = PenstockProcess(tmp_path_factory.mktemp("members"), *SETTINGS)
-    process.start()
-    try:
+    with running(PenstockProcess(tmp_path_factory.mktemp("members"), *SETTINGS)) as process:
         yield process.bootstrap
-        process.stop()
-    finally:
-        process.kill()
 
 
 class Group:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.e2e.penstock_cluster import PenstockCluster, running
-from tests.e2e.penstock_process import COMMAND
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import COMMAND, running
 from tests.java.kafka_jars import KAFKA_VERSION, PEER, compile_java, copy_dependencies
 from tests.java.kafka_tools import CONSUMER, Tools, java
 from tests.java.verifiable_consumer import TOOL, assert_committed_offsets_never_go_back, events

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.e2e.penstock_cluster import PenstockCluster, running, wait_for
+from tests.e2e.penstock_cluster import PenstockCluster, wait_for
+from tests.e2e.penstock_process import running
 from tests.java.dump_log import METADATA, dump, dumped_metadata
 from tests.java.kafka_tools import CLUSTER, Tools
 
