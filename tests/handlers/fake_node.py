@@ -189,6 +189,10 @@ class FakePartition:
         return self.log_start_offset
 
 
+async def _applied_at_once(_offset: int) -> None:
+    """As `FakeNode.apply` does."""
+
+
 class FakeNode:
     """One broker, number 1, registered and unfenced."""
 
@@ -206,7 +210,7 @@ class FakeNode:
         self.context = ControllerContext.of(self.config, self.world.chance.uuid)
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
-        self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse())
+        self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse(), wait_applied=_applied_at_once)
         self.producer_ids = iter(range(1000, 2000))
         self.groups = Groups(cast(Node, self))
         self.kept: dict[type, object] = {}

@@ -136,6 +136,8 @@ class Groups:
         if OFFSETS_TOPIC not in self._node.image.topics:
             await self._wait_topic()
         await self._node.wait_leaders([OFFSETS_TOPIC])
+        # Clients come at once, and librdkafka gives up where the shard of a partition that is still being made refuses them.
+        await self._node.quorum.wait_applied(self._node.image.offset)
         return [self._coordinator_of(group_id) for group_id in group_ids]
 
     async def _wait_topic(self) -> None:
@@ -176,10 +178,14 @@ class Groups:
     def _shard_of(self, group_id: str) -> GroupShard:
         index = self.partition_of(group_id)
         shard = None if index is None else self._shards.get(index)
-        if shard is None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if self._closed else ErrorCode.NOT_COORDINATOR
-            raise KafkaError(code, f"broker {self._node.node_id} does not coordinate group {group_id}")
-        return shard
+        if shard is not None:
+            return shard
+        broker_id = self._node.node_id
+        if self._closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker_id} stops")
+        if index is not None and self._partition(index) is None and self._coordinator_of(group_id) == broker_id:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{OFFSETS_TOPIC}-{index} is being made on broker {broker_id}")
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, f"broker {broker_id} does not coordinate group {group_id}")
 
     # What handlers ask
 
