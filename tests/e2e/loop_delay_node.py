@@ -8,6 +8,7 @@ It prints "ready HOST:PORT". A line on stdin makes it open OTHER_DIRECTORY, and 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -68,6 +69,9 @@ async def serve(world: World, config: NodeConfig, other: str) -> None:
     loop = asyncio.get_running_loop()
     own = LoopDelay(TimeOfOurOwn())
     async with serving(world, config) as (_node, bootstrap):
+        # As `penstock start` does.
+        gc.collect()
+        gc.freeze()
         say(f"ready {bootstrap}")
         own.start()
         while await loop.run_in_executor(None, sys.stdin.readline):

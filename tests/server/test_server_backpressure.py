@@ -40,6 +40,12 @@ class FakeFile:
     def pread_at_once(self, length: int, position: int, /) -> bytes | None:
         return self.pread(length, position) if position + length <= self.size else None
 
+    def in_memory(self, length: int, position: int, /) -> bool:
+        return position + length <= self.size
+
+    def bring_in(self, length: int, position: int, /) -> None:
+        self.pread(length, position)
+
     def fileno(self) -> int:
         raise OSError("it has no descriptor")
 

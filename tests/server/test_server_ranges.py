@@ -16,9 +16,8 @@ import pytest
 from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.fetch import FetchResponse
-from penstock.server import ranges
 from penstock.world import Offload, World
-from penstock.world.real import RealDisk, RealFile, run
+from penstock.world.real import RealDisk, RealFile, page_cache, run
 from tests.server.serving import FETCH, HEARTBEAT, Client, answer_now, heartbeat, serving
 from tests.server.test_server_backpressure import MEGABYTE, connect_deaf, fetch, fetch_handler
 from tests.server.test_server_order import until
@@ -42,6 +41,13 @@ class SpiedFile:
 
     def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
         return None if self.is_cold else self.file.pread_at_once(length, position)
+
+    def in_memory(self, length: int, position: int, /) -> bool:
+        return not self.is_cold and self.file.in_memory(length, position)
+
+    def bring_in(self, length: int, position: int, /) -> None:
+        self.reads.append(length)
+        self.file.bring_in(length, position)
 
     def fileno(self) -> int:
         return self.file.fileno()
@@ -134,15 +140,31 @@ def test_what_is_not_in_memory_is_brought_in_by_threads(file: SpiedFile, content
     assert max(file.reads) == SEND_PIECE_BYTES
 
 
-def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(file: SpiedFile) -> None:
-    os.fsync(file.fileno())
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    cold = file.pread_at_once(SIZE, 0) is None
-    file.pread(SIZE, 0)
-    assert ranges.in_memory(file, SIZE, 0)
+@pytest.mark.parametrize("kernel_tells", [True, False])
+def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(file: SpiedFile, kernel_tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kernel_tells:
+        monkeypatch.setattr(page_cache, "_call", None)
+    make_cold(file)
+    cold = not file.in_memory(SIZE, 0) and file.pread_at_once(SIZE, 0) is None
+    file.bring_in(SIZE, 0)
+    assert file.in_memory(SIZE, 0)
     assert bytes(file.pread_at_once(100, SIZE - 100) or b"") == file.pread(100, SIZE - 100)
     assert file.pread_at_once(100, SIZE - 99) is None
     assert cold or in_memory_file_system(file.file.path)
+
+
+def test_asking_what_is_in_memory_reads_nothing(file: SpiedFile) -> None:
+    make_cold(file)
+    if page_cache.may_be_cached(file.fileno(), SIZE, 0):
+        pytest.skip("a kernel that cannot tell, or a file system that never forgets")
+    assert not file.in_memory(MEGABYTE, 0)
+    assert file.pread_at_once(100, 2 * MEGABYTE) is None
+    assert not any(page_cache.may_be_cached(file.fileno(), 1, position) for position in range(0, SIZE, 4096))
+
+
+def make_cold(file: SpiedFile) -> None:
+    os.fsync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def in_memory_file_system(path: str) -> bool:
@@ -153,11 +175,11 @@ def in_memory_file_system(path: str) -> bool:
 
 
 def test_a_disk_that_fails_ends_the_connection(file: SpiedFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_length: int, _position: int, /) -> bytes:
+    def broken(_length: int, _position: int, /) -> None:
         raise OSError(5, "Input/output error")
 
     file.is_cold = True
-    monkeypatch.setattr(file, "pread", broken)
+    monkeypatch.setattr(file, "bring_in", broken)
     answers = ask(file, [(0, MEGABYTE)])[0]
     assert answers == []
     assert "an answer could not be read from its file: [Errno 5]" in caplog.text

@@ -296,6 +296,8 @@ def _warm(disk: Disk, path: str, index_path: str, base_offset: int, size: int, o
     with contextlib.suppress(OSError, CorruptBatch):
         if start is None:
             start = OffsetIndex(OpenFiles(disk), index_path, base_offset, active=False).lookup(offset)
-        for _position, header in scan_headers(disk.open(path), start, size):
+        file = disk.open(path)
+        file.bring_in(BATCH_HEADER_BYTES, start)
+        for _position, header in scan_headers(file, start, size):
             if header.last_offset >= offset:
                 break

@@ -1,20 +1,22 @@
-"""Ranges of files: whether their bytes are in memory, and reading them where they are.
+"""Ranges of files: what the server asks of them, and what is said where a file does not keep what its range promised.
 
 A read of what the page cache does not hold would stop the event loop until the disk has answered. So it is asked first; what is not there
-is read in a thread before it is sent. It must never know connections.
+is brought in by a thread before it is sent. It must never know connections.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.limits import PROBE_EVERY_BYTES
-
 
 class RangeFile(Protocol):
     def pread(self, length: int, position: int, /) -> bytes: ...
 
     def pread_at_once(self, length: int, position: int, /) -> bytes | bytearray | None: ...
+
+    def in_memory(self, length: int, position: int, /) -> bool: ...
+
+    def bring_in(self, length: int, position: int, /) -> None: ...
 
     def fileno(self) -> int: ...
 
@@ -41,12 +43,6 @@ def descriptor(file: RangeFile) -> int | None:
         return file.fileno()
     except OSError:
         return None
-
-
-def in_memory(file: RangeFile, length: int, position: int) -> bool:
-    """Whether it can be sent without waiting for a disk, as far as a byte here and there tells: pages leave memory in runs, not singly."""
-    last = position + length - 1
-    return all(file.pread_at_once(1, probe) is not None for probe in (*range(position, last, PROBE_EVERY_BYTES), last))
 
 
 def read(file: RangeFile, length: int, position: int) -> bytes:

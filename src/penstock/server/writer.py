@@ -16,7 +16,7 @@ from penstock.ids import Buffer
 from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.schema import Records
 from penstock.server.outlet import Outlet
-from penstock.server.ranges import FileRange, RangeFile, ShortRange, descriptor, in_memory, read, short
+from penstock.server.ranges import FileRange, RangeFile, ShortRange, descriptor, read, short
 from penstock.world import Offload
 
 
@@ -143,7 +143,7 @@ class Writer:
             return
         length, position = min(len(part) - self._done, SEND_PIECE_BYTES), part.position + self._done
         if self._in_memory < self._done + length:
-            if not in_memory(part.file, length, position):
+            if not part.file.in_memory(length, position):
                 self._fetching = asyncio.ensure_future(self._fetch(part.file, length, position))
                 return
             self._in_memory = self._done + length
@@ -171,7 +171,7 @@ class Writer:
     async def _fetch(self, file: RangeFile, length: int, position: int) -> None:
         """From the disk into memory, away from the event loop."""
         try:
-            await self._offload.thread(file.pread, length, position)
+            await self._offload.thread(file.bring_in, length, position)
         except OSError as error:
             self._failed(error)
             return

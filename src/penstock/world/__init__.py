@@ -56,6 +56,12 @@ class File(Protocol):
     def pread_at_once(self, length: int, position: int, /) -> bytes | bytearray | None:
         """All of it, or None where that would have to wait for a disk. Never raises: what is wrong is told by the `pread` that follows."""
 
+    def in_memory(self, length: int, position: int, /) -> bool:
+        """Whether it can be sent without waiting for a disk."""
+
+    def bring_in(self, length: int, position: int, /) -> None:
+        """Into memory, and begins with what follows, which is probably asked for next. Blocks, so call it through `Offload.thread`."""
+
     def pwrite(self, data: Buffer, position: int, /) -> int:
         """Writes all of data, or raises. What was written may be lost by a power failure until `sync` returns."""
 

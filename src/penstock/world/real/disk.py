@@ -18,6 +18,7 @@ from functools import partial
 from typing import NoReturn
 
 from penstock.ids import Buffer
+from penstock.limits import PROBE_EVERY_BYTES, READ_AHEAD_BYTES
 from penstock.world import Volume
 from penstock.world.replace import replace_file
 
@@ -26,6 +27,10 @@ _FILE_MODE = 0o644
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 # A read that gives up instead of waiting for the disk. Linux alone has it; elsewhere every read that may wait passes through a thread.
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+# The kernel takes no more at once than it would read ahead by itself, which is this by default.
+_ADVISED_BYTES = 128 * 1024
 
 
 class _Descriptor(int):
@@ -50,13 +55,34 @@ class RealFile:
         self.sync: Callable[[], None] = partial(_sync_data, descriptor)
 
     def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
-        if _NOWAIT is None or self._descriptor is None:
+        return self._read_at_once(length, position) if self._may_be_cached(length, position) else None
+
+    def in_memory(self, length: int, position: int, /) -> bool:
+        """Pages that are on their way are found by a byte here and there: they come in runs, not singly."""
+        last = position + length - 1
+        probes = (*range(position, last, PROBE_EVERY_BYTES), last)
+        return self._may_be_cached(length, position) and all(self._read_at_once(1, probe) is not None for probe in probes)
+
+    def _may_be_cached(self, length: int, position: int) -> bool:
+        from penstock.world.real.page_cache import may_be_cached  # ctypes takes milliseconds to load
+
+        return self._descriptor is not None and may_be_cached(self._descriptor, length, position)
+
+    def _read_at_once(self, length: int, position: int) -> bytearray | None:
+        if _NOWAIT is None:
             return None
         data = bytearray(length)
         try:
-            return data if os.preadv(self._descriptor, [data], position, _NOWAIT) == length else None
+            return data if os.preadv(self.fileno(), [data], position, _NOWAIT) == length else None
         except OSError:  # not in memory, or a file system that cannot tell
             return None
+
+    def bring_in(self, length: int, position: int, /) -> None:
+        # Asked for in words: what the kernel reads ahead by itself it has the next reader go on with, which would be the event loop.
+        if hasattr(os, "posix_fadvise"):
+            for ahead in range(position, position + length + READ_AHEAD_BYTES, _ADVISED_BYTES):
+                os.posix_fadvise(self.fileno(), ahead, _ADVISED_BYTES, os.POSIX_FADV_WILLNEED)
+        self.pread(length, position)
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
         written = self._pwrite(data, position)
@@ -79,7 +105,7 @@ class RealFile:
         return os.fstat(self.fileno()).st_size
 
     def write_back(self, position: int, length: int, /) -> None:
-        from penstock.world.real.write_back import begin_writing_out  # ctypes takes milliseconds to load
+        from penstock.world.real.page_cache import begin_writing_out  # ctypes takes milliseconds to load
 
         begin_writing_out(self.fileno(), position, length)
 

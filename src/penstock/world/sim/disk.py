@@ -40,14 +40,20 @@ class SimFile:
         return self._inode.read(length, position)
 
     def pread_at_once(self, length: int, position: int, /) -> bytes | None:
-        """Now and then it is not in memory."""
-        if self._drive.chance.random() < _NOT_IN_MEMORY:
+        if not self.in_memory(length, position):
             return None
         try:
             data = self.pread(length, position)
         except OSError:
             return None
         return data if len(data) == length else None
+
+    def in_memory(self, _length: int, _position: int, /) -> bool:
+        """Now and then it is not."""
+        return self._drive.chance.random() >= _NOT_IN_MEMORY
+
+    def bring_in(self, length: int, position: int, /) -> None:
+        self.pread(length, position)
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
         self._check_open()
