@@ -256,6 +256,26 @@ def test_a_large_answer_is_appended_in_pieces() -> None:
     run(main, config=replace(CONFIG, segment_bytes=10_000_000), partitions=4)
 
 
+def test_records_that_come_again_by_an_answer_that_was_outrun_still_tell_how_far_the_leader_is() -> None:
+    async def main(cluster: Cluster) -> None:
+        await cluster.produce("a")
+        cluster.partition(1).append(batch("b"))
+        follower = cluster.partition(2)
+        await cluster.until(lambda: follower.log_end_offset == 2)
+        assert follower.high_watermark == 1, "it has not heard of it yet"
+        fetcher = cluster.brokers[2].replication._fetchers[1]
+        (followed,) = fetcher._followed.values()
+        assert fetcher._link is not None
+        assert fetcher._link.in_flight
+        again = FetchResponse.Response.Partition(
+            partition_index=0, high_watermark=2, log_start_offset=0, records=memoryview(values(follower))
+        )
+        fetcher._take_one(followed, again)
+        assert (follower.log_end_offset, follower.high_watermark) == (2, 2)
+
+    run(main)
+
+
 def test_old_records_that_are_not_in_memory_reach_a_follower_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     cold = 0
 
