@@ -172,6 +172,18 @@ def test_a_diverging_log_is_cut_at_the_end_of_the_common_epoch() -> None:
     assert the_fetch(bench.sync()).last_epoch == 1
 
 
+def test_a_log_that_was_cut_is_not_committed_before_it_matches() -> None:
+    """It may have to be cut again: 1 and 3 are epochs that the leader's log does not have."""
+    bench = follower(log=[1, 3])
+    asked = bench.follow(2, epoch=4)
+    assert bench.answer_fetch(2, asked, diverging=OffsetAndEpoch(1, 2), high_watermark=4) == [Truncate(1)]
+    again = the_fetch(bench.sync())
+    assert (again.offset, again.last_epoch, again.high_watermark) == (1, 1, 0)
+    assert bench.answer_fetch(2, again, diverging=OffsetAndEpoch(0, 1), high_watermark=4) == [Truncate(0)]
+    bench.answer_fetch(2, the_fetch(bench.sync()), records=[2, 4], high_watermark=4)
+    assert bench.sync()[0] == Commit(2)
+
+
 def test_an_epoch_that_only_the_leader_has_is_no_place_to_cut() -> None:
     bench = follower(log=[1, 1, 4])
     asked = bench.follow(2, epoch=5)

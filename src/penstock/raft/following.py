@@ -76,7 +76,6 @@ def fetch_answered(core: Core, answered: Answered, ask: AskFetch, answer: Answer
     if isinstance(answer, FetchAnswer) and _is_success(core, ask, answer):
         _heard(core, role, now)
         core.lost_elections = 0
-        role.leader_high_watermark = answer.high_watermark
         _take(core, role, answer)
     elif answer.error is ErrorCode.BROKER_NOT_AVAILABLE or answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         _lost(core, role, now)
@@ -100,11 +99,14 @@ def _take(core: Core, role: Follower, answer: FetchAnswer) -> None:
     elif answer.snapshot is not None:
         role.waiting = Waiting.SNAPSHOT
         core.effects.append(FetchSnapshot(role.leader_id, core.epoch, answer.snapshot))
-    elif len(answer.records):
-        role.waiting = Waiting.DISK
-        core.effects += [AppendRecords(answer.records), Sync()]
     else:
-        _advance(core, role)
+        # The logs match. Before that the leader's watermark says nothing of what is here: a log that was cut may have to be cut again.
+        role.leader_high_watermark = answer.high_watermark
+        if len(answer.records):
+            role.waiting = Waiting.DISK
+            core.effects += [AppendRecords(answer.records), Sync()]
+        else:
+            _advance(core, role)
 
 
 def _advance(core: Core, role: Follower) -> None:
