@@ -128,6 +128,9 @@ MAX_PRODUCED_LINE_BYTES = 64 * 1024 * 1024
 # How densely a range of a file is probed for what is not in memory. The kernel reads ahead and reclaims by larger runs than this.
 PROBE_EVERY_BYTES = 64 * 1024
 
+# The same where the kernel says that nothing is missing: then some may be on its way from the disk, in the order in which it was asked for.
+PROBE_COMING_EVERY_BYTES = 256 * 1024
+
 # What is asked of a disk beyond what a reader of old records waits for.
 READ_AHEAD_BYTES = 4 * 1024 * 1024
 

@@ -155,11 +155,11 @@ def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(file: SpiedFile, kernel_
 
 def test_asking_what_is_in_memory_reads_nothing(file: SpiedFile) -> None:
     make_cold(file)
-    if page_cache.may_be_cached(file.fileno(), SIZE, 0):
+    if page_cache.is_cached(file.fileno(), SIZE, 0) is not False:
         pytest.skip("a kernel that cannot tell, or a file system that never forgets")
     assert not file.in_memory(MEGABYTE, 0)
     assert file.pread_at_once(100, 2 * MEGABYTE) is None
-    assert not any(page_cache.may_be_cached(file.fileno(), 1, position) for position in range(0, SIZE, 4096))
+    assert not any(page_cache.is_cached(file.fileno(), 1, position) for position in range(0, SIZE, 4096))
 
 
 def make_cold(file: SpiedFile) -> None:

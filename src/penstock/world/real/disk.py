@@ -18,7 +18,7 @@ from functools import partial
 from typing import NoReturn
 
 from penstock.ids import Buffer
-from penstock.limits import PROBE_EVERY_BYTES, READ_AHEAD_BYTES
+from penstock.limits import PROBE_COMING_EVERY_BYTES, PROBE_EVERY_BYTES, READ_AHEAD_BYTES
 from penstock.world import Volume
 from penstock.world.replace import replace_file
 
@@ -55,18 +55,19 @@ class RealFile:
         self.sync: Callable[[], None] = partial(_sync_data, descriptor)
 
     def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
-        return self._read_at_once(length, position) if self._may_be_cached(length, position) else None
+        return None if self._is_cached(length, position) is False else self._read_at_once(length, position)
 
     def in_memory(self, length: int, position: int, /) -> bool:
-        """Pages that are on their way are found by a byte here and there: they come in runs, not singly."""
-        last = position + length - 1
-        probes = (*range(position, last, PROBE_EVERY_BYTES), last)
-        return self._may_be_cached(length, position) and all(self._read_at_once(1, probe) is not None for probe in probes)
+        cached, last = self._is_cached(length, position), position + length - 1
+        if cached is False:
+            return False
+        probes = (*range(position, last, PROBE_COMING_EVERY_BYTES if cached else PROBE_EVERY_BYTES), last)
+        return all(self._read_at_once(1, probe) is not None for probe in probes)
 
-    def _may_be_cached(self, length: int, position: int) -> bool:
-        from penstock.world.real.page_cache import may_be_cached  # ctypes takes milliseconds to load
+    def _is_cached(self, length: int, position: int) -> bool | None:
+        from penstock.world.real.page_cache import is_cached  # ctypes takes milliseconds to load
 
-        return self._descriptor is not None and may_be_cached(self._descriptor, length, position)
+        return self._descriptor is not None and is_cached(self._descriptor, length, position)
 
     def _read_at_once(self, length: int, position: int) -> bytearray | None:
         if _NOWAIT is None:

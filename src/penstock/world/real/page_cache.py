@@ -51,9 +51,9 @@ def _system_call() -> Any:
 _call = _system_call() if sys.platform == "linux" else None
 
 
-def may_be_cached(descriptor: int, length: int, position: int) -> bool:
-    """Whether every page of it is in memory, or on its way there. True as well where the kernel cannot tell."""
+def is_cached(descriptor: int, length: int, position: int) -> bool | None:
+    """Whether every page of it is in memory, or on its way there; None where the kernel cannot tell."""
     asked, found = _CacheStatRange(position, length), _CacheStat()
     if _call is None or _call(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0:
-        return True
-    return bool(found.cached >= (position + length - 1) // _PAGE_BYTES - position // _PAGE_BYTES + 1)
+        return None
+    return bool(found.cached > (position + length - 1) // _PAGE_BYTES - position // _PAGE_BYTES)
