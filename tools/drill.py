@@ -49,10 +49,11 @@ def main(minutes: int, *only: str) -> int:
             ["tests/spark/test_spark_standalone.py"],
         ),
     }
+    chosen = {name: drill for name, drill in drills.items() if any(word in name for word in only or ("",))}
+    if not chosen:
+        sys.exit(f"no drill has {' or '.join(only)} in its name; there are:\n  " + "\n  ".join(drills))
     rows, failed = _kept(), False
-    for name, (environment, tests) in drills.items():
-        if not any(word in name for word in only or ("",)):
-            continue
+    for name, (environment, tests) in chosen.items():
         print(f"{name} …", flush=True)
         started = time.monotonic()
         # Spark takes all cores by itself, and delays are those of one test alone.
