@@ -47,8 +47,8 @@ INTRO = (
 FAILOVER_INTRO = (
     "`kill -9`, to the acknowledgement of the first acks=all write that was sent after it. In the next round the victim is back, "
     "everything in sync, and preferred leaders lead. Medians, least and worst. "
-    "A round of about 1,000 ms is the client's: librdkafka that was connected to nobody but the victim takes its request for metadata for "
-    "sent when it has found another broker, and asks again after a second."
+    "A round of about 1,000 ms was traced once and was the client's: librdkafka, connected to nobody but the victim, took its request for "
+    "metadata for sent when it had found another broker, and asked again after a second."
 )
 
 

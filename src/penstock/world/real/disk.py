@@ -27,8 +27,6 @@ _FILE_MODE = 0o644
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 # A read that gives up instead of waiting for the disk. Linux alone has it; elsewhere every read that may wait passes through a thread.
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-
-
 # The kernel takes no more at once than it would read ahead by itself, which is this by default.
 _ADVISED_BYTES = 128 * 1024
 
