@@ -1,4 +1,5 @@
-"""Builds the decode kernel of `penstock.spark` into the wheel, where there is a C compiler; without one the wheel is pure Python."""
+"""Builds the decode kernel of `penstock.spark` into the wheel, where there is a C compiler; without
+one the wheel is pure Python."""
 
 from __future__ import annotations
 
@@ -28,10 +29,20 @@ def compile_kernel(root: Path, target: Path, flags: tuple[str, ...] = FLAGS) -> 
     """Builds the kernel of the project at `root` into one file. What went wrong, or None."""
     if not compiler():
         return "there is no C compiler"
-    linking = ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
+    linking = (
+        ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
+    )
     sources = sorted(str(path) for path in (root / SOURCES).glob("*.c"))
     unfinished = target.with_suffix(f".{os.getpid()}")
-    command = [*compiler(), *flags, *linking, f"-I{sysconfig.get_path('include')}", *sources, "-o", str(unfinished)]
+    command = [
+        *compiler(),
+        *flags,
+        *linking,
+        f"-I{sysconfig.get_path('include')}",
+        *sources,
+        "-o",
+        str(unfinished),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         unfinished.unlink(missing_ok=True)
@@ -42,14 +53,17 @@ def compile_kernel(root: Path, target: Path, flags: tuple[str, ...] = FLAGS) -> 
 
 
 class KernelHook(BuildHookInterface[Any]):
-    """The kernel lies beside the Python files, also of an editable install: git does not know it, so the wheel is told of it."""
+    """The kernel lies beside the Python files, also of an editable install: git does not know it,
+    so the wheel is told of it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 (hatchling's signature)
         root = Path(self.root)
         problem = compile_kernel(root, root / KERNEL)
         if problem is not None:
             (root / KERNEL).unlink(missing_ok=True)
-            self.app.display_warning(f"penstock is built without its compiled decode kernel: {problem}")
+            self.app.display_warning(
+                f"penstock is built without its compiled decode kernel: {problem}"
+            )
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["artifacts"].append(KERNEL.as_posix())

@@ -22,9 +22,13 @@ BENCHMARKS = {
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
-        print(f"there is no benchmark {', '.join(unknown)} yet; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        print(
+            f"there is no benchmark {', '.join(unknown)} yet; there are: {', '.join(BENCHMARKS)}",
+            file=sys.stderr,
+        )
         return 2
-    # As pip does when it installs: a start should not be measured with the compiling of every module in it.
+    # As pip does when it installs: a start should not be measured with the compiling of every
+    # module in it.
     compileall.compile_dir(Path(penstock.__file__).parent, quiet=1)
     for name in names or BENCHMARKS:
         for module in BENCHMARKS[name]:

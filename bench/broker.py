@@ -1,6 +1,8 @@
-"""One broker beside Apache Kafka 4, in one run: the same client, the same minutes, rounds in turn. Ratios first.
+"""One broker beside Apache Kafka 4, in one run: the same client, the same minutes, rounds in turn.
+Ratios first.
 
-PENSTOCK_BENCH_QUICK=1 tries everything with little data, once, and keeps no results: for checking the benchmark, not the broker.
+PENSTOCK_BENCH_QUICK=1 tries everything with little data, once, and keeps no results: for checking
+the benchmark, not the broker.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ PRODUCED = (20 if QUICK else 200) * MB
 MEMORY_AFTER = (50 if QUICK else 1_000) * MB
 LATENCY_S = 3 if QUICK else 10
 INTRO = (
-    "Penstock (`penstock up`) beside Apache Kafka 4.3.0 (one KRaft node, 1 GB of heap, default settings "
+    "Penstock (`penstock up`) beside Apache Kafka 4.3.0 (one KRaft node, 1 GB of heap, default "
+    "settings "
     "but for internal topics of one partition and one copy), both up, measured in turn; "
-    f"medians of {ROUNDS} rounds and their range. The client is librdkafka {confluent_kafka.libversion()[0]}, from confluent-kafka's "
+    f"medians of {ROUNDS} rounds and their range. The client is librdkafka "
+    f"{confluent_kafka.libversion()[0]}, from confluent-kafka's "
     "wheel, driven by a C program; it shares the machine's cores with the brokers. "
-    "Start and first memory: fresh processes one after the other, no warm-up; the last memory row is one reading."
+    "Start and first memory: fresh processes one after the other, no warm-up; the last memory row "
+    "is one reading."
 )
 
 
@@ -66,7 +71,17 @@ def _starts(section: Section, directory: Path) -> None:
                 memory[name].append(resident_mb(peer.pid))
             finally:
                 peer.kill()
-    row(section, "from process start to the first acknowledged record, s (Kafka's directory is formatted before)", "0.1", seconds, 2)
+    row(
+        section,
+        (
+            "from process start to the first acknowledged record, s (Kafka's directory is "
+            "formatted "
+            "before)"
+        ),
+        "0.1",
+        seconds,
+        2,
+    )
     row(section, "resident memory after the first record, MB", "0.2", memory)
 
 
@@ -77,7 +92,9 @@ def _produce(section: Section, peers: dict[str, Peer], load: Load) -> None:
     for settings, aim in (((), "1.2"), (("batch.size=16384",), "2")):
         for size, partitions in SHAPES:
             case = Case(size, partitions, PRODUCED, settings)
-            megabytes, thousands = in_turn(peers, ROUNDS, 1, partial(_produce_once, case=case, load=load))
+            megabytes, thousands = in_turn(
+                peers, ROUNDS, 1, partial(_produce_once, case=case, load=load)
+            )
             row(section, f"produce, {case.name}, MB/s", aim, megabytes)
             row(section, "the same, thousand records/s", aim, thousands)
 
@@ -91,16 +108,23 @@ def _consume(section: Section, peers: dict[str, Peer], load: Load) -> None:
     for size, partitions in SHAPES:
         case = Case(size, partitions, PRODUCED)
         with ExitStack() as stack:
-            topics = {peer.bootstrap: stack.enter_context(Topic(peer.bootstrap, partitions)) for peer in peers.values()}
+            topics = {
+                peer.bootstrap: stack.enter_context(Topic(peer.bootstrap, partitions))
+                for peer in peers.values()
+            }
             for peer in peers.values():
                 load.produce(peer.bootstrap, topics[peer.bootstrap], size, case.count)
-            megabytes, thousands = in_turn(peers, ROUNDS, 1, partial(_consume_once, topics=topics, case=case, load=load))
+            megabytes, thousands = in_turn(
+                peers, ROUNDS, 1, partial(_consume_once, topics=topics, case=case, load=load)
+            )
         row(section, f"consume, {case.name}, MB/s", "1.2", megabytes)
         row(section, "the same, thousand records/s", "1.2", thousands)
 
 
 def _consume_once(peer: Peer, *, topics: dict[str, str], case: Case, load: Load) -> list[float]:
-    return case.rates(load.consume(peer.bootstrap, topics[peer.bootstrap], case.partitions, case.count))
+    return case.rates(
+        load.consume(peer.bootstrap, topics[peer.bootstrap], case.partitions, case.count)
+    )
 
 
 def _latency(section: Section, peers: dict[str, Peer], load: Load) -> None:
@@ -122,4 +146,9 @@ def _memory(section: Section, peers: dict[str, Peer], load: Load) -> None:
             load.produce(peer.bootstrap, topic, 1_000, MEMORY_AFTER // 1_000)
             load.consume(peer.bootstrap, topic, 1, MEMORY_AFTER // 1_000)
             figures[name] = [resident_mb(peer.pid)]
-    row(section, f"resident memory after all this and {MEMORY_AFTER // MB:,} MB more, MB", "0.2", figures)
+    row(
+        section,
+        f"resident memory after all this and {MEMORY_AFTER // MB:,} MB more, MB",
+        "0.2",
+        figures,
+    )

@@ -1,6 +1,8 @@
-"""The two clusters of a comparison, three brokers each, as processes: `penstock up --brokers 3`, and Apache Kafka as its scripts start it.
+"""The two clusters of a comparison, three brokers each, as processes: `penstock up --brokers 3`,
+and Apache Kafka as its scripts start it.
 
-Owns starting, restarting, killing and weighing them. What is measured on them is for the benchmarks.
+Owns starting, restarting, killing and weighing them. What is measured on them is for the
+benchmarks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from tests.java.kafka_node import CLUSTER_ID
 BROKERS = 3
 FIRST_CONTROLLER = 101
 READY_TIMEOUT_S = 120.0
-# What kafka.sh sets beside addresses: the copies that three brokers can hold, and no wait before a group's first rebalance.
+# What kafka.sh sets beside addresses: the copies that three brokers can hold, and no wait before a
+# group's first rebalance.
 KAFKA_SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "offsets.topic.replication.factor": "3",
@@ -85,7 +88,11 @@ class KafkaPeer:
         self._directory = directory
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         ids = list(range(1, BROKERS + 1))
-        quorum = ids if controllers is None else list(range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers))
+        quorum = (
+            ids
+            if controllers is None
+            else list(range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers))
+        )
         ports = free_ports(BROKERS + len(quorum), ())
         self._brokers = dict(zip(ids, ports, strict=False))
         self._quorum = dict(zip(quorum, ports[BROKERS:], strict=True))
@@ -101,13 +108,25 @@ class KafkaPeer:
         _until(lambda: len(admin.list_topics(timeout=1).brokers) == BROKERS)
 
     def pids(self) -> dict[int, int]:
-        return {node: process.pid for node, process in self._processes.items() if process.poll() is None}
+        return {
+            node: process.pid for node, process in self._processes.items() if process.poll() is None
+        }
 
     def restart(self, node: int) -> None:
-        command = ["java", *HEAP, *JVM, "-cp", f"{fetch_jars()}/*", "kafka.Kafka", str(self._properties(node))]
+        command = [
+            "java",
+            *HEAP,
+            *JVM,
+            "-cp",
+            f"{fetch_jars()}/*",
+            "kafka.Kafka",
+            str(self._properties(node)),
+        ]
         home = self._directory / str(node)
         with (home / "output").open("ab") as output:
-            self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=home)
+            self._processes[node] = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=home
+            )
 
     def resident_mb(self) -> float:
         return sum(resident_mb(pid) for pid in self.pids().values())
@@ -122,13 +141,20 @@ class KafkaPeer:
         return self._directory / str(node) / "server.properties"
 
     def _format(self, node: int) -> None:
-        listeners = {"broker": ("PLAINTEXT", self._brokers.get(node)), "controller": ("CONTROLLER", self._quorum.get(node))}
-        roles = {role: f"{name}://127.0.0.1:{port}" for role, (name, port) in listeners.items() if port}
+        listeners = {
+            "broker": ("PLAINTEXT", self._brokers.get(node)),
+            "controller": ("CONTROLLER", self._quorum.get(node)),
+        }
+        roles = {
+            role: f"{name}://127.0.0.1:{port}" for role, (name, port) in listeners.items() if port
+        }
         settings = {
             **KAFKA_SETTINGS,
             "process.roles": ",".join(roles),
             "node.id": str(node),
-            "controller.quorum.voters": ",".join(f"{id_}@127.0.0.1:{port}" for id_, port in self._quorum.items()),
+            "controller.quorum.voters": ",".join(
+                f"{id_}@127.0.0.1:{port}" for id_, port in self._quorum.items()
+            ),
             "listeners": ",".join(roles.values()),
             "log.dirs": str(self._directory / str(node) / "data"),
         }

@@ -1,4 +1,5 @@
-"""Questions to a running cluster, Penstock's or Kafka's, between measurements: who leads, who is in sync, is everything as it was.
+"""Questions to a running cluster, Penstock's or Kafka's, between measurements: who leads, who is in
+sync, is everything as it was.
 
 Nothing here is timed, so it is Penstock's own client that asks.
 """
@@ -10,10 +11,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from penstock.client.admin.elections import Election
+from penstock.client.admin.quorum_info import QuorumInfo
 from penstock.client.client import Client
-from penstock.client.elections import Election
 from penstock.client.metadata import PartitionInfo
-from penstock.client.quorum_info import QuorumInfo
 from penstock.errors import KafkaError
 from penstock.world import World
 from penstock.world.real import run
@@ -34,7 +35,9 @@ def ask(bootstrap: str, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
 
 def create_topic(bootstrap: str, name: str, assignments: Sequence[Sequence[int]]) -> None:
     async def work(client: Client) -> None:
-        await client.admin.create_topic(name, assignments=assignments, configs={"min.insync.replicas": "2"})
+        await client.admin.create_topic(
+            name, assignments=assignments, configs={"min.insync.replicas": "2"}
+        )
 
     ask(bootstrap, work)
 
@@ -55,12 +58,14 @@ def partitions(bootstrap: str, topic: str) -> tuple[PartitionInfo, ...]:
 
 
 def elections(bootstrap: str, topic: str) -> int:
-    """How often a leader was elected, over all partitions: each election has an epoch of its own."""
+    """How often a leader was elected, over all partitions: each election has an epoch of its
+    own."""
     return sum(one.leader_epoch for one in partitions(bootstrap, topic))
 
 
 def wait_healthy(bootstrap: str, brokers: int) -> None:
-    """Until all brokers live, all replicas are in sync, preferred leaders lead, and every voter keeps up with the quorum's leader."""
+    """Until all brokers live, all replicas are in sync, preferred leaders lead, and every voter
+    keeps up with the quorum's leader."""
 
     async def work(client: Client) -> None:
         async with asyncio.timeout(HEALTHY_TIMEOUT_S):
@@ -73,7 +78,9 @@ def wait_healthy(bootstrap: str, brokers: int) -> None:
     try:
         ask(bootstrap, work)
     except TimeoutError:
-        raise SystemExit(f"the cluster of {bootstrap} was not whole again within {HEALTHY_TIMEOUT_S:.0f} s") from None
+        raise SystemExit(
+            f"the cluster of {bootstrap} was not whole again within {HEALTHY_TIMEOUT_S:.0f} s"
+        ) from None
 
 
 async def _is_healthy(client: Client, brokers: int) -> bool:
@@ -86,4 +93,7 @@ async def _is_healthy(client: Client, brokers: int) -> bool:
         await client.admin.elect_leaders(Election.PREFERRED, None)
         return False
     quorum = await client.admin.describe_quorum()
-    return all(quorum.leader.last_caught_up_ms - one.last_caught_up_ms < CAUGHT_UP_MS for one in quorum.voters)
+    return all(
+        quorum.leader.last_caught_up_ms - one.last_caught_up_ms < CAUGHT_UP_MS
+        for one in quorum.voters
+    )

@@ -1,4 +1,5 @@
-"""The codec beside kio's and kafka-python's, in one run: a Fetch request of six partitions, and the other messages of the hot path."""
+"""The codec beside kio's and kafka-python's, in one run: a Fetch request of six partitions, and the
+other messages of the hot path."""
 
 from __future__ import annotations
 
@@ -44,10 +45,17 @@ def main() -> None:
     section = Section(
         "codec",
         "make bench ONLY=log",
-        f"A Fetch request v{VERSION} of six partitions, µs a call: the median of {ROUNDS} alternating rounds.",
+        (
+            f"A Fetch request v{VERSION} of six partitions, µs a call: the median of {ROUNDS} "
+            "alternating rounds."
+        ),
     )
     body = encode_bytes(REQUEST, VERSION)
-    candidates = {"Penstock": _penstock(body), "kio (its decoder is native code)": _kio(body), "kafka-python": _kafka_python(body)}
+    candidates = {
+        "Penstock": _penstock(body),
+        "kio (its decoder is native code)": _kio(body),
+        "kafka-python": _kafka_python(body),
+    }
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in candidates}
     for _ in range(ROUNDS):
         for name, (decoder, encoder) in candidates.items():
@@ -101,4 +109,6 @@ def _kafka_python(body: bytes) -> Pair:
     request._header = None
     if bytes(request.encode(version=VERSION)) != body:
         raise SystemExit("kafka-python writes the request otherwise: the benchmark is wrong")
-    return lambda: KafkaRequest.decode(body, version=VERSION), lambda: request.encode(version=VERSION)
+    return lambda: KafkaRequest.decode(body, version=VERSION), lambda: request.encode(
+        version=VERSION
+    )

@@ -1,5 +1,5 @@
-"""What must not cost a partition its leader: a broker that stands still for two seconds, connections that drop, a machine without a free
-core.
+"""What must not cost a partition its leader: a broker that stands still for two seconds,
+connections that drop, a machine without a free core.
 
 Linux alone: sockets of another process are reached by pidfd_getfd (the same user, or root).
 """
@@ -32,7 +32,8 @@ _ESTABLISHED = "01"
 
 
 class Watch:
-    """A topic with two leaders on each broker; counts elections of its leaders, and of the quorum's."""
+    """A topic with two leaders on each broker; counts elections of its leaders, and of the
+    quorum's."""
 
     def __init__(self, peer: ClusterPeer) -> None:
         self._peer = peer
@@ -41,7 +42,12 @@ class Watch:
 
     def report(self, section: Section, what: str) -> None:
         before, self._seen = self._seen, self._elections()
-        section.row(what, str(self._seen[0] - before[0]), str(self._seen[1] - before[1]), "0 partition leaders")
+        section.row(
+            what,
+            str(self._seen[0] - before[0]),
+            str(self._seen[1] - before[1]),
+            "0 partition leaders",
+        )
 
     def skip(self) -> None:
         """What happened until now was meant to."""
@@ -62,9 +68,18 @@ def false_alarms(section: Section, peer: ClusterPeer, watch: Watch) -> None:
 
 def _alarms(peer: ClusterPeer) -> list[tuple[str, Callable[[], None]]]:
     return [
-        (f"a broker paused for {PAUSE_S:.0f} s (SIGSTOP), not the active controller", lambda: _pause(peer, is_controller=False)),
-        (f"the same, the active controller (its quorum may elect another after {PAUSE_S:.0f} s)", lambda: _pause(peer, is_controller=True)),
-        (f"all connections of a broker to the active controller dropped, {DROPS} times", lambda: _drop(peer)),
+        (
+            f"a broker paused for {PAUSE_S:.0f} s (SIGSTOP), not the active controller",
+            lambda: _pause(peer, is_controller=False),
+        ),
+        (
+            f"the same, the active controller (its quorum may elect another after {PAUSE_S:.0f} s)",
+            lambda: _pause(peer, is_controller=True),
+        ),
+        (
+            f"all connections of a broker to the active controller dropped, {DROPS} times",
+            lambda: _drop(peer),
+        ),
         (f"busy loops on all cores, two each, for {SATURATED_S:.0f} s", _saturate),
     ]
 
@@ -80,7 +95,10 @@ def _pause(peer: ClusterPeer, *, is_controller: bool) -> None:
 
 
 def _saturate() -> None:
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
     try:
         time.sleep(SATURATED_S)
     finally:
@@ -90,19 +108,27 @@ def _saturate() -> None:
 
 
 def _drop(peer: ClusterPeer) -> None:
-    """Heartbeats, forwarded requests and the quorum's own fetches: everything between the two, cut from the broker's side."""
+    """Heartbeats, forwarded requests and the quorum's own fetches: everything between the two, cut
+    from the broker's side."""
     for _number in range(DROPS):
         leader = quorum(peer.bootstrap).leader
         port = int(leader.endpoints[0].rpartition(":")[2])
         pid = next(pid for node, pid in peer.pids().items() if node != leader.id)
         if not drop_connections(pid, port):
-            raise SystemExit(f"process {pid} has no connection to port {port}: there is nothing to drop")
+            raise SystemExit(
+                f"process {pid} has no connection to port {port}: there is nothing to drop"
+            )
         time.sleep(AFTERMATH_S)
 
 
 def drop_connections(pid: int, port: int) -> int:
-    """Shuts down the connections that a process has opened to a port of this machine. Gives their number."""
-    inodes = {fields[9] for fields in _tcp() if fields[3] == _ESTABLISHED and int(fields[2].rpartition(":")[2], 16) == port}
+    """Shuts down the connections that a process has opened to a port of this machine. Gives their
+    number."""
+    inodes = {
+        fields[9]
+        for fields in _tcp()
+        if fields[3] == _ESTABLISHED and int(fields[2].rpartition(":")[2], 16) == port
+    }
     dropped = 0
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
@@ -125,5 +151,7 @@ def _descriptor_of(pid: int, descriptor: int) -> int:
     finally:
         os.close(process)
     if copy < 0:
-        raise OSError(ctypes.get_errno(), f"pidfd_getfd of process {pid}: {os.strerror(ctypes.get_errno())}")
+        raise OSError(
+            ctypes.get_errno(), f"pidfd_getfd of process {pid}: {os.strerror(ctypes.get_errno())}"
+        )
     return int(copy)

@@ -1,5 +1,6 @@
-"""Consumer groups beside Apache Kafka 4, one broker each, in one run: how soon ten members share 900 partitions, how many commits and
-heartbeats a second are answered, and how soon a restarted broker knows 100,000 committed offsets."""
+"""Consumer groups beside Apache Kafka 4, one broker each, in one run: how soon ten members share
+900 partitions, how many commits and heartbeats a second are answered, and how soon a restarted
+broker knows 100,000 committed offsets."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from bench.results import Section
 from bench.side_by_side import COLUMNS, in_turn, row
 from penstock.client.client import Client
 from penstock.client.connection import Connection
-from penstock.client.coordinators import Coordinators
 from penstock.client.faults import check
-from penstock.client.groups import Committed
+from penstock.client.groups.admin import Committed
+from penstock.client.groups.coordinators import Coordinators
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -43,7 +44,11 @@ WIDE, NARROW = "wide", "narrow"
 
 
 def main() -> None:
-    section = Section("groups", "make bench ONLY=groups", f"Median of {ROUNDS} rounds after {WARM_UPS}, least and most in brackets.")
+    section = Section(
+        "groups",
+        "make bench ONLY=groups",
+        f"Median of {ROUNDS} rounds after {WARM_UPS}, least and most in brackets.",
+    )
     section.table(*COLUMNS)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         peers = new_peers(Path(directory))
@@ -53,15 +58,29 @@ def main() -> None:
                 create_topics(peer.bootstrap)
             for protocol in ("classic", "consumer"):
                 what = f"{MEMBERS} members share {PARTITIONS} partitions, {protocol} protocol, s"
-                (figures,) = in_turn(peers, ROUNDS, WARM_UPS, partial(seconds_to_share, protocol=protocol))
+                (figures,) = in_turn(
+                    peers, ROUNDS, WARM_UPS, partial(seconds_to_share, protocol=protocol)
+                )
                 row(section, what, "", figures, 2)
-            commits, beats = in_turn(peers, ROUNDS, WARM_UPS, lambda peer: with_client(peer, requests_per_second))
+            commits, beats = in_turn(
+                peers, ROUNDS, WARM_UPS, lambda peer: with_client(peer, requests_per_second)
+            )
             row(section, f"OffsetCommit a second, {IN_FLIGHT} in flight", "", commits)
             row(section, f"Heartbeat a second, {IN_FLIGHT} in flight", "", beats)
             for peer in peers.values():
                 with_client(peer, commit_many)
             (loads,) = in_turn(peers, ROUNDS, WARM_UPS, lambda peer: [seconds_to_load(peer)])
-            row(section, f"restart to the last of {GROUPS * OFFSETS_EACH:,} offsets of {GROUPS:,} groups fetched, s", "seconds", loads, 2)
+            row(
+                section,
+                (
+                    f"restart to the last of {GROUPS * OFFSETS_EACH:,} offsets of {GROUPS:,} "
+                    "groups "
+                    "fetched, s"
+                ),
+                "seconds",
+                loads,
+                2,
+            )
         finally:
             for peer in peers.values():
                 peer.kill()
@@ -70,14 +89,21 @@ def main() -> None:
 
 def create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(WIDE, PARTITIONS, 1), NewTopic(NARROW, OFFSETS_EACH, 1)]).values():
+    for future in admin.create_topics(
+        [NewTopic(WIDE, PARTITIONS, 1), NewTopic(NARROW, OFFSETS_EACH, 1)]
+    ).values():
         future.result(PATIENCE_S)
 
 
 def seconds_to_share(peer: Peer, protocol: str) -> list[float]:
     """From the first subscription until all partitions are assigned, in equal parts."""
     group = f"share-{uuid4().hex[:8]}"
-    settings = {"bootstrap.servers": peer.bootstrap, "group.id": group, "group.protocol": protocol, "log_level": 0}
+    settings = {
+        "bootstrap.servers": peer.bootstrap,
+        "group.id": group,
+        "group.protocol": protocol,
+        "log_level": 0,
+    }
     members = [Consumer(settings) for _ in range(MEMBERS)]
     began = time.perf_counter()
     for member in members:
@@ -86,7 +112,9 @@ def seconds_to_share(peer: Peer, protocol: str) -> list[float]:
         while time.perf_counter() < began + PATIENCE_S:
             for member in members:
                 member.poll(0.005)
-            if [len(member.assignment()) for member in members] == [PARTITIONS // MEMBERS] * MEMBERS:
+            if [len(member.assignment()) for member in members] == [
+                PARTITIONS // MEMBERS
+            ] * MEMBERS:
                 return [time.perf_counter() - began]
         raise SystemExit(f"{peer.bootstrap}: no stable assignment within {PATIENCE_S:g} s")
     finally:
@@ -105,15 +133,26 @@ def with_client(peer: Peer, work: Callable[[Client], Coroutine[Any, Any, T]]) ->
 async def requests_per_second(client: Client) -> list[float]:
     group = f"busy-{uuid4().hex[:8]}"
     coordinators = Coordinators(client.cluster)
-    member_id, generation = await coordinators.retry(group, lambda connection: join(connection, group))
-    part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+    member_id, generation = await coordinators.retry(
+        group, lambda connection: join(connection, group)
+    )
+    part = OffsetCommitRequest.Topic.Partition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
     topics = (OffsetCommitRequest.Topic(name=NARROW, partitions=(part,)),)
-    commit = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics)
+    commit = OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
+    )
     beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
 
     async def measure(connection: Connection) -> list[float]:
-        commits = await rate(lambda: connection.send(commit, OffsetCommitResponse, ceiling=9), committed)
-        beats = await rate(lambda: connection.send(beat, HeartbeatResponse), lambda answer: check(answer.error_code, "heartbeat"))
+        commits = await rate(
+            lambda: connection.send(commit, OffsetCommitResponse, ceiling=9), committed
+        )
+        beats = await rate(
+            lambda: connection.send(beat, HeartbeatResponse),
+            lambda answer: check(answer.error_code, "heartbeat"),
+        )
         return [commits, beats]
 
     return await coordinators.retry(group, measure)
@@ -140,7 +179,12 @@ async def rate(send: Callable[[], Awaitable[T]], judge: Callable[[T], None]) -> 
 async def join(connection: Connection, group: str) -> tuple[str, int]:
     protocols = (JoinGroupRequest.Protocol(name="any", metadata=b""),)
     request = JoinGroupRequest(
-        group_id=group, session_timeout_ms=45_000, rebalance_timeout_ms=60_000, member_id="", protocol_type="bench", protocols=protocols
+        group_id=group,
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="bench",
+        protocols=protocols,
     )
     joined = await connection.call(request, JoinGroupResponse, ceiling=3)
     check(joined.error_code, "join")
@@ -168,7 +212,9 @@ def seconds_to_load(peer: Peer) -> float:
     async def fetch_all(client: Client) -> None:
         for number in range(GROUPS):
             if len(await client.groups.committed(f"kept-{number}")) != OFFSETS_EACH:
-                raise SystemExit(f"{peer.bootstrap}: kept-{number} has not all its offsets after a restart")
+                raise SystemExit(
+                    f"{peer.bootstrap}: kept-{number} has not all its offsets after a restart"
+                )
 
     with_client(peer, fetch_all)
     return time.perf_counter() - began

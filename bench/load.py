@@ -1,4 +1,5 @@
-"""The client side of the benchmarks: rdkafka_load.c, compiled against the librdkafka of confluent-kafka's wheel, and topics to load.
+"""The client side of the benchmarks: rdkafka_load.c, compiled against the librdkafka of
+confluent-kafka's wheel, and topics to load.
 
 Knows bootstrap addresses and nothing of who is behind them.
 """
@@ -39,7 +40,9 @@ class Load:
     def __init__(self, directory: Path) -> None:
         self._program = _compile(directory)
 
-    def produce(self, bootstrap: str, topic: str, size: int, count: int, settings: tuple[str, ...] = ()) -> float:
+    def produce(
+        self, bootstrap: str, topic: str, size: int, count: int, settings: tuple[str, ...] = ()
+    ) -> float:
         """Seconds."""
         return self._run("produce", bootstrap, topic, str(size), str(count), *settings)[0]
 
@@ -47,25 +50,44 @@ class Load:
         """Seconds."""
         return self._run("consume", bootstrap, topic, str(partitions), str(count))[0]
 
-    def latency(self, bootstrap: str, topic: str, partitions: int, rate: int, seconds: int) -> Latency:
+    def latency(
+        self, bootstrap: str, topic: str, partitions: int, rate: int, seconds: int
+    ) -> Latency:
         """Of records of 100 bytes, to the partitions in turn."""
-        p50, p99, p999, _worst, _count, behind = self._run("latency", bootstrap, topic, str(partitions), "100", str(rate), str(seconds))
+        p50, p99, p999, _worst, _count, behind = self._run(
+            "latency", bootstrap, topic, str(partitions), "100", str(rate), str(seconds)
+        )
         return Latency(p50, p99, p999, behind)
 
     def _run(self, *arguments: str) -> list[float]:
-        done = subprocess.run([self._program, *arguments], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [self._program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
         if done.returncode != 0:
             raise SystemExit(f"rdkafka_load {' '.join(arguments)} failed: {done.stderr}")
         return [float(word) for word in done.stdout.split()]
 
 
 class Topic:
-    """A topic for one measurement, gone after it: what is deleted soon is never written to the disk and does not burden the next round."""
+    """A topic for one measurement, gone after it: what is deleted soon is never written to the disk
+    and does not burden the next round."""
 
-    def __init__(self, bootstrap: str, partitions: int, factor: int = 1, configs: MappingProxyType[str, str] = NO_CONFIGS) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        partitions: int,
+        factor: int = 1,
+        configs: MappingProxyType[str, str] = NO_CONFIGS,
+    ) -> None:
         self.name = f"bench-{uuid4().hex[:8]}"
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        topic = NewTopic(self.name, partitions, factor, config={"file.delete.delay.ms": "1000", **configs})
+        topic = NewTopic(
+            self.name, partitions, factor, config={"file.delete.delay.ms": "1000", **configs}
+        )
         self._admin.create_topics([topic])[self.name].result(ADMIN_TIMEOUT_S)
 
     def __enter__(self) -> str:
@@ -91,7 +113,10 @@ class Case:
     @property
     def name(self) -> str:
         size = {100: "100-B", 1_000: "1-KB"}[self.size]
-        return f"{size} records, {self.settings[0] if self.settings else 'default batching'}, {self.partitions} partition(s)"
+        return (
+            f"{size} records, {self.settings[0] if self.settings else 'default batching'}, "
+            f"{self.partitions} partition(s)"
+        )
 
     def rates(self, seconds: float) -> list[float]:
         """MB/s, and thousand records/s."""
@@ -100,11 +125,26 @@ class Case:
 
 def _compile(directory: Path) -> Path:
     compiler = shutil.which("cc")
-    libraries = sorted((Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
+    libraries = sorted(
+        (Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs").glob(
+            "librdkafka-*.so*"
+        )
+    )
     if compiler is None or not libraries:
-        raise SystemExit("this benchmark needs a C compiler (cc) and confluent-kafka's wheel for Linux, which has librdkafka in it")
+        raise SystemExit(
+            "this benchmark needs a C compiler (cc) and confluent-kafka's wheel for Linux, which "
+            "has librdkafka in it"
+        )
     program, library = directory / "rdkafka_load", libraries[0]
     # The wheel's own copies of what librdkafka needs lie beside it.
-    linking = [str(library), f"-Wl,-rpath,{library.parent}", f"-Wl,-rpath-link,{library.parent}", "-Wl,--allow-shlib-undefined"]
-    subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), str(SOURCE), *linking, "-lpthread"], check=True)
+    linking = [
+        str(library),
+        f"-Wl,-rpath,{library.parent}",
+        f"-Wl,-rpath-link,{library.parent}",
+        "-Wl,--allow-shlib-undefined",
+    ]
+    subprocess.run(
+        [compiler, "-O2", "-Wall", "-o", str(program), str(SOURCE), *linking, "-lpthread"],
+        check=True,
+    )
     return program

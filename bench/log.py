@@ -1,4 +1,5 @@
-"""The log: appends beside the raw limit of the file system, lookups in a large log, recovery of an unclean tail."""
+"""The log: appends beside the raw limit of the file system, lookups in a large log, recovery of an
+unclean tail."""
 
 from __future__ import annotations
 
@@ -32,19 +33,29 @@ STARTED_MS = 1_700_000_000_000
 
 def main() -> None:
     section = Section(
-        "log", "make bench ONLY=log", "Appends and lookups through `Log`, as a broker calls it; files in the temporary directory."
+        "log",
+        "make bench ONLY=log",
+        (
+            "Appends and lookups through `Log`, as a broker calls it; files in the temporary "
+            "directory."
+        ),
     )
     section.table("what", "Penstock", "raw pwrite", "share", "aim")
     for size, name, aim in ((MB, "1-MB", "80 %"), (16 * 1024, "16-KB", "50 %")):
         ours, raw = _append_rounds(size)
         share = median([a / b for a, b in zip(ours, raw, strict=True)])
-        section.row(f"append of {name} batches, MB/s", spread(ours), spread(raw), f"{share:.0%}", aim)
+        section.row(
+            f"append of {name} batches, MB/s", spread(ours), spread(raw), f"{share:.0%}", aim
+        )
     section.table("what", "p50", "p99")
     _in_directory(lambda path: run(lambda world: _lookups(world, path, section)))
     section.table("what", "seconds")
     for size, name in ((16 * 1024, "16-KB"), (MB, "1-MB")):
         seconds = [_in_directory(partial(_recovery, size=size)) for _ in range(3)]
-        section.row(f"recovery of an unclean tail of 1 GB in {name} batches (child process included)", spread(seconds, 2))
+        section.row(
+            f"recovery of an unclean tail of 1 GB in {name} batches (child process included)",
+            spread(seconds, 2),
+        )
     section.save()
 
 
@@ -59,7 +70,9 @@ def _in_directory(call: Callable[[Path], T]) -> T:
 def _batch(size: int, timestamp: int = STARTED_MS) -> bytearray:
     """A batch of about this size, of 1-KB records."""
     count = max(size // 1024, 1)
-    return bytearray(build_batch([(None, random.randbytes(1000), (), timestamp + n) for n in range(count)]))
+    return bytearray(
+        build_batch([(None, random.randbytes(1000), (), timestamp + n) for n in range(count)])
+    )
 
 
 async def _new_log(world: World, path: Path, config: LogConfig) -> tuple[LogStore, Log]:
@@ -70,13 +83,16 @@ async def _new_log(world: World, path: Path, config: LogConfig) -> tuple[LogStor
 
 def _append_rounds(size: int) -> tuple[list[float], list[float]]:
     """MB/s of the log and of a bare file. The first round warms up and is not counted."""
-    rounds = [_in_directory(lambda path: run(lambda world: _append(world, path, size))) for _ in range(ROUNDS + 1)]
+    rounds = [
+        _in_directory(lambda path: run(lambda world: _append(world, path, size)))
+        for _ in range(ROUNDS + 1)
+    ]
     return [ours for ours, _raw in rounds[1:]], [raw for _ours, raw in rounds[1:]]
 
 
 async def _append(world: World, path: Path, size: int) -> tuple[float, float]:
-    """One batch to the log, the same to a bare file, and so on, so that both pay the same: the price of a fresh page of the cache may
-    differ tenfold from one second to the next."""
+    """One batch to the log, the same to a bare file, and so on, so that both pay the same: the
+    price of a fresh page of the cache may differ tenfold from one second to the next."""
     os.sync()
     _store, log = await _new_log(world, path, LogConfig(max_message_bytes=2 * MB))
     batch = _batch(size)
@@ -105,13 +121,15 @@ async def _lookups(world: World, path: Path, section: Section) -> None:
             await log.flushing.all()
             print(f"  {log.size / LARGE:.0%} of 10 GB written", flush=True)
     await store.close()
-    chance = random.Random(7)
-    offsets = [chance.randrange(log.end_offset) for _ in range(20_000)]
+    rng = random.Random(7)
+    offsets = [rng.randrange(log.end_offset) for _ in range(20_000)]
     section.row(
-        "lookup by offset in 10 GB of 16-KB batches, µs", *_timed(lambda offset: log.read(offset, 1, below=log.end_offset), offsets)
+        "lookup by offset in 10 GB of 16-KB batches, µs",
+        *_timed(lambda offset: log.read(offset, 1, below=log.end_offset), offsets),
     )
     section.row(
-        "lookup by time in the same (the batch; its records come after), µs", *_timed(lambda o: log.find_timestamp(STARTED_MS + o), offsets)
+        "lookup by time in the same (the batch; its records come after), µs",
+        *_timed(lambda o: log.find_timestamp(STARTED_MS + o), offsets),
     )
 
 

@@ -1,4 +1,5 @@
-"""The two sides of a comparison as processes: Penstock (`penstock up`) and Apache Kafka 4 (its jars from Maven, its stock JVM flags).
+"""The two sides of a comparison as processes: Penstock (`penstock up`) and Apache Kafka 4 (its jars
+from Maven, its stock JVM flags).
 
 Owns starting, stopping and weighing them. What is measured on them is for the benchmarks.
 """
@@ -21,7 +22,13 @@ MB = 1024 * 1024
 FIRST_TIMEOUT_S = 60.0
 # As kafka-server-start.sh and kafka-run-class.sh set them.
 HEAP = ["-Xmx1G", "-Xms1G"]
-JVM = ["-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
+JVM = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+]
 # A client that does not add waits of its own to the start of a broker.
 EAGER = {
     "reconnect.backoff.ms": 5,
@@ -60,9 +67,19 @@ class KafkaPeer(KafkaNode):
         return self._process.pid
 
     def launch(self) -> None:
-        command = ["java", *HEAP, *JVM, "-cp", f"{fetch_jars()}/*", "kafka.Kafka", str(self._properties)]
+        command = [
+            "java",
+            *HEAP,
+            *JVM,
+            "-cp",
+            f"{fetch_jars()}/*",
+            "kafka.Kafka",
+            str(self._properties),
+        ]
         with (self.directory / "output").open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory)
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory
+            )
 
     def start(self) -> None:
         self.launch()
@@ -71,16 +88,26 @@ class KafkaPeer(KafkaNode):
 
 def new_peers(directory: Path) -> dict[str, Peer]:
     """Both, not started yet."""
-    return {"Penstock": PenstockProcess(directory / "penstock"), "Apache Kafka": KafkaPeer(directory / "kafka")}
+    return {
+        "Penstock": PenstockProcess(directory / "penstock"),
+        "Apache Kafka": KafkaPeer(directory / "kafka"),
+    }
 
 
 def first_acknowledged(bootstrap: str) -> None:
-    """Returns when a record is acknowledged, with acks=all, in a topic that the broker creates by itself."""
+    """Returns when a record is acknowledged, with acks=all, in a topic that the broker creates by
+    itself."""
     producer = Producer({"bootstrap.servers": bootstrap, **EAGER})
     failures: list[KafkaError] = []
-    producer.produce("first", b"record", on_delivery=lambda error, _message: failures.append(error) if error else None)
+    producer.produce(
+        "first",
+        b"record",
+        on_delivery=lambda error, _message: failures.append(error) if error else None,
+    )
     if producer.flush(FIRST_TIMEOUT_S):
-        raise SystemExit(f"no record was acknowledged by {bootstrap} within {FIRST_TIMEOUT_S:.0f} s of its start")
+        raise SystemExit(
+            f"no record was acknowledged by {bootstrap} within {FIRST_TIMEOUT_S:.0f} s of its start"
+        )
     if failures:
         raise KafkaException(failures[0])
 
@@ -97,7 +124,11 @@ def resident_mb(pid: int) -> float:
     total = 0.0
     with suppress(FileNotFoundError):  # a child may have ended meanwhile
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        total = next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+        total = next(
+            (int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0
+        )
         for task in Path(f"/proc/{pid}/task").iterdir():
-            total += sum(resident_mb(int(child)) for child in (task / "children").read_text().split())
+            total += sum(
+                resident_mb(int(child)) for child in (task / "children").read_text().split()
+            )
     return total

@@ -12,7 +12,8 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 _TITLE = (
-    "# Results\n\nThe last run of each benchmark, whatever the figures are. Compare within one run only: the machine is shared and noisy.\n"
+    "# Results\n\nThe last run of each benchmark, whatever the figures are. Compare within "
+    "one run only: the machine is shared and noisy.\n"
 )
 
 
@@ -38,7 +39,9 @@ class Section:
 
     def save(self) -> None:
         sections = _sections(RESULTS.read_text() if RESULTS.exists() else "")
-        sections[self.name] = "\n".join([f"## {self.name}", "", f"`{self._command}`, {_machine()}", "", *self._lines, ""])
+        sections[self.name] = "\n".join(
+            [f"## {self.name}", "", f"`{self._command}`, {_machine()}", "", *self._lines, ""]
+        )
         RESULTS.write_text(_TITLE + "\n" + "\n".join(sections[name] for name in sorted(sections)))
 
 
@@ -49,7 +52,10 @@ def _sections(text: str) -> dict[str, str]:
 
 def _machine() -> str:
     today = datetime.datetime.now(datetime.UTC).date()
-    return f"{today}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {sys.version.split()[0]}"
+    return (
+        f"{today}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
+        f"{sys.version.split()[0]}"
+    )
 
 
 def median(values: Sequence[float]) -> float:

@@ -1,4 +1,5 @@
-"""What tests have to say beyond pass or fail (how many seeds ran, what was left out) is printed at the end, also from parallel workers."""
+"""What tests have to say beyond pass or fail (how many seeds ran, what was left out) is printed at
+the end, also from parallel workers."""
 
 from __future__ import annotations
 
@@ -21,8 +22,14 @@ def _is_long(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
-    notes = [value for report in reports for name, value in report.user_properties if name == "note"]
+    reports = [
+        report
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+    ]
+    notes = [
+        value for report in reports for name, value in report.user_properties if name == "note"
+    ]
     if notes:
         terminalreporter.section("notes")
         for note in notes:

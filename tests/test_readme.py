@@ -18,7 +18,9 @@ def test_python_snippets_run(number: int) -> None:
 
 def test_every_target_and_file_it_names_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    text = "".join((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
+    text = "".join(
+        (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
+    )
     for target in set(re.findall(r"make ([a-z][a-z-]+)", text)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for link in re.findall(r"\]\(([^)#]+)\)", text):

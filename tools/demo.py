@@ -1,6 +1,8 @@
-"""make demo: three brokers, thousands of payments a second, a pipeline on Spark; a leader is killed, and the books balance to the cent.
+"""make demo: three brokers, thousands of payments a second, a pipeline on Spark; a leader is
+killed, and the books balance to the cent.
 
-Uses the commands that everybody has. Exits with 1 where anything is lost, counted twice, or a cent off.
+Uses the commands that everybody has. Exits with 1 where anything is lost, counted twice, or a cent
+off.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Child:
     def __init__(self, *command: str | Path) -> None:
         self.lines: list[str] = []
         self.command = list(map(str, command))
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
@@ -45,7 +49,9 @@ class Child:
 
     def last(self, pattern: str) -> re.Match[str] | None:
         """The last line that has it."""
-        return next((found for line in reversed(self.lines) if (found := re.search(pattern, line))), None)
+        return next(
+            (found for line in reversed(self.lines) if (found := re.search(pattern, line))), None
+        )
 
     def check(self) -> None:
         """It must not have failed."""
@@ -72,19 +78,44 @@ class Demo:
 
     def play(self) -> None:
         say("1. Three brokers (penstock up --brokers 3)")
-        with running(Child(BIN / "penstock", "up", "--brokers", "3", "--port", str(free_port()), "--dir", self.data)) as cluster:
+        with running(
+            Child(
+                BIN / "penstock",
+                "up",
+                "--brokers",
+                "3",
+                "--port",
+                str(free_port()),
+                "--dir",
+                self.data,
+            )
+        ) as cluster:
             self.wait(lambda: bool(cluster.lines), cluster)
             show(cluster.lines[0])
             self.where = ["--bootstrap-server", cluster.lines[0].partition("=")[2]]
 
             say("2. Topics with three copies of each partition (kafka-topics.sh --create)")
             for topic in (TOPIC, *WRITTEN):
-                made = ["--topic", topic, "--partitions", "3", "--replication-factor", "3", "--config", "min.insync.replicas=2"]
+                made = [
+                    "--topic",
+                    topic,
+                    "--partitions",
+                    "3",
+                    "--replication-factor",
+                    "3",
+                    "--config",
+                    "min.insync.replicas=2",
+                ]
                 show(run("kafka-topics.sh", "--create", *self.where, *made))
 
-            say(f"3. Payments, {RATE:,} events a second; a pipeline on Spark (penstock pipeline run); the leader of a partition is killed")
+            say(
+                f"3. Payments, {RATE:,} events a second; a pipeline on Spark (penstock pipeline "
+                "run); the leader of a partition is killed"
+            )
             with running(self.pipeline()) as pipeline:
-                self.wait(lambda: len(list(self.checkpoint.glob("*/metadata"))) == QUERIES, pipeline)
+                self.wait(
+                    lambda: len(list(self.checkpoint.glob("*/metadata"))) == QUERIES, pipeline
+                )
                 with running(self.generator()) as generator:
                     self.produce_and_kill(generator, pipeline)
                 say("4. Spark reads on, until its watermark has passed the last window")
@@ -101,29 +132,53 @@ class Demo:
 
     def generator(self) -> Child:
         scenario = ["--payments", str(PAYMENTS), "--rate", str(RATE), "--customers", "2500"]
-        return Child(sys.executable, "-m", "pipelines.payments.generate", *self.where, *scenario, "--truth", self.truth)
+        return Child(
+            sys.executable,
+            "-m",
+            "pipelines.payments.generate",
+            *self.where,
+            *scenario,
+            "--truth",
+            self.truth,
+        )
 
     def produce_and_kill(self, generator: Child, pipeline: Child) -> None:
         """Kills when half is sent and Spark is at work, or when it is high time."""
 
         def half_way() -> bool:
-            return sent(generator) > PAYMENTS * 0.8 or (sent(generator) > PAYMENTS // 2 and bool(rows_read(pipeline)))
+            return sent(generator) > PAYMENTS * 0.8 or (
+                sent(generator) > PAYMENTS // 2 and bool(rows_read(pipeline))
+            )
 
         self.wait(half_way, generator, pipeline)
-        leader = re.search(r"Partition: 0\s+Leader: (\d+)", run("kafka-topics.sh", "--describe", *self.where, "--topic", TOPIC))
+        leader = re.search(
+            r"Partition: 0\s+Leader: (\d+)",
+            run("kafka-topics.sh", "--describe", *self.where, "--topic", TOPIC),
+        )
         assert leader is not None
         run("penstock", "nodes", "kill", leader[1], "--dir", str(self.data))
         show(f"broker {leader[1]}, which leads {TOPIC}-0, is killed (kill -9)")
         again_s = time.monotonic() + DEAD_FOR_S
         self.wait(lambda: time.monotonic() > again_s, generator, pipeline)
-        with running(Child(BIN / "penstock", "nodes", "restart", leader[1], "--dir", self.data)) as restart:
+        with running(
+            Child(BIN / "penstock", "nodes", "restart", leader[1], "--dir", self.data)
+        ) as restart:
             self.wait(lambda: not restart.running, generator, pipeline, restart)
         show(f"broker {leader[1]} is back")
         self.wait(lambda: not generator.running, generator, pipeline)
 
     def audit(self) -> None:
         with running(
-            Child(sys.executable, "-m", "pipelines.payments.audit", *self.where, "--truth", self.truth, "--tables", self.tables)
+            Child(
+                sys.executable,
+                "-m",
+                "pipelines.payments.audit",
+                *self.where,
+                "--truth",
+                self.truth,
+                "--tables",
+                self.tables,
+            )
         ) as audit:
             self.wait(lambda: not audit.running)
             audit.stop()
@@ -152,7 +207,10 @@ def state_of(child: Child) -> str:
     if told := child.last(r"^(\d+) sent, (\d+) acknowledged"):
         return f"{int(told[1]):,} sent, {int(told[2]):,} acknowledged;"
     if "pipeline" in child.command:
-        return "read by Spark: " + (", ".join(f"{name} {count:,}" for name, count in rows_read(child).items()) or "(starting)")
+        return "read by Spark: " + (
+            ", ".join(f"{name} {count:,}" for name, count in rows_read(child).items())
+            or "(starting)"
+        )
     return ""
 
 
@@ -169,10 +227,15 @@ def rows_read(pipeline: Child) -> dict[str, int]:
 
 
 def drained(pipeline: Child, generator: Child) -> bool:
-    """Everything is read, and each query with windows has had a batch after the last of them was over."""
+    """Everything is read, and each query with windows has had a batch after the last of them was
+    over."""
     watermarks = [pipeline.last(rf"^{name}: .* watermark (\S+Z)") for name in ("totals", "table")]
     rows = rows_read(pipeline)
-    return len(rows) == QUERIES and set(rows.values()) == {sent(generator)} and all(one and one[1] > LAST_WINDOW for one in watermarks)
+    return (
+        len(rows) == QUERIES
+        and set(rows.values()) == {sent(generator)}
+        and all(one and one[1] > LAST_WINDOW for one in watermarks)
+    )
 
 
 @contextlib.contextmanager
@@ -184,7 +247,9 @@ def running(child: Child) -> Iterator[Child]:
 
 
 def run(command: str, *arguments: str) -> str:
-    return subprocess.run([BIN / command, *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [BIN / command, *arguments], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
 
 
 def say(line: str) -> None:

@@ -1,4 +1,5 @@
-"""make drill: what is too long for make test. Runs one drill after the other, and keeps what each said last in docs/DRILLS.md.
+"""make drill: what is too long for make test. Runs one drill after the other, and keeps what each
+said last in docs/DRILLS.md.
 
 python -m tools.drill MINUTES [WORD ...]      those alone that have one of the words in their names
 """
@@ -26,7 +27,12 @@ The last result of each, by `make drill MINUTES=N`, or `make drill ONLY=word` fo
 def main(minutes: int, *only: str) -> int:
     drills = {
         "simulation of logs, a broker, quorums and clusters, every planted bug, 50 clusters twice": (
-            {"PENSTOCK_SIM_SECONDS": str(60 * minutes), "PENSTOCK_PLANTED": "all", "PENSTOCK_DRILL": "1", "PENSTOCK_TWICE": "50"},
+            {
+                "PENSTOCK_SIM_SECONDS": str(60 * minutes),
+                "PENSTOCK_PLANTED": "all",
+                "PENSTOCK_DRILL": "1",
+                "PENSTOCK_TWICE": "50",
+            },
             ["tests/sim"],
         ),
         "kill -9 of a log's process, and of a broker under load": (
@@ -41,41 +47,77 @@ def main(minutes: int, *only: str) -> int:
             {"PENSTOCK_LOOP_DELAY_GB": "5"},
             ["tests/e2e/test_e2e_loop_delay.py", "tests/e2e/test_e2e_loop_delay_compaction.py"],
         ),
-        "100 kill -9 of compaction and a million updates": ({"PENSTOCK_DRILL": "1"}, ["tests/e2e/test_e2e_compaction.py"]),
-        "kill -9 of Spark's driver at ten moments, and of the broker": ({"PENSTOCK_DRILL": "1"}, ["tests/spark/test_spark_restarts.py"]),
-        "Spark reads a topic of 5 GB": ({"PENSTOCK_DRILL": "1"}, ["tests/spark/test_spark_large_read.py"]),
+        "100 kill -9 of compaction and a million updates": (
+            {"PENSTOCK_DRILL": "1"},
+            ["tests/e2e/test_e2e_compaction.py"],
+        ),
+        "kill -9 of Spark's driver at ten moments, and of the broker": (
+            {"PENSTOCK_DRILL": "1"},
+            ["tests/spark/test_spark_restarts.py"],
+        ),
+        "Spark reads a topic of 5 GB": (
+            {"PENSTOCK_DRILL": "1"},
+            ["tests/spark/test_spark_large_read.py"],
+        ),
         "the payments pipeline on a Spark cluster that loses a worker": (
             {"PENSTOCK_DRILL": "1"},
             ["tests/spark/test_spark_standalone.py"],
         ),
     }
-    chosen = {name: drill for name, drill in drills.items() if any(word in name for word in only or ("",))}
+    chosen = {
+        name: drill for name, drill in drills.items() if any(word in name for word in only or ("",))
+    }
     if not chosen:
-        sys.exit(f"no drill has {' or '.join(only)} in its name; there are:\n  " + "\n  ".join(drills))
+        sys.exit(
+            f"no drill has {' or '.join(only)} in its name; there are:\n  " + "\n  ".join(drills)
+        )
     rows, failed = _kept(), False
     for name, (environment, tests) in chosen.items():
         print(f"{name} …", flush=True)
         started = time.monotonic()
         # Spark takes all cores by itself, and delays are those of one test alone.
-        workers = "0" if all(one.startswith(("tests/spark/", "tests/e2e/test_e2e_loop_delay")) for one in tests) else "2"
+        workers = (
+            "0"
+            if all(
+                one.startswith(("tests/spark/", "tests/e2e/test_e2e_loop_delay")) for one in tests
+            )
+            else "2"
+        )
         command = [sys.executable, "-m", "pytest", "-n", workers, *tests]
-        run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-        said = run.stdout.partition("= notes =")[2].partition("\n")[2].splitlines() or run.stdout.splitlines()[-1:]
+        run = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
+        said = (
+            run.stdout.partition("= notes =")[2].partition("\n")[2].splitlines()
+            or run.stdout.splitlines()[-1:]
+        )
         outcome = "; ".join(line for line in said if line)
         failed |= run.returncode != 0
         if run.returncode:
             print(run.stdout[-8_000:])
         print(f"  {outcome}", flush=True)
-        cells = ("failed" if run.returncode else "passed", outcome, f"{(time.monotonic() - started) / 60:.0f}", _today(), _commit())
+        cells = (
+            "failed" if run.returncode else "passed",
+            outcome,
+            f"{(time.monotonic() - started) / 60:.0f}",
+            _today(),
+            _commit(),
+        )
         rows[name] = " | ".join(cells)
-        RESULTS.write_text("\n".join([HEAD, *(f"| {name} | {rest} |" for name, rest in rows.items()), ""]))
+        RESULTS.write_text(
+            "\n".join([HEAD, *(f"| {name} | {rest} |" for name, rest in rows.items()), ""])
+        )
     return 1 if failed else 0
 
 
 def _kept() -> dict[str, str]:
     """The last result of each drill, those that are not run now included."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    rows = [line.strip("| ").partition(" | ") for line in lines if line.startswith("| ") and not line.startswith("| drill")]
+    rows = [
+        line.strip("| ").partition(" | ")
+        for line in lines
+        if line.startswith("| ") and not line.startswith("| drill")
+    ]
     return {name: rest for name, _bar, rest in rows}
 
 
@@ -84,7 +126,9 @@ def _today() -> str:
 
 
 def _commit() -> str:
-    return subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

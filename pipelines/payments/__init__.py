@@ -1,1 +1,2 @@
-"""A stream of payments on Spark: made up from a seed, totalled, watched for fraud, and balanced to the cent."""
+"""A stream of payments on Spark: made up from a seed, totalled, watched for fraud, and balanced to
+the cent."""

@@ -1,7 +1,9 @@
-"""Balances what the pipeline wrote against what was sent, to the cent: python -m pipelines.payments.audit --help
+"""Balances what the pipeline wrote against what was sent, to the cent: python -m
+pipelines.payments.audit --help
 
-Reads the topics and the table with Spark, and compares with the generator's truth. Exits with 1 where anything differs. Topics are written
-at least once, so a record may be there again after a restart: those are counted, and are no fault.
+Reads the topics and the table with Spark, and compares with the generator's truth. Exits with 1
+where anything differs. Topics are written at least once, so a record may be there again after a
+restart: those are counted, and are no fault.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is there. `dead_letters` are places of records, as their headers say; topics as they are, repeated records included."""
+    """What is there. `dead_letters` are places of records, as their headers say; topics as they
+    are, repeated records included."""
 
     records: int
     ids: Counter[str]
@@ -47,14 +50,24 @@ class Line(NamedTuple):
 
 def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
     def topic(name: str) -> DataFrame:
-        options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": name, "includeHeaders": "true"}
+        options = {
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "subscribe": name,
+            "includeHeaders": "true",
+        }
         return spark.read.format("penstock").options(**options).load()
 
     readable = F.when(F.col("reason").isNull(), F.col("event.event_id")).alias("id")
     sent = pipeline.parsed(topic(pipeline.PAYMENTS)).select(readable).toArrow()["id"]
     table = spark.read.parquet(str(tables / "totals"))
-    totals = topic(pipeline.TOTALS).select(F.from_json(F.col("value").cast("string"), table.schema).alias("total")).select("total.*")
-    alerts = topic(pipeline.ALERTS).select(F.from_json(F.col("value").cast("string"), "payment_id STRING, rule STRING").alias("alert"))
+    totals = (
+        topic(pipeline.TOTALS)
+        .select(F.from_json(F.col("value").cast("string"), table.schema).alias("total"))
+        .select("total.*")
+    )
+    alerts = topic(pipeline.ALERTS).select(
+        F.from_json(F.col("value").cast("string"), "payment_id STRING, rule STRING").alias("alert")
+    )
     headers = F.map_from_entries(F.slice("headers", -4, 4))
     places = [headers[name].cast("string").alias(name) for name in ("topic", "partition", "offset")]
     books = pipeline.ledger(table)
@@ -66,38 +79,66 @@ def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
         totals=_windows(totals),
         alerts=[(row.payment_id, row.rule) for row in alerts.select("alert.*").collect()],
         dead_letters=[tuple(row) for row in topic(pipeline.DEAD_LETTERS).select(*places).collect()],
-        ledger={str(row.day): Total(*(row[name] for name in Total._fields)) for row in books.collect()},
+        ledger={
+            str(row.day): Total(*(row[name] for name in Total._fields)) for row in books.collect()
+        },
     )
 
 
 def _windows(totals: DataFrame) -> list[tuple[tuple[str, str], Total]]:
     start = F.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("start")
     rows = totals.select("merchant", start, *Total._fields).collect()
-    return [((row.merchant, row.start), Total(*(row[name] for name in Total._fields))) for row in rows]
+    return [
+        ((row.merchant, row.start), Total(*(row[name] for name in Total._fields))) for row in rows
+    ]
 
 
 def audit(truth: Truth, found: Found) -> list[Line]:
     table, totals = dict(found.table), dict(found.totals)
-    events, counted = sum_of(truth.totals.values()).events, sum_of(one for _window, one in found.table).events
+    events, counted = (
+        sum_of(truth.totals.values()).events,
+        sum_of(one for _window, one in found.table).events,
+    )
     lost, twice = _difference(truth.totals, found.table)
     not_kept, unexpected = Counter(truth.ids) - found.ids, found.ids - Counter(truth.ids)
     dead = len(set(found.dead_letters))
     right, wrong = set(found.alerts) & truth.fraud, set(found.alerts) - truth.fraud
-    pause = f"{truth.delivery['longest_pause_s'] * 1000:,.0f} ms without an acknowledgement, at most" if truth.delivery else "not measured"
+    pause = (
+        f"{truth.delivery['longest_pause_s'] * 1000:,.0f} ms without an acknowledgement, at most"
+        if truth.delivery
+        else "not measured"
+    )
     return [
-        Line("events in", f"{truth.records:,} sent: {events:,} events, {truth.duplicates:,} of them twice, {truth.malformed:,} malformed"),
+        Line(
+            "events in",
+            (
+                f"{truth.records:,} sent: {events:,} events, {truth.duplicates:,} of them twice, "
+                f"{truth.malformed:,} malformed"
+            ),
+        ),
         Line(
             "in the topic",
             f"{found.records:,}; {not_kept.total():,} lost, {unexpected.total():,} too many",
             found.records == truth.records and not not_kept and not unexpected,
         ),
-        Line("events out", f"{counted:,} counted in {len(found.table):,} totals, {dead:,} dead letters", dead == truth.malformed),
+        Line(
+            "events out",
+            f"{counted:,} counted in {len(found.table):,} totals, {dead:,} dead letters",
+            dead == truth.malformed,
+        ),
         Line("lost", f"{lost:,}", lost == 0),
         Line("duplicates", f"{twice:,}", twice == 0),
-        Line("totals", f"{_agree(table, totals)}{_again(found.totals)}", totals == table == truth.totals),
+        Line(
+            "totals",
+            f"{_agree(table, totals)}{_again(found.totals)}",
+            totals == table == truth.totals,
+        ),
         Line(
             "alerts",
-            f"{len(right):,} right, {len(wrong):,} wrong, {len(truth.fraud - right):,} missed{_again(found.alerts)}",
+            (
+                f"{len(right):,} right, {len(wrong):,} wrong, {len(truth.fraud - right):,} "
+                f"missed{_again(found.alerts)}"
+            ),
             right == truth.fraud and not wrong,
         ),
         Line("failover", pause),
@@ -105,7 +146,9 @@ def audit(truth: Truth, found: Found) -> list[Line]:
     ]
 
 
-def _difference(expected: Totals, found: Iterable[tuple[tuple[str, str], Total]]) -> tuple[int, int]:
+def _difference(
+    expected: Totals, found: Iterable[tuple[tuple[str, str], Total]]
+) -> tuple[int, int]:
     """Events that are missing, and that are counted too often, in any window."""
     missing: Counter[tuple[str, str, str]] = Counter()
     for window, total in expected.items():
@@ -122,7 +165,10 @@ def _counts(window: tuple[str, str], total: Total) -> dict[tuple[str, str, str],
 def _agree(table: Totals, topic: Totals) -> str:
     if topic == table:
         return "topic and table agree"
-    return f"{len(table.keys() - topic.keys()):,} are in the table alone, {len(topic.keys() - table.keys()):,} in the topic alone"
+    return (
+        f"{len(table.keys() - topic.keys()):,} are in the table alone, "
+        f"{len(topic.keys() - table.keys()):,} in the topic alone"
+    )
 
 
 def _again(written: Sequence[Hashable]) -> str:
@@ -134,7 +180,10 @@ def _balance(expected: dict[str, Total], found: dict[str, Total]) -> list[Line]:
     lines = []
     for day in sorted({*expected, *found}):
         books, truth = found.get(day, Total()), expected.get(day, Total())
-        text = f"{day}  {euros(books.gross_cents)} taken - {euros(books.refunded_cents)} refunded = {euros(books.net_cents)} EUR"
+        text = (
+            f"{day}  {euros(books.gross_cents)} taken - {euros(books.refunded_cents)} refunded "
+            f"= {euros(books.net_cents)} EUR"
+        )
         lines.append(Line("ledger", text, books == truth))
     off_cents = sum_of(found.values()).net_cents - sum_of(expected.values()).net_cents
     return [*lines, Line("balance", f"{euros(off_cents)} EUR off what was sent", expected == found)]
@@ -146,9 +195,15 @@ def euros(cents: int) -> str:
 
 
 def main(
-    bootstrap_server: Annotated[str, typer.Option(help="Brokers to begin with, as host:port.")] = "localhost:9092",
-    truth: Annotated[Path, typer.Option(help="What the generator wrote down.")] = Path("payments-truth.json"),
-    tables: Annotated[Path, typer.Option(help="The pipeline's tables; the ledger is written there.")] = Path("payments-tables"),
+    bootstrap_server: Annotated[
+        str, typer.Option(help="Brokers to begin with, as host:port.")
+    ] = "localhost:9092",
+    truth: Annotated[Path, typer.Option(help="What the generator wrote down.")] = Path(
+        "payments-truth.json"
+    ),
+    tables: Annotated[
+        Path, typer.Option(help="The pipeline's tables; the ledger is written there.")
+    ] = Path("payments-tables"),
 ) -> None:
     """Balances what the pipeline wrote against what was sent."""
     spark = penstock.spark.session(**{"spark.app.name": "payments-audit"})

@@ -1,8 +1,10 @@
-"""Payments as a bank's customers make them, in the order in which they arrive. Pure: the same scenario gives the same bytes.
+"""Payments as a bank's customers make them, in the order in which they arrive. Pure: the same
+scenario gives the same bytes.
 
-Owns what goes wrong on the way (late, duplicate and malformed events) and which payments are fraud. Fraud stands out by construction, so
-that every alert is either right or wrong: ordinary customers pay at most three times a minute, and never far from what they usually pay.
-Must never know how it is sent, nor by what rules fraud is found.
+Owns what goes wrong on the way (late, duplicate and malformed events) and which payments are fraud.
+Fraud stands out by construction, so that every alert is either right or wrong: ordinary customers
+pay at most three times a minute, and never far from what they usually pay. Must never know how it
+is sent, nor by what rules fraud is found.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ REFUNDED = "PaymentRefunded"
 FRAUD = "FraudDetected"
 CLOSING = "Closing"
 
-# By how much an event, and a copy of it once more, may arrive late. Twice this stays well below the pipeline's watermark.
+# By how much an event, and a copy of it once more, may arrive late. Twice this stays well below the
+# pipeline's watermark.
 MAX_LATE_MS = 3 * 60_000
 # So much later than all else that the watermark passes the last window.
 CLOSING_AFTER_MS = 60 * 60_000
@@ -35,7 +38,8 @@ Kind = Literal["event", "duplicate", "malformed"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`payments` ordinary ones over `minutes` of the events' own time, which begins half an hour before midnight: a ledger has two days."""
+    """`payments` ordinary ones over `minutes` of the events' own time, which begins half an hour
+    before midnight: a ledger has two days."""
 
     payments: int = 80_000
     seed: int = 1
@@ -48,7 +52,10 @@ class Scenario:
             raise ValueError("payments, customers, merchants and minutes must be at least 1")
         most = self.minutes * 60_000 * self.customers // (2 * _ORDINARY_GAP_MS)
         if self.payments > most:
-            raise ValueError(f"{self.customers} customers make at most {most} payments in {self.minutes} minutes: have more of them")
+            raise ValueError(
+                f"{self.customers} customers make at most {most} payments in {self.minutes} "
+                "minutes: have more of them"
+            )
 
     @property
     def start_ms(self) -> int:
@@ -60,7 +67,8 @@ class Scenario:
 
 
 class Event(NamedTuple):
-    """A refund and a report of fraud name the payment; `rule` says by what the fraud can be known."""
+    """A refund and a report of fraud name the payment; `rule` says by what the fraud can be
+    known."""
 
     type: str
     event_id: str
@@ -72,8 +80,19 @@ class Event(NamedTuple):
     rule: str | None = None
 
     def encoded(self) -> bytes:
-        fields = {"type": self.type, "event_id": self.event_id, "event_time": iso(self.time_ms), **self._asdict()}
-        return json.dumps({name: value for name, value in fields.items() if name != "time_ms" and value is not None}).encode()
+        fields = {
+            "type": self.type,
+            "event_id": self.event_id,
+            "event_time": iso(self.time_ms),
+            **self._asdict(),
+        }
+        return json.dumps(
+            {
+                name: value
+                for name, value in fields.items()
+                if name != "time_ms" and value is not None
+            }
+        ).encode()
 
 
 class Arrival(NamedTuple):
@@ -101,7 +120,10 @@ class Payments:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._random = random = Random(scenario.seed)
-        self._customers = [_Customer(f"c-{number:05}", random.randrange(500, 6000), []) for number in range(scenario.customers)]
+        self._customers = [
+            _Customer(f"c-{number:05}", random.randrange(500, 6000), [])
+            for number in range(scenario.customers)
+        ]
         self._merchants = [f"m-{number:03}" for number in range(scenario.merchants)]
         self._under_way: list[tuple[int, int, Arrival]] = []
         self._pushed = 0
@@ -110,7 +132,10 @@ class Payments:
     def __iter__(self) -> Iterator[Arrival]:
         scenario = self._scenario
         for number in range(scenario.payments):
-            now_ms = scenario.start_ms + number * (scenario.end_ms - scenario.start_ms) // scenario.payments
+            now_ms = (
+                scenario.start_ms
+                + number * (scenario.end_ms - scenario.start_ms) // scenario.payments
+            )
             yield from self._arrived(now_ms)
             self._happen(now_ms)
         yield from self._arrived(scenario.end_ms * 2)
@@ -120,11 +145,19 @@ class Payments:
             yield heapq.heappop(self._under_way)[2]
 
     def _happen(self, now_ms: int) -> None:
-        chance = self._random.random()
+        rng = self._random.random()
         customer = self._free_customer(now_ms)
-        if chance < _BURST and customer.last_ms <= now_ms - _QUIET_MS and now_ms + _QUIET_MS < self._scenario.end_ms:
+        if (
+            rng < _BURST
+            and customer.last_ms <= now_ms - _QUIET_MS
+            and now_ms + _QUIET_MS < self._scenario.end_ms
+        ):
             self._burst(customer, now_ms)
-        elif chance < _BURST + _LARGE and len(customer.first_ms) == 4 and customer.first_ms[-1] <= now_ms - MAX_LATE_MS:
+        elif (
+            rng < _BURST + _LARGE
+            and len(customer.first_ms) == 4
+            and customer.first_ms[-1] <= now_ms - MAX_LATE_MS
+        ):
             self._fraud(self._pay(customer, now_ms, customer.usual_cents * 20), "amount")
         else:
             self._pay(customer, now_ms, self._ordinary(customer))
@@ -149,7 +182,14 @@ class Payments:
         customer.free_ms = time_ms + _QUIET_MS
 
     def _pay(self, customer: _Customer, time_ms: int, amount_cents: int) -> Event:
-        payment = Event(COMPLETED, self._new_id(), time_ms, customer.name, self._random.choice(self._merchants), amount_cents)
+        payment = Event(
+            COMPLETED,
+            self._new_id(),
+            time_ms,
+            customer.name,
+            self._random.choice(self._merchants),
+            amount_cents,
+        )
         customer.free_ms, customer.last_ms = time_ms + _ORDINARY_GAP_MS, time_ms
         if len(customer.first_ms) < 4:
             customer.first_ms.append(time_ms)
@@ -161,15 +201,39 @@ class Payments:
     def _refund(self, payment: Event) -> None:
         assert payment.amount_cents is not None
         time_ms = payment.time_ms + self._random.randrange(60_000, 15 * 60_000)
-        amount_cents = payment.amount_cents if self._random.random() < 0.5 else -(-payment.amount_cents // 3)
+        amount_cents = (
+            payment.amount_cents if self._random.random() < 0.5 else -(-payment.amount_cents // 3)
+        )
         if time_ms < self._scenario.end_ms:
-            self._send(Event(REFUNDED, self._new_id(), time_ms, payment.customer, payment.merchant, amount_cents, payment.event_id))
+            self._send(
+                Event(
+                    REFUNDED,
+                    self._new_id(),
+                    time_ms,
+                    payment.customer,
+                    payment.merchant,
+                    amount_cents,
+                    payment.event_id,
+                )
+            )
 
     def _fraud(self, payment: Event, rule: str) -> None:
         """The customer notices, and reports it."""
-        time_ms = min(payment.time_ms + self._random.randrange(30_000, 120_000), self._scenario.end_ms - 1)
+        time_ms = min(
+            payment.time_ms + self._random.randrange(30_000, 120_000), self._scenario.end_ms - 1
+        )
         customer, merchant = payment.customer, payment.merchant
-        self._send(Event(FRAUD, self._new_id(), time_ms, customer, merchant, payment_id=payment.event_id, rule=rule))
+        self._send(
+            Event(
+                FRAUD,
+                self._new_id(),
+                time_ms,
+                customer,
+                merchant,
+                payment_id=payment.event_id,
+                rule=rule,
+            )
+        )
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -200,7 +264,9 @@ def malformed(whole: Event) -> list[bytes | None]:
     fields = json.loads(whole.encoded())
 
     def spoiled(**changes: object) -> bytes:
-        return json.dumps({name: value for name, value in {**fields, **changes}.items() if value is not None}).encode()
+        return json.dumps(
+            {name: value for name, value in {**fields, **changes}.items() if value is not None}
+        ).encode()
 
     return [
         None,
@@ -225,4 +291,8 @@ def closing(scenario: Scenario, partition: int) -> Arrival:
 
 
 def iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(time_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

@@ -1,7 +1,9 @@
-"""Sends a scenario's payments to a topic at a steady rate, and writes down what was sent: python -m pipelines.payments.generate --help
+"""Sends a scenario's payments to a topic at a steady rate, and writes down what was sent: python -m
+pipelines.payments.generate --help
 
-What is not acknowledged holds up what comes after it: while a partition has no leader, the others do not run ahead of it by more than
-`AHEAD_MS` of the events' time. So nothing arrives later than the pipeline's watermark allows.
+What is not acknowledged holds up what comes after it: while a partition has no leader, the others
+do not run ahead of it by more than `AHEAD_MS` of the events' time. So nothing arrives later than
+the pipeline's watermark allows.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from typing import Annotated
 import typer
 
 from penstock.client.client import Client
-from penstock.client.pending import Delivered
-from penstock.client.producer import Producer
+from penstock.client.producer.pending import Delivered
+from penstock.client.producer.producer import Producer
 from penstock.errors import KafkaError
 from penstock.records.compression import Codec
 from penstock.world import World
@@ -33,7 +35,8 @@ _MOST_AT_ONCE = 200
 
 @dataclass(slots=True)
 class Acknowledgements:
-    """How many there were, and for how long any partition had none: that is how long a failover took."""
+    """How many there were, and for how long any partition had none: that is how long a failover
+    took."""
 
     world: World
     count: int = 0
@@ -49,15 +52,20 @@ class Acknowledgements:
         self._last_s[partition] = now_s
 
 
-async def send(client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: int = 0, settle_s: float = 0.0) -> Truth:
-    """All of it, acknowledged; the closing events last, `settle_s` later. A rate of 0 is as fast as it goes."""
+async def send(
+    client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: int = 0, settle_s: float = 0.0
+) -> Truth:
+    """All of it, acknowledged; the closing events last, `settle_s` later. A rate of 0 is as fast as
+    it goes."""
     world, truth = client.cluster.world, Truth()
     acknowledgements = Acknowledgements(world)
     started_s = world.clock.monotonic()
     async with client.producer(codec=Codec.ZSTD) as producer:
         sender = _Sender(producer, topic, truth, acknowledgements)
         arrivals = iter(Payments(scenario))
-        while piece := list(islice(arrivals, _due(rate, world.clock.monotonic() - started_s, truth.records))):
+        while piece := list(
+            islice(arrivals, _due(rate, world.clock.monotonic() - started_s, truth.records))
+        ):
             await sender.send(piece)
             await asyncio.sleep(_TICK_S if rate else 0)
         await sender.drain()
@@ -66,17 +74,24 @@ async def send(client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: 
         for partition in range(len((await client.cluster.topic(topic)).partitions)):
             await sender.send([closing(scenario, partition)], partition)
         await sender.drain()
-    truth.delivery = {"acknowledged": acknowledgements.count, "seconds": seconds, "longest_pause_s": pause_s}
+    truth.delivery = {
+        "acknowledged": acknowledgements.count,
+        "seconds": seconds,
+        "longest_pause_s": pause_s,
+    }
     return truth
 
 
 def _due(rate: int, elapsed_s: float, sent: int) -> int:
-    """At least one: the end of the scenario is seen by asking for more. After a pause it catches up in small pieces."""
+    """At least one: the end of the scenario is seen by asking for more. After a pause it catches up
+    in small pieces."""
     return min(max(int(rate * elapsed_s) - sent, 1), _MOST_AT_ONCE) if rate else _MOST_AT_ONCE
 
 
 class _Sender:
-    def __init__(self, producer: Producer, topic: str, truth: Truth, acknowledgements: Acknowledgements) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, truth: Truth, acknowledgements: Acknowledgements
+    ) -> None:
         self._producer = producer
         self._topic = topic
         self._truth = truth
@@ -87,7 +102,9 @@ class _Sender:
     async def send(self, arrivals: list[Arrival], partition: int | None = None) -> None:
         for arrival in arrivals:
             await self.drain(arrival.at_ms - AHEAD_MS)
-            future = await self._producer.send(self._topic, arrival.value, key=arrival.key, partition=partition)
+            future = await self._producer.send(
+                self._topic, arrival.value, key=arrival.key, partition=partition
+            )
             future.add_done_callback(self._acknowledgements.note)
             self._waiting.append((arrival.at_ms, future))
             self._truth.add(arrival)
@@ -106,16 +123,26 @@ class _Sender:
 
 
 def main(
-    bootstrap_server: Annotated[str, typer.Option(help="Brokers to begin with, as host:port.")] = "localhost:9092",
+    bootstrap_server: Annotated[
+        str, typer.Option(help="Brokers to begin with, as host:port.")
+    ] = "localhost:9092",
     topic: Annotated[str, typer.Option(help="The topic to write to.")] = TOPIC,
-    payments: Annotated[int, typer.Option(help="How many ordinary payments; refunds and all the rest come on top.")] = 80_000,
-    rate: Annotated[int, typer.Option(min=0, help="Events a second; 0 is as fast as it goes.")] = 2_500,
+    payments: Annotated[
+        int, typer.Option(help="How many ordinary payments; refunds and all the rest come on top.")
+    ] = 80_000,
+    rate: Annotated[
+        int, typer.Option(min=0, help="Events a second; 0 is as fast as it goes.")
+    ] = 2_500,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
     customers: Annotated[int, typer.Option(help="How many customers pay.")] = 2_000,
     merchants: Annotated[int, typer.Option(help="How many merchants are paid.")] = 40,
     minutes: Annotated[int, typer.Option(help="How long it takes by the events' own clock.")] = 60,
-    truth: Annotated[Path, typer.Option(help="Where to write down what was sent.")] = Path("payments-truth.json"),
-    settle: Annotated[float, typer.Option(min=0, help="Seconds between the last payment and the closing events.")] = 3.0,
+    truth: Annotated[Path, typer.Option(help="Where to write down what was sent.")] = Path(
+        "payments-truth.json"
+    ),
+    settle: Annotated[
+        float, typer.Option(min=0, help="Seconds between the last payment and the closing events.")
+    ] = 3.0,
 ) -> None:
     """Makes up payments, sends them, and writes down what is true of them."""
 
@@ -130,7 +157,10 @@ def main(
         typer.echo(f"payments: {error}", err=True)
         raise typer.Exit(1) from None
     found.save(truth)
-    typer.echo(f"{found.records} sent, {found.delivery['acknowledged']} acknowledged, in {found.delivery['seconds']:.1f} s")
+    typer.echo(
+        f"{found.records} sent, {found.delivery['acknowledged']} acknowledged, in "
+        f"{found.delivery['seconds']:.1f} s"
+    )
 
 
 if __name__ == "__main__":

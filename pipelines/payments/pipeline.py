@@ -1,10 +1,12 @@
 """Payments on Spark: `penstock pipeline run pipelines/payments/pipeline.py -c tables=DIR`
 
-    payments ──> parsed ──> accepted (each event once) ──> totals ──> topic payments-totals, table DIR/totals ──> ledger
+    payments ──> parsed ──> accepted (each event once) ──> totals ──> topic payments-totals, table
+    DIR/totals ──> ledger
                    │                                  └──> alerts ──> topic payments-alerts
                    └──> rejected ──> topic payments-dead-letters
 
-Every step is a plain function from DataFrame to DataFrame; `build` puts them together. Money is whole cents throughout.
+Every step is a plain function from DataFrame to DataFrame; `build` puts them together. Money is
+whole cents throughout.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.streaming.state import GroupState
 
-PAYMENTS, TOTALS, ALERTS, DEAD_LETTERS = "payments", "payments-totals", "payments-alerts", "payments-dead-letters"
+PAYMENTS, TOTALS, ALERTS, DEAD_LETTERS = (
+    "payments",
+    "payments-totals",
+    "payments-alerts",
+    "payments-dead-letters",
+)
 
 # An event that came later than this would be dropped, and the books would not balance.
 FAIL_ON_LATE_ROWS = True
@@ -61,7 +68,10 @@ def parsed(records: DataFrame) -> DataFrame:
     unknown = F.when(~kind.isin(*_TYPES), F.concat(F.lit("column type is unknown: "), kind))
     worthless = F.when(
         kind.isin(*_WITH_AMOUNT) & (amount.isNull() | (amount <= 0)),
-        F.concat(F.lit("column amount_cents is not more than zero: "), F.coalesce(amount.cast("string"), F.lit("null"))),
+        F.concat(
+            F.lit("column amount_cents is not more than zero: "),
+            F.coalesce(amount.cast("string"), F.lit("null")),
+        ),
     )
     return rows.withColumn("reason", F.coalesce("reason", unknown, worthless))
 
@@ -73,7 +83,9 @@ def rejected(rows: DataFrame) -> DataFrame:
 def accepted(rows: DataFrame) -> DataFrame:
     """Each event once, however often it was sent."""
     events = rows.where("reason IS NULL").select("event.*")
-    return events.withWatermark("event_time", f"{WATERMARK_MINUTES} minutes").dropDuplicatesWithinWatermark(["event_id"])
+    return events.withWatermark(
+        "event_time", f"{WATERMARK_MINUTES} minutes"
+    ).dropDuplicatesWithinWatermark(["event_id"])
 
 
 def totals(events: DataFrame) -> DataFrame:
@@ -89,21 +101,36 @@ def totals(events: DataFrame) -> DataFrame:
             _cents(refunded).alias("refunded_cents"),
             F.count_if(F.col("type") == "FraudDetected").alias("reports"),
         )
-        .select("merchant", F.col("window.start").alias("window_start"), "payments", "gross_cents", "refunds", "refunded_cents", "reports")
+        .select(
+            "merchant",
+            F.col("window.start").alias("window_start"),
+            "payments",
+            "gross_cents",
+            "refunds",
+            "refunded_cents",
+            "reports",
+        )
     )
 
 
 def ledger(totalled: DataFrame) -> DataFrame:
     """The books of each day, from the totals that were written."""
-    sums = [F.sum(name).alias(name) for name in ("payments", "gross_cents", "refunds", "refunded_cents", "reports")]
+    sums = [
+        F.sum(name).alias(name)
+        for name in ("payments", "gross_cents", "refunds", "refunded_cents", "reports")
+    ]
     days = totalled.groupBy(F.to_date("window_start").alias("day")).agg(*sums)
-    return days.withColumn("net_cents", F.col("gross_cents") - F.col("refunded_cents")).orderBy("day")
+    return days.withColumn("net_cents", F.col("gross_cents") - F.col("refunded_cents")).orderBy(
+        "day"
+    )
 
 
 def alerts(events: DataFrame) -> DataFrame:
     """Payments that look like fraud, by what is known of the customer."""
     payments = events.where("type = 'PaymentCompleted'")
-    columns = payments.select("customer", "event_id", F.unix_millis("event_time").alias("time_ms"), "amount_cents")
+    columns = payments.select(
+        "customer", "event_id", F.unix_millis("event_time").alias("time_ms"), "amount_cents"
+    )
     found = columns.groupBy("customer").applyInPandasWithState(
         _judge_customer,
         outputStructType=_ALERT,
@@ -111,7 +138,13 @@ def alerts(events: DataFrame) -> DataFrame:
         outputMode="append",
         timeoutConf="NoTimeout",
     )
-    return found.select("customer", "payment_id", F.timestamp_millis("time_ms").alias("event_time"), "amount_cents", "rule")
+    return found.select(
+        "customer",
+        "payment_id",
+        F.timestamp_millis("time_ms").alias("event_time"),
+        "amount_cents",
+        "rule",
+    )
 
 
 def as_records(rows: DataFrame, key: str) -> DataFrame:
@@ -123,8 +156,9 @@ def _cents(which: Column) -> Column:
     return F.sum(F.when(which, F.col("amount_cents")).otherwise(0))
 
 
-# The rules. A payment is too large if it is many times what the customer usually pays, and too fast if there are many in one minute, late
-# ones counted: then it is an alert for each of them. What is found does not depend on how the stream is cut into batches.
+# The rules. A payment is too large if it is many times what the customer usually pays, and too fast
+# if there are many in one minute, late ones counted: then it is an alert for each of them. What is
+# found does not depend on how the stream is cut into batches.
 LARGE_FACTOR, LARGE_AFTER = 8, 3
 FAST_COUNT, FAST_MS = 5, 60_000
 
@@ -137,7 +171,8 @@ class Payment(NamedTuple):
 
 
 class Customer(NamedTuple):
-    """What is remembered: number and sum of ordinary payments, and those that a late one may yet make too fast."""
+    """What is remembered: number and sum of ordinary payments, and those that a late one may yet
+    make too fast."""
 
     ordinary: int = 0
     spent_cents: int = 0
@@ -150,12 +185,20 @@ def judge(known: Customer, new: Iterable[Payment]) -> tuple[Customer, list[tuple
     known, large = _judge_amounts(known, payments)
     everything = _judge_speed(sorted([*known.recent, *payments]))
     already = {payment.payment_id for payment in known.recent if payment.fast}
-    fast = [(payment, "velocity") for payment in everything if payment.fast and payment.payment_id not in already]
+    fast = [
+        (payment, "velocity")
+        for payment in everything
+        if payment.fast and payment.payment_id not in already
+    ]
     oldest_ms = everything[-1].time_ms - WATERMARK_MINUTES * 60_000 - FAST_MS
-    return known._replace(recent=tuple(payment for payment in everything if payment.time_ms >= oldest_ms)), [*large, *fast]
+    return known._replace(
+        recent=tuple(payment for payment in everything if payment.time_ms >= oldest_ms)
+    ), [*large, *fast]
 
 
-def _judge_amounts(known: Customer, payments: list[Payment]) -> tuple[Customer, list[tuple[Payment, str]]]:
+def _judge_amounts(
+    known: Customer, payments: list[Payment]
+) -> tuple[Customer, list[tuple[Payment, str]]]:
     large = []
     ordinary, spent_cents = known.ordinary, known.spent_cents
     for payment in payments:
@@ -173,18 +216,35 @@ def _judge_speed(payments: list[Payment]) -> list[Payment]:
         last = first + FAST_COUNT - 1
         if payments[last].time_ms - payments[first].time_ms < FAST_MS:
             fast.update(range(first, last + 1))
-    return [payment._replace(fast=payment.fast or number in fast) for number, payment in enumerate(payments)]
+    return [
+        payment._replace(fast=payment.fast or number in fast)
+        for number, payment in enumerate(payments)
+    ]
 
 
-def _judge_customer(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+def _judge_customer(
+    key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
     known = Customer()
     if state.exists:
         ordinary, spent_cents, recent = state.get
         known = Customer(ordinary, spent_cents, tuple(Payment(*one) for one in json.loads(recent)))
-    rows = (row for frame in frames for row in frame[["time_ms", "event_id", "amount_cents"]].itertuples(index=False, name=None))
-    new = [Payment(int(time_ms), payment_id, int(amount_cents)) for time_ms, payment_id, amount_cents in rows]
+    rows = (
+        row
+        for frame in frames
+        for row in frame[["time_ms", "event_id", "amount_cents"]].itertuples(index=False, name=None)
+    )
+    new = [
+        Payment(int(time_ms), payment_id, int(amount_cents))
+        for time_ms, payment_id, amount_cents in rows
+    ]
     known, found = judge(known, new)
     state.update((known.ordinary, known.spent_cents, json.dumps(known.recent)))
     if found:
-        told = [(key[0], payment.payment_id, payment.time_ms, payment.amount_cents, rule) for payment, rule in found]
-        yield pd.DataFrame(told, columns=["customer", "payment_id", "time_ms", "amount_cents", "rule"])
+        told = [
+            (key[0], payment.payment_id, payment.time_ms, payment.amount_cents, rule)
+            for payment, rule in found
+        ]
+        yield pd.DataFrame(
+            told, columns=["customer", "payment_id", "time_ms", "amount_cents", "rule"]
+        )

@@ -1,4 +1,5 @@
-"""What a generator knows to be true of what it sent: the other side of every balance. Counted in plain Python, without Spark."""
+"""What a generator knows to be true of what it sent: the other side of every balance. Counted in
+plain Python, without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ WINDOW_MS = 5 * 60_000
 
 
 class Total(NamedTuple):
-    """Of one merchant in one window, or of one day. Every event that counts is counted in one of `payments`, `refunds`, `reports`."""
+    """Of one merchant in one window, or of one day. Every event that counts is counted in one of
+    `payments`, `refunds`, `reports`."""
 
     payments: int = 0
     gross_cents: int = 0
@@ -42,7 +44,8 @@ Fraud = tuple[str, str]
 
 @dataclass(slots=True)
 class Truth:
-    """`totals` by merchant and start of the window; `fraud` as payment and rule; `ids` with how often each was sent."""
+    """`totals` by merchant and start of the window; `fraud` as payment and rule; `ids` with how
+    often each was sent."""
 
     records: int = 0
     malformed: int = 0
@@ -78,14 +81,26 @@ class Truth:
 
     def save(self, path: Path) -> None:
         totals = [[*window, *total] for window, total in sorted(self.totals.items())]
-        fields = {name: getattr(self, name) for name in ("records", "malformed", "duplicates", "ids", "delivery")}
+        fields = {
+            name: getattr(self, name)
+            for name in ("records", "malformed", "duplicates", "ids", "delivery")
+        }
         path.write_text(json.dumps({**fields, "totals": totals, "fraud": sorted(self.fraud)}))
 
     @classmethod
     def load(cls, path: Path) -> Truth:
         fields = json.loads(path.read_text())
-        totals = {(merchant, window): Total(*numbers) for merchant, window, *numbers in fields.pop("totals")}
-        return cls(**{**fields, "totals": totals, "fraud": {(payment, rule) for payment, rule in fields["fraud"]}})
+        totals = {
+            (merchant, window): Total(*numbers)
+            for merchant, window, *numbers in fields.pop("totals")
+        }
+        return cls(
+            **{
+                **fields,
+                "totals": totals,
+                "fraud": {(payment, rule) for payment, rule in fields["fraud"]},
+            }
+        )
 
 
 def ledger(totals: Totals) -> dict[str, Total]:

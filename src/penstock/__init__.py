@@ -11,7 +11,8 @@ __all__ = ["Cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: a command that needs no broker should not wait for one's imports."""
+    """Loaded when first asked for: a command that needs no broker should not wait for one's
+    imports."""
     if name == "Cluster":
         from penstock.start import Cluster
 

@@ -205,11 +205,13 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """Bytes from a peer that cannot be what they claim to be: its connection is closed with this reason."""
+    """Bytes from a peer that cannot be what they claim to be: its connection is closed with this
+    reason."""
 
 
 class InvariantBroken(BaseException):
-    """A rule of our own code does not hold. It stops the node: no handler may catch it as an ordinary error."""
+    """A rule of our own code does not hold. It stops the node: no handler may catch it as an
+    ordinary error."""
 
 
 def invariant(holds: bool, message: str) -> None:

@@ -15,7 +15,8 @@ TopicId = UUID
 DirectoryId = UUID
 
 NO_UUID = UUID(int=0)
-# Kafka keeps the first hundred ids for itself (KIP-866: MIGRATING, UNASSIGNED and LOST directories; KIP-516: the metadata topic).
+# Kafka keeps the first hundred ids for itself (KIP-866: MIGRATING, UNASSIGNED and LOST directories;
+# KIP-516: the metadata topic).
 METADATA_TOPIC_ID = UUID(int=1)
 RESERVED_UUIDS = 100
 

@@ -1,4 +1,5 @@
-"""The one place that builds a node's objects and hands them to each other; and `penstock.Cluster`, a cluster in this very process."""
+"""The one place that builds a node's objects and hands them to each other; and `penstock.Cluster`,
+a cluster in this very process."""
 
 from __future__ import annotations
 
@@ -20,19 +21,24 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
 from penstock.log.directory import LogDirectory, formatted_directory
-from penstock.node.formatting import format_directories
+from penstock.node.broker.formatting import format_directories
 from penstock.node.node import Node
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import Disk, World
-from penstock.world.real import RealChance, RealDisk, run
+from penstock.world.real import RealDisk, RealRng, run
 
 
 @contextlib.asynccontextmanager
 async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
-    """A node that serves, and its bootstrap.servers (of a controller alone: where it listens). Stopped cleanly at the end."""
-    directories = [formatted_directory(world.disk, path, config.node_id) for path in config.directories]
-    node = Node(world, config, _cluster_id(world.disk, directories), directories, _host_name(config))
+    """A node that serves, and its bootstrap.servers (of a controller alone: where it listens).
+    Stopped cleanly at the end."""
+    directories = [
+        formatted_directory(world.disk, path, config.node_id) for path in config.directories
+    ]
+    node = Node(
+        world, config, _cluster_id(world.disk, directories), directories, _host_name(config)
+    )
     server = Server(
         world,
         config,
@@ -53,7 +59,8 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
 
 
 async def _join(node: Node, server: Server) -> None:
-    """Clients are let in last: one that came earlier would be told of a cluster without brokers, and might not ask again for long."""
+    """Clients are let in last: one that came earlier would be told of a cluster without brokers,
+    and might not ask again for long."""
     await node.join(server.ports)
     await node.be_unfenced()
     await server.accept_clients()
@@ -61,25 +68,35 @@ async def _join(node: Node, server: Server) -> None:
 
 def _host_name(config: NodeConfig) -> str:
     """By which others reach a listener that has no host of its own."""
-    wildcard = any(listener.host in (None, "0.0.0.0", "::") for listener in config.advertised_listeners)
+    wildcard = any(
+        listener.host in (None, "0.0.0.0", "::") for listener in config.advertised_listeners
+    )
     return socket.gethostname() if wildcard else "localhost"
 
 
 def _bootstrap_servers(node: Node) -> str:
     config = node.config
     listeners = config.advertised_broker_listeners[:1] or config.controller_listeners[:1]
-    return ",".join(f"{listener.host or 'localhost'}:{listener.port or node.ports[listener.name]}" for listener in listeners)
+    return ",".join(
+        f"{listener.host or 'localhost'}:{listener.port or node.ports[listener.name]}"
+        for listener in listeners
+    )
 
 
 def _cluster_id(disk: Disk, directories: list[LogDirectory]) -> str:
     files = [f"{directory.path}/{META_PROPERTIES}" for directory in directories]
     ids = {decode_meta_properties(disk.read(file), file).cluster_id for file in files}
     if len(ids) > 1:
-        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"the log directories belong to different clusters: {', '.join(sorted(ids))}")
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"the log directories belong to different clusters: {', '.join(sorted(ids))}",
+        )
     return ids.pop()
 
 
-async def serve_until_signal(world: World, config: NodeConfig, ready: Callable[[str], None]) -> None:
+async def serve_until_signal(
+    world: World, config: NodeConfig, ready: Callable[[str], None]
+) -> None:
     """Serves until SIGTERM or Ctrl-C, or until the node cannot go on."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -88,14 +105,18 @@ async def serve_until_signal(world: World, config: NodeConfig, ready: Callable[[
     await _serve(world, config, ready, stopped)
 
 
-async def _serve(world: World, config: NodeConfig, ready: Callable[[str], None], stopped: asyncio.Event) -> None:
-    """A node that is still on its way into the cluster, which may take long, stops too when it is told to."""
+async def _serve(
+    world: World, config: NodeConfig, ready: Callable[[str], None], stopped: asyncio.Event
+) -> None:
+    """A node that is still on its way into the cluster, which may take long, stops too when it is
+    told to."""
     served = asyncio.Event()
 
     async def serve() -> None:
         async with serving(world, config) as (node, bootstrap_servers):
             served.set()
-            # What the start made stays: the collector need not look at it again and again, which holds the loop for tens of milliseconds.
+            # What the start made stays: the collector need not look at it again and again, which
+            # holds the loop for tens of milliseconds.
             gc.collect()
             gc.freeze()
             ready(bootstrap_servers)
@@ -141,8 +162,8 @@ controlled.shutdown.enable=false
 
 
 class Cluster:
-    """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: a real broker on a free port, or several, in a thread of this
-    process, with a directory that goes with it."""
+    """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: a real broker on a free
+    port, or several, in a thread of this process, with a directory that goes with it."""
 
     bootstrap_servers: str
 
@@ -165,7 +186,12 @@ class Cluster:
             raise self._error
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         shutil.rmtree(self._directory)
@@ -185,10 +211,21 @@ class Cluster:
         configs = self._configs()
         cluster_id: str | None = None
         for config in configs:
-            cluster_id = format_directories(RealDisk(), RealChance(), config, cluster_id, ignore_formatted=False, say=lambda _line: None)
+            cluster_id = format_directories(
+                RealDisk(),
+                RealRng(),
+                config,
+                cluster_id,
+                ignore_formatted=False,
+                say=lambda _line: None,
+            )
         async with contextlib.AsyncExitStack() as nodes:
-            served = await asyncio.gather(*(nodes.enter_async_context(serving(world, config)) for config in configs))
-            self.bootstrap_servers = ",".join(bootstrap_servers for _node, bootstrap_servers in served)
+            served = await asyncio.gather(
+                *(nodes.enter_async_context(serving(world, config)) for config in configs)
+            )
+            self.bootstrap_servers = ",".join(
+                bootstrap_servers for _node, bootstrap_servers in served
+            )
             self._started.set()
             await _first(self._stop.wait(), *(node.wait_failed() for node, _servers in served))
 
@@ -207,7 +244,9 @@ class Cluster:
             )
             for number, port in enumerate(ports, 1)
         )
-        return [read_node_config(text.encode(), "penstock.Cluster", self._settings) for text in texts]
+        return [
+            read_node_config(text.encode(), "penstock.Cluster", self._settings) for text in texts
+        ]
 
 
 def _free_ports(count: int) -> list[int]:

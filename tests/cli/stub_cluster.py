@@ -1,6 +1,8 @@
-"""`penstock up` of a cluster whose nodes do nothing: `python -m tests.cli.stub_cluster DIR BROKERS`. Supervision is real, brokers are not.
+"""`penstock up` of a cluster whose nodes do nothing: `python -m tests.cli.stub_cluster DIR
+BROKERS`. Supervision is real, brokers are not.
 
-A node whose directory has a file `refuse` ends at once, and one with `linger` is not stopped by SIGTERM.
+A node whose directory has a file `refuse` ends at once, and one with `linger` is not stopped by
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def main() -> str | None:
         sys.stdout.write(f"ready {cluster.bootstrap}\n")
         sys.stdout.flush()
 
-    return Supervisor(DIRECTORY, cluster, serve, probe=lambda: 0, announce=announce, grow=grow).run()
+    return Supervisor(
+        DIRECTORY, cluster, serve, probe=lambda: 0, announce=announce, grow=grow
+    ).run()
 
 
 DIRECTORY = Path(sys.argv[1]) if __name__ == "__main__" else Path()

@@ -28,7 +28,8 @@ def run(*arguments: str | Path) -> Result:
 
 
 def write_config(tmp_path: Path, *lines: str, node_id: int = 1) -> Path:
-    """A combined node with two data directories and one for metadata, unless lines say otherwise."""
+    """A combined node with two data directories and one for metadata, unless lines say
+    otherwise."""
     path = tmp_path / "server.properties"
     base = [
         "process.roles=broker,controller",
@@ -81,24 +82,33 @@ def test_a_formatted_directory_is_refused(tmp_path: Path) -> None:
     result = run("-t", CLUSTER, "-c", config, "-s")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"Log directory {tmp_path}/a is already formatted. Use --ignore-formatted to ignore this directory and format the others.\n"
+        f"Log directory {tmp_path}/a is already formatted. Use --ignore-formatted to ignore this "
+        "directory and format the others.\n"
     )
     assert meta_of(tmp_path / "a") == before
 
 
 @pytest.mark.parametrize("cluster_id", [["-t", CLUSTER], []])
-def test_ignoring_what_is_formatted_formats_the_others_into_the_same_cluster(tmp_path: Path, cluster_id: list[str]) -> None:
+def test_ignoring_what_is_formatted_formats_the_others_into_the_same_cluster(
+    tmp_path: Path, cluster_id: list[str]
+) -> None:
     config = write_config(tmp_path)
     run("-t", CLUSTER, "-c", config, "-s")
     before = meta_of(tmp_path / "a")
     (tmp_path / "meta" / "meta.properties").unlink()
     result = run(*cluster_id, "-c", config, "-s", "--ignore-formatted")
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"Formatting metadata directory {tmp_path}/meta with cluster.id {CLUSTER}.\n"
+    assert (
+        result.stdout
+        == f"Formatting metadata directory {tmp_path}/meta with cluster.id {CLUSTER}.\n"
+    )
     assert meta_of(tmp_path / "a") == before
     assert meta_of(tmp_path / "meta").cluster_id == CLUSTER
     again = run("-t", CLUSTER, "-c", config, "-s", "-g")
-    assert (again.exit_code, again.stdout) == (0, "All of the log directories are already formatted.\n")
+    assert (again.exit_code, again.stdout) == (
+        0,
+        "All of the log directories are already formatted.\n",
+    )
 
 
 @pytest.mark.parametrize("ignore", [[], ["--ignore-formatted"]])
@@ -107,17 +117,24 @@ def test_another_cluster_or_node_is_refused(tmp_path: Path, ignore: list[str]) -
     (tmp_path / "meta" / "meta.properties").unlink()
     other = run("-t", "another", "-c", write_config(tmp_path), "-s", *ignore)
     assert other.exit_code == 1
-    assert other.stderr == f"Invalid cluster.id in: {tmp_path}/a/meta.properties. Expected another, but read {CLUSTER}\n"
+    assert other.stderr == (
+        f"Invalid cluster.id in: {tmp_path}/a/meta.properties. Expected another, but read "
+        f"{CLUSTER}\n"
+    )
     node = run("-t", CLUSTER, "-c", write_config(tmp_path, node_id=2), "-s", *ignore)
     assert node.exit_code == 1
-    assert node.stderr.startswith(f"Stored node id 1 doesn't match previous node id 2 in {tmp_path}/a/meta.properties.")
+    assert node.stderr.startswith(
+        f"Stored node id 1 doesn't match previous node id 2 in {tmp_path}/a/meta.properties."
+    )
     assert not (tmp_path / "meta" / "meta.properties").exists()
 
 
 def test_a_copied_directory_is_found_by_its_id(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     run("-t", CLUSTER, "-c", config, "-s")
-    (tmp_path / "meta" / "meta.properties").write_bytes((tmp_path / "a" / "meta.properties").read_bytes())
+    (tmp_path / "meta" / "meta.properties").write_bytes(
+        (tmp_path / "a" / "meta.properties").read_bytes()
+    )
     result = run("-t", CLUSTER, "-c", config, "-s", "-g")
     assert result.exit_code == 1
     assert f"It was the ID of {tmp_path}/a, but also of {tmp_path}/meta" in result.stderr
@@ -142,17 +159,36 @@ def test_a_file_in_a_directorys_place_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "standalone", "reason"),
     [
-        ([], False, "Because controller.quorum.voters is not set on this controller, you must specify --standalone"),
-        (["controller.quorum.voters=1@localhost:9093"], True, "You cannot use --standalone where controller.quorum.voters is set"),
         (
-            ["process.roles=broker", "listeners=PLAINTEXT://:9092", "controller.quorum.bootstrap.servers=c:9093"],
+            [],
+            False,
+            (
+                "Because controller.quorum.voters is not set on this controller, you must specify "
+                "--standalone"
+            ),
+        ),
+        (
+            ["controller.quorum.voters=1@localhost:9093"],
+            True,
+            "You cannot use --standalone where controller.quorum.voters is set",
+        ),
+        (
+            [
+                "process.roles=broker",
+                "listeners=PLAINTEXT://:9092",
+                "controller.quorum.bootstrap.servers=c:9093",
+            ],
             True,
             "You cannot use --standalone on a broker node.",
         ),
     ],
 )
-def test_contradictions_are_refused(tmp_path: Path, lines: list[str], standalone: bool, reason: str) -> None:
-    result = run("-t", CLUSTER, "-c", write_config(tmp_path, *lines), *["--standalone"] * standalone)
+def test_contradictions_are_refused(
+    tmp_path: Path, lines: list[str], standalone: bool, reason: str
+) -> None:
+    result = run(
+        "-t", CLUSTER, "-c", write_config(tmp_path, *lines), *["--standalone"] * standalone
+    )
     assert result.exit_code == 1
     assert reason in result.stderr
     assert not (tmp_path / "a").exists()
@@ -162,10 +198,16 @@ def test_contradictions_are_refused(tmp_path: Path, lines: list[str], standalone
     "lines",
     [
         ["controller.quorum.voters=1@localhost:9093"],
-        ["process.roles=broker", "listeners=PLAINTEXT://:9092", "controller.quorum.bootstrap.servers=c:9093"],
+        [
+            "process.roles=broker",
+            "listeners=PLAINTEXT://:9092",
+            "controller.quorum.bootstrap.servers=c:9093",
+        ],
     ],
 )
-def test_a_voter_and_a_broker_are_formatted_without_standalone(tmp_path: Path, lines: list[str]) -> None:
+def test_a_voter_and_a_broker_are_formatted_without_standalone(
+    tmp_path: Path, lines: list[str]
+) -> None:
     result = run("-t", CLUSTER, "-c", write_config(tmp_path, *lines))
     assert result.exit_code == 0, result.output
     assert meta_of(tmp_path / "a").cluster_id == CLUSTER
@@ -179,21 +221,35 @@ def test_a_cluster_id_must_be_one_word(tmp_path: Path, cluster_id: str) -> None:
 
 
 def test_every_problem_of_the_file_is_told(tmp_path: Path) -> None:
-    result = run("-t", CLUSTER, "-c", write_config(tmp_path, "num.partitions=0", "ssl.protocol=TLS", "num.partition=2"), "-s")
+    result = run(
+        "-t",
+        CLUSTER,
+        "-c",
+        write_config(tmp_path, "num.partitions=0", "ssl.protocol=TLS", "num.partition=2"),
+        "-s",
+    )
     assert result.exit_code == 1
     warning, *problems = result.stderr.splitlines()
-    assert warning.startswith(f"warning: {tmp_path}/server.properties:9: unknown setting num.partition")
-    assert [line.split(": ")[0] for line in problems] == [f"{tmp_path}/server.properties:{line}" for line in (7, 8)]
+    assert warning.startswith(
+        f"warning: {tmp_path}/server.properties:9: unknown setting num.partition"
+    )
+    assert [line.split(": ")[0] for line in problems] == [
+        f"{tmp_path}/server.properties:{line}" for line in (7, 8)
+    ]
 
 
 def test_warnings_are_told_beside_the_work(tmp_path: Path) -> None:
     result = run("-t", CLUSTER, "-c", write_config(tmp_path, "num.partition=2"), "-s")
     assert result.exit_code == 0
     assert result.stderr == (
-        f"warning: {tmp_path}/server.properties:7: unknown setting num.partition: it is ignored. Did you mean num.partitions?\n"
+        f"warning: {tmp_path}/server.properties:7: unknown setting num.partition: it is ignored. "
+        "Did you mean num.partitions?\n"
     )
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     result = run("-t", CLUSTER, "-c", tmp_path / "nowhere.properties", "-s")
-    assert (result.exit_code, result.stderr) == (1, f"Error reading {tmp_path}/nowhere.properties: No such file or directory\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error reading {tmp_path}/nowhere.properties: No such file or directory\n",
+    )

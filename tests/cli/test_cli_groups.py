@@ -64,7 +64,14 @@ def filled(servers: str, topic: str, partitions: int = 1) -> str:
 
 def joined(servers: str, group: str, topic: str) -> Consumer:
     """A member that has its assignment, and has committed nothing."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.subscribe([topic])
     assert consumer.poll(PATIENCE_S) is not None
     return consumer
@@ -77,12 +84,21 @@ def test_a_group_goes_on_from_where_it_was(servers: str, ours: Callable[..., End
     assert ours(*reading, "3") == (0, "5\n6\n7\n", "")
     code, out, _err = ours("groups", "describe", "goers", "--over", "0", "--json")
     described = json.loads(out)
-    assert (code, described["state"], described["members"], described["lag"]) == (0, "Empty", [], RECORDS - 8)
-    assert [(one["offset"], one["end"], one["lag"]) for one in described["partitions"]] == [(8, RECORDS, RECORDS - 8)]
+    assert (code, described["state"], described["members"], described["lag"]) == (
+        0,
+        "Empty",
+        [],
+        RECORDS - 8,
+    )
+    assert [(one["offset"], one["end"], one["lag"]) for one in described["partitions"]] == [
+        (8, RECORDS, RECORDS - 8)
+    ]
     assert re.search(r"^goers +Classic +consumer +Empty$", ours("groups", "list")[1], re.M)
 
 
-def test_members_and_their_partitions_are_shown(servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended]) -> None:
+def test_members_and_their_partitions_are_shown(
+    servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended]
+) -> None:
     topic = filled(servers, "shown", 2)
     consumer = joined(servers, "viewers", topic)
     try:
@@ -91,22 +107,52 @@ def test_members_and_their_partitions_are_shown(servers: str, ours: Callable[...
         assert out.startswith("group viewers  Stable  classic  assignor range\n")
         code, out, err = theirs(consumer_groups.run, "--describe", "--group", "viewers")
         rows = [line.split() for line in out.splitlines() if line]
-        assert rows[0] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
-        assert [row[:6] for row in rows[1:]] == [["viewers", topic, str(index), "-", str(RECORDS // 2), "-"] for index in (0, 1)]
+        assert rows[0] == [
+            "GROUP",
+            "TOPIC",
+            "PARTITION",
+            "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "CONSUMER-ID",
+            "HOST",
+            "CLIENT-ID",
+        ]
+        assert [row[:6] for row in rows[1:]] == [
+            ["viewers", topic, str(index), "-", str(RECORDS // 2), "-"] for index in (0, 1)
+        ]
         assert {(row[7], row[8]) for row in rows[1:]} == {("/127.0.0.1", "rdkafka")}
-        members = theirs(consumer_groups.run, "--describe", "--group", "viewers", "--members", "--verbose")[1]
+        members = theirs(
+            consumer_groups.run, "--describe", "--group", "viewers", "--members", "--verbose"
+        )[1]
         assert f"{topic}:0,1" in members
         refused = ours("groups", "reset-offsets", "viewers", "--topic", topic, "--to-earliest")
         assert refused[0] == 1
-        assert "group viewers has members, whose offsets are their own: stop them first" in refused[2]
-        executed = theirs(consumer_groups.run, "--reset-offsets", "--group", "viewers", "--topic", topic, "--to-earliest", "--execute")
-        assert "can only be reset if the group 'viewers' is inactive, but the current state is Stable." in executed[1]
+        assert (
+            "group viewers has members, whose offsets are their own: stop them first" in refused[2]
+        )
+        executed = theirs(
+            consumer_groups.run,
+            "--reset-offsets",
+            "--group",
+            "viewers",
+            "--topic",
+            topic,
+            "--to-earliest",
+            "--execute",
+        )
+        assert (
+            "can only be reset if the group 'viewers' is inactive, but the current state is Stable."
+            in executed[1]
+        )
         assert ours("groups", "delete", "viewers")[0] == 1
     finally:
         consumer.close()
 
 
-def test_offsets_are_set(servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended], tmp_path: Path) -> None:
+def test_offsets_are_set(
+    servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended], tmp_path: Path
+) -> None:
     topic = filled(servers, "moved", 2)
 
     def now() -> list[int]:
@@ -118,7 +164,12 @@ def test_offsets_are_set(servers: str, ours: Callable[..., Ended], theirs: Calla
 
     assert reset("--topic", topic, "--to-latest")[0] == 0
     assert now() == [10, 10]
-    assert reset("--all-topics", "--shift-by", "-3", "--dry-run")[1].splitlines()[1].split() == [topic, "0", "10", "7"]
+    assert reset("--all-topics", "--shift-by", "-3", "--dry-run")[1].splitlines()[1].split() == [
+        topic,
+        "0",
+        "10",
+        "7",
+    ]
     assert now() == [10, 10]
     assert reset("--topic", f"{topic}:1", "--to-offset", "4")[0] == 0
     assert reset("--topic", f"{topic}:0", "--shift-by", "-99")[0] == 0
@@ -134,7 +185,16 @@ def test_offsets_are_set(servers: str, ours: Callable[..., Ended], theirs: Calla
     theirs(consumer_groups.run, *words, "--execute")
     assert now() == [3, 10]
     assert (
-        "NEW-OFFSET" in theirs(consumer_groups.run, "--reset-offsets", "--group", "movers", "--all-topics", "--to-earliest", "--execute")[1]
+        "NEW-OFFSET"
+        in theirs(
+            consumer_groups.run,
+            "--reset-offsets",
+            "--group",
+            "movers",
+            "--all-topics",
+            "--to-earliest",
+            "--execute",
+        )[1]
     )
     assert now() == [0, 0]
 
@@ -149,17 +209,23 @@ def test_offsets_are_set(servers: str, ours: Callable[..., Ended], theirs: Calla
         (["delete", "nobody"], "GROUP_ID_NOT_FOUND"),
     ],
 )
-def test_what_makes_no_sense_is_refused(ours: Callable[..., Ended], words: list[str], reason: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    ours: Callable[..., Ended], words: list[str], reason: str
+) -> None:
     code, out, err = ours("groups", *words)
     assert (code, out) == (1, "")
     assert err.startswith(f"penstock groups {words[0]}: ")
     assert reason in err
 
 
-def test_offsets_and_groups_are_deleted(servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended]) -> None:
+def test_offsets_and_groups_are_deleted(
+    servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended]
+) -> None:
     topic = filled(servers, "left")
     ours("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
-    code, out, _err = theirs(consumer_groups.run, "--delete-offsets", "--group", "leavers", "--topic", topic)
+    code, out, _err = theirs(
+        consumer_groups.run, "--delete-offsets", "--group", "leavers", "--topic", topic
+    )
     assert code == 0
     assert re.search(rf"^{topic} +0 +Successful", out, re.M)
     ours("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
@@ -167,20 +233,34 @@ def test_offsets_and_groups_are_deleted(servers: str, ours: Callable[..., Ended]
     gone = theirs(consumer_groups.run, "--describe", "--group", "leavers")
     assert gone[:2] == (0, "\nError: Consumer group 'leavers' does not exist.\n")
     failed = theirs(consumer_groups.run, "--delete", "--group", "leavers")[1]
-    assert "* Group 'leavers' could not be deleted due to: org.apache.kafka.common.errors.GroupIdNotFoundException" in failed
+    assert (
+        "* Group 'leavers' could not be deleted due to: "
+        "org.apache.kafka.common.errors.GroupIdNotFoundException"
+    ) in failed
 
 
-def test_the_performance_tool_reads_what_is_there(servers: str, theirs: Callable[..., Ended]) -> None:
+def test_the_performance_tool_reads_what_is_there(
+    servers: str, theirs: Callable[..., Ended]
+) -> None:
     topic = filled(servers, "perf", 2)
-    code, out, _err = theirs(consumer_perf_test.run, "--topic", topic, "--num-records", str(RECORDS))
+    code, out, _err = theirs(
+        consumer_perf_test.run, "--topic", topic, "--num-records", str(RECORDS)
+    )
     heading, figures = out.splitlines()
     assert code == 0
-    assert dict(zip(heading.split(", "), figures.split(", "), strict=True))["data.consumed.in.nMsg"] == str(RECORDS)
+    assert dict(zip(heading.split(", "), figures.split(", "), strict=True))[
+        "data.consumed.in.nMsg"
+    ] == str(RECORDS)
 
 
 def test_a_regex_is_judged_as_re2_would(theirs: Callable[..., Ended]) -> None:
-    assert theirs(consumer_groups.run, "--validate-regex", "orders-.*")[1] == "The regular expression `orders-.*` is valid.\n"
-    assert theirs(consumer_groups.run, "--validate-regex", "(unclosed")[1].startswith("The regular expression `(unclosed` is invalid: ")
+    assert (
+        theirs(consumer_groups.run, "--validate-regex", "orders-.*")[1]
+        == "The regular expression `orders-.*` is valid.\n"
+    )
+    assert theirs(consumer_groups.run, "--validate-regex", "(unclosed")[1].startswith(
+        "The regular expression `(unclosed` is invalid: "
+    )
 
 
 def test_when_a_group_will_have_caught_up() -> None:

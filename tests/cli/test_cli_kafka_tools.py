@@ -1,4 +1,5 @@
-"""Kafka's own names for reading, writing and looking (kafka-console-consumer.sh and so on), against a real broker."""
+"""Kafka's own names for reading, writing and looking (kafka-console-consumer.sh and so on), against
+a real broker."""
 
 from __future__ import annotations
 
@@ -37,11 +38,21 @@ def cluster() -> Iterator[penstock.Cluster]:
 
 
 @pytest.fixture
-def tool(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, cluster: penstock.Cluster) -> Tool:
-    def call(run: Callable[[Sequence[str]], int], *words: str, stdin: bytes = b"", bootstrap: bool = True) -> Ended:
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False))
+def tool(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    cluster: penstock.Cluster,
+) -> Tool:
+    def call(
+        run: Callable[[Sequence[str]], int], *words: str, stdin: bytes = b"", bootstrap: bool = True
+    ) -> Ended:
+        monkeypatch.setattr(
+            "sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
+        )
         try:
-            code = run([*(["--bootstrap-server", cluster.bootstrap_servers] if bootstrap else []), *words])
+            code = run(
+                [*(["--bootstrap-server", cluster.bootstrap_servers] if bootstrap else []), *words]
+            )
         except SystemExit as ended:
             code = int(ended.code or 0)
         captured = capfdbinary.readouterr()
@@ -53,14 +64,30 @@ def tool(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def produce(tool: Tool) -> Callable[..., Ended]:
     def call(topic: str, text: str, *words: str, partitions: int = 1) -> Ended:
-        tool(topics.run, "--create", "--topic", topic, "--partitions", str(partitions), "--if-not-exists")
+        tool(
+            topics.run,
+            "--create",
+            "--topic",
+            topic,
+            "--partitions",
+            str(partitions),
+            "--if-not-exists",
+        )
         return tool(console_producer.run, "--topic", topic, *words, stdin=text.encode())
 
     return call
 
 
 def consume(tool: Tool, topic: str, count: int, *words: str) -> list[str]:
-    wanted = ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", PATIENCE_MS)
+    wanted = (
+        "--topic",
+        topic,
+        "--from-beginning",
+        "--max-messages",
+        str(count),
+        "--timeout-ms",
+        PATIENCE_MS,
+    )
     code, out, err = tool(console_consumer.run, *wanted, *words)
     assert (code, err) == (0, f"Processed a total of {count} messages\n")
     return out.splitlines()
@@ -73,18 +100,40 @@ def test_lines_become_records_and_records_lines(tool: Tool, produce: Callable[..
 
 
 def test_keys_headers_and_nulls(tool: Tool, produce: Callable[..., Ended]) -> None:
-    reading = ("--property", "parse.key=true", "--reader-property", "parse.headers=true", "--reader-property", "null.marker=NONE")
+    reading = (
+        "--property",
+        "parse.key=true",
+        "--reader-property",
+        "parse.headers=true",
+        "--reader-property",
+        "null.marker=NONE",
+    )
     assert produce("full", "a:1,b:2\tk\tv\nNONE\tk\tNONE\n", *reading, "--sync") == (0, "", "")
     shown = ("print.key", "print.headers", "print.partition", "print.offset")
     flags = [word for name in shown for word in ("--formatter-property", f"{name}=true")]
-    assert consume(tool, "full", 2, *flags) == ["Partition:0\tOffset:0\ta:1,b:2\tk\tv", "Partition:0\tOffset:1\tNO_HEADERS\tk\tnull"]
+    assert consume(tool, "full", 2, *flags) == [
+        "Partition:0\tOffset:0\ta:1,b:2\tk\tv",
+        "Partition:0\tOffset:1\tNO_HEADERS\tk\tnull",
+    ]
     code, out, err = produce("full", "no tab\n", "--property", "parse.key=true")
     assert (code, out, err) == (1, "", "No key separator found on line number 1: 'no tab'\n")
 
 
-def test_a_consumer_gives_up_where_there_is_no_more(tool: Tool, produce: Callable[..., Ended]) -> None:
+def test_a_consumer_gives_up_where_there_is_no_more(
+    tool: Tool, produce: Callable[..., Ended]
+) -> None:
     produce("short", "one\n")
-    code, out, err = tool(console_consumer.run, "--topic", "short", "--partition", "0", "--offset", "1", "--timeout-ms", "300")
+    code, out, err = tool(
+        console_consumer.run,
+        "--topic",
+        "short",
+        "--partition",
+        "0",
+        "--offset",
+        "1",
+        "--timeout-ms",
+        "300",
+    )
     assert (code, out) == (0, "")
     assert "TimeoutException" in err
     assert err.endswith("Processed a total of 0 messages\n")
@@ -95,12 +144,20 @@ def test_a_consumer_gives_up_where_there_is_no_more(tool: Tool, produce: Callabl
     [
         (["--topic", "t", "--include", "t"], "Exactly one of --include/--topic is required."),
         (["--topic", "t", "--offset", "1"], "The partition is required when offset is specified."),
-        (["--topic", "t", "--partition", "0", "--offset", "x"], "The provided offset value 'x' is incorrect."),
+        (
+            ["--topic", "t", "--partition", "0", "--offset", "x"],
+            "The provided offset value 'x' is incorrect.",
+        ),
         (["--topic", "t", "--formatter", "a.B"], "a.B cannot be used"),
-        (["--topic", "t", "--isolation-level", "x"], "Invalid value x for configuration isolation.level"),
+        (
+            ["--topic", "t", "--isolation-level", "x"],
+            "Invalid value x for configuration isolation.level",
+        ),
     ],
 )
-def test_a_consumer_that_makes_no_sense_is_refused(tool: Tool, words: list[str], reason: str) -> None:
+def test_a_consumer_that_makes_no_sense_is_refused(
+    tool: Tool, words: list[str], reason: str
+) -> None:
     code, out, err = tool(console_consumer.run, *words)
     assert (code, out) == (1, "")
     assert err.startswith(reason)
@@ -114,15 +171,23 @@ def test_offsets_by_time_and_by_partition(tool: Tool, produce: Callable[..., End
         return tool(get_offsets.run, *words)[:2]
 
     assert offsets("--topic", "spread-a") == (0, "spread-a:0:2\n")
-    assert offsets("--topic", "spread-.*", "--time", "earliest", "--partitions", "0,2") == (0, "spread-a:0:0\nspread-b:0:0\nspread-b:2:0\n")
-    assert offsets("--topic-partitions", "spread-a,spread-b:0-2") == (0, "spread-a:0:2\nspread-b:0:0\nspread-b:1:0\n")
+    assert offsets("--topic", "spread-.*", "--time", "earliest", "--partitions", "0,2") == (
+        0,
+        "spread-a:0:0\nspread-b:0:0\nspread-b:2:0\n",
+    )
+    assert offsets("--topic-partitions", "spread-a,spread-b:0-2") == (
+        0,
+        "spread-a:0:2\nspread-b:0:0\nspread-b:1:0\n",
+    )
     assert offsets("--topic", "spread-b", "--time", "-3") == (0, "")
     assert tool(get_offsets.run, "--topic", "none") == (
         1,
         "",
         "Error occurred: Could not match any topic-partitions with the specified filters\n",
     )
-    assert tool(get_offsets.run, "--topic", "spread-a", "--time", "noon")[2].startswith("Error occurred: Malformed time argument noon")
+    assert tool(get_offsets.run, "--topic", "spread-a", "--time", "noon")[2].startswith(
+        "Error occurred: Malformed time argument noon"
+    )
 
 
 def test_deleted_records(tool: Tool, produce: Callable[..., Ended], tmp_path: Path) -> None:
@@ -130,13 +195,19 @@ def test_deleted_records(tool: Tool, produce: Callable[..., Ended], tmp_path: Pa
     file = tmp_path / "offsets.json"
 
     def delete(offset: int) -> str:
-        file.write_text(json.dumps({"version": 1, "partitions": [{"topic": "shed", "partition": 0, "offset": offset}]}))
+        file.write_text(
+            json.dumps(
+                {"version": 1, "partitions": [{"topic": "shed", "partition": 0, "offset": offset}]}
+            )
+        )
         code, out, _err = tool(delete_records.run, "--offset-json-file", str(file))
         assert code == 0
         return out.splitlines()[-1]
 
     assert delete(2) == "partition: shed-0\tlow_watermark: 2"
-    assert delete(9).startswith("partition: shed-0\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
+    assert delete(9).startswith(
+        "partition: shed-0\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException: "
+    )
     assert delete(-1) == "partition: shed-0\tlow_watermark: 3"
 
 
@@ -145,10 +216,17 @@ def test_log_directories_hold_what_was_written(tool: Tool, produce: Callable[...
     code, out, err = tool(log_dirs.run, "--describe", "--topic-list", "placed")
     assert (code, err) == (0, "")
     (broker,) = json.loads(out.splitlines()[-1])["brokers"]
-    partitions = {one["partition"]: one["size"] for directory in broker["logDirs"] for one in directory["partitions"]}
+    partitions = {
+        one["partition"]: one["size"]
+        for directory in broker["logDirs"]
+        for one in directory["partitions"]
+    }
     assert set(partitions) == {"placed-0", "placed-1"}
     assert sum(partitions.values()) > 0
-    assert "do not exist from --broker-list: 9." in tool(log_dirs.run, "--describe", "--broker-list", "9")[2]
+    assert (
+        "do not exist from --broker-list: 9."
+        in tool(log_dirs.run, "--describe", "--broker-list", "9")[2]
+    )
 
 
 def test_api_versions_and_features(tool: Tool, cluster: penstock.Cluster) -> None:
@@ -161,26 +239,58 @@ def test_api_versions_and_features(tool: Tool, cluster: penstock.Cluster) -> Non
     code, out, _err = tool(features.run, "describe")
     assert code == 0
     assert re.search(
-        r"^Feature: metadata\.version\tSupportedMinVersion: 4.3-IV0\t.*\tFinalizedVersionLevel: 4.3-IV0\tEpoch: \d+$", out, re.M
+        (
+            r"^Feature: metadata\.version\tSupportedMinVersion: "
+            r"4.3-IV0\t.*\tFinalizedVersionLevel: "
+            r"4.3-IV0\tEpoch: \d+$"
+        ),
+        out,
+        re.M,
     )
 
 
 def test_a_feature_is_switched_off_and_on(tool: Tool) -> None:
     def described() -> str:
-        (line,) = (one for one in tool(features.run, "describe")[1].splitlines() if one.startswith("Feature: group.version\t"))
+        (line,) = (
+            one
+            for one in tool(features.run, "describe")[1].splitlines()
+            if one.startswith("Feature: group.version\t")
+        )
         return line.rpartition("\t")[0]
 
-    of_group = "Feature: group.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 1\tFinalizedVersionLevel: "
+    of_group = (
+        "Feature: group.version\tSupportedMinVersion: 0\tSupportedMaxVersion: "
+        "1\tFinalizedVersionLevel: "
+    )
     assert described() == f"{of_group}1"
-    assert tool(features.run, "disable", "--feature", "group.version") == (0, "group.version was disabled.\n", "")
+    assert tool(features.run, "disable", "--feature", "group.version") == (
+        0,
+        "group.version was disabled.\n",
+        "",
+    )
     assert described() == f"{of_group}0"
-    assert tool(features.run, "upgrade", "--feature", "group.version=1") == (0, "group.version was upgraded to 1.\n", "")
+    assert tool(features.run, "upgrade", "--feature", "group.version=1") == (
+        0,
+        "group.version was upgraded to 1.\n",
+        "",
+    )
     assert described() == f"{of_group}1"
 
 
-def test_the_performance_tool_counts_what_it_wrote(tool: Tool, produce: Callable[..., Ended]) -> None:
+def test_the_performance_tool_counts_what_it_wrote(
+    tool: Tool, produce: Callable[..., Ended]
+) -> None:
     produce("fast", "")
-    words = ("--topic", "fast", "--num-records", "500", "--record-size", "100", "--throughput", "-1")
+    words = (
+        "--topic",
+        "fast",
+        "--num-records",
+        "500",
+        "--record-size",
+        "100",
+        "--throughput",
+        "-1",
+    )
     code, out, _err = tool(producer_perf_test.run, *words)
     assert code == 0
     assert out.splitlines()[-1].startswith("500 records sent, ")
@@ -189,16 +299,36 @@ def test_the_performance_tool_counts_what_it_wrote(tool: Tool, produce: Callable
 
 def test_the_files_of_a_log_in_kafkas_words(tool: Tool, produce: Callable[..., Ended]) -> None:
     produce("dumped", "k=v\n", "--property", "parse.key=true", "--property", "key.separator==")
-    directory = Path(json.loads(tool(log_dirs.run, "--describe")[1].splitlines()[-1])["brokers"][0]["logDirs"][0]["logDir"])
+    directory = Path(
+        json.loads(tool(log_dirs.run, "--describe")[1].splitlines()[-1])["brokers"][0]["logDirs"][
+            0
+        ]["logDir"]
+    )
     segment = str(directory / "dumped-0" / f"{0:020}.log")
     code, out, err = tool(dump_log.run, "--files", segment, "--print-data-log", bootstrap=False)
     assert (code, err) == (0, "")
     dumping, starting, batch, record = out.splitlines()
     assert (dumping, starting) == (f"Dumping {segment}", "Log starting offset: 0")
-    assert re.match(r"baseOffset: 0 lastOffset: 0 count: 1 baseSequence: 0 lastSequence: 0 producerId: \d+ ", batch)
-    assert re.fullmatch(r"\| offset: 0 CreateTime: \d+ keySize: 1 valueSize: 1 sequence: 0 headerKeys: \[\] key: k payload: v", record)
+    assert re.match(
+        r"baseOffset: 0 lastOffset: 0 count: 1 baseSequence: 0 lastSequence: 0 producerId: \d+ ",
+        batch,
+    )
+    assert re.fullmatch(
+        (
+            r"\| offset: 0 CreateTime: \d+ keySize: 1 valueSize: 1 sequence: 0 headerKeys: \[\] "
+            r"key: "
+            r"k payload: v"
+        ),
+        record,
+    )
     metadata = str(directory / "__cluster_metadata-0" / f"{0:020}.log")
     out = tool(dump_log.run, "--files", metadata, "--cluster-metadata-decoder", bootstrap=False)[1]
-    records = [json.loads(line.partition("payload: ")[2]) for line in out.splitlines() if "payload: " in line]
-    created = [one for one in records if one["type"] == "TOPIC_RECORD" and one["data"]["name"] == "dumped"]
+    records = [
+        json.loads(line.partition("payload: ")[2])
+        for line in out.splitlines()
+        if "payload: " in line
+    ]
+    created = [
+        one for one in records if one["type"] == "TOPIC_RECORD" and one["data"]["name"] == "dumped"
+    ]
     assert [one["version"] for one in created] == [0]

@@ -13,8 +13,21 @@ from penstock.cli.layout import LayoutError
 from penstock.config.node import read_node_config
 
 
-def plan(brokers: int = 3, controllers: int | None = None, port: int = 9092, racks: tuple[str, ...] = (), **settings: str) -> layout.Layout:
-    return layout.plan("cluster", brokers, controllers, port, racks, {name.replace("_", "."): value for name, value in settings.items()})
+def plan(
+    brokers: int = 3,
+    controllers: int | None = None,
+    port: int = 9092,
+    racks: tuple[str, ...] = (),
+    **settings: str,
+) -> layout.Layout:
+    return layout.plan(
+        "cluster",
+        brokers,
+        controllers,
+        port,
+        racks,
+        {name.replace("_", "."): value for name, value in settings.items()},
+    )
 
 
 def properties(cluster: layout.Layout, node_id: int) -> dict[str, str]:
@@ -49,21 +62,36 @@ def test_separate_controllers_are_101_and_up() -> None:
 
 @pytest.mark.parametrize("controllers", [None, 1, 3])
 def test_what_is_written_can_be_read(controllers: int | None) -> None:
-    cluster = plan(4, controllers, port=0, racks=("a", "b", "c"), log_dirs="one, two", num_partitions="3")
-    ports = [port for node in cluster.nodes for port in (node.broker_port, node.controller_port) if port]
+    cluster = plan(
+        4, controllers, port=0, racks=("a", "b", "c"), log_dirs="one, two", num_partitions="3"
+    )
+    ports = [
+        port for node in cluster.nodes for port in (node.broker_port, node.controller_port) if port
+    ]
     assert len(set(ports)) == len(ports)
     for node in cluster.nodes:
         values = properties(cluster, node.id)
-        config = read_node_config("".join(f"{name}={value}\n" for name, value in values.items()).encode(), "test")
+        config = read_node_config(
+            "".join(f"{name}={value}\n" for name, value in values.items()).encode(), "test"
+        )
         assert config.node_id == node.id
         assert config.log_dirs == (f"/dir/{node.id}/one", f"/dir/{node.id}/two")
         assert config.is_broker == node.is_broker
         assert config.warnings == ()
-    assert [properties(cluster, node)["broker.rack"] for node in (1, 2, 3, 4)] == ["a", "b", "c", "a"]
+    assert [properties(cluster, node)["broker.rack"] for node in (1, 2, 3, 4)] == [
+        "a",
+        "b",
+        "c",
+        "a",
+    ]
 
 
-@pytest.mark.parametrize(("brokers", "factor", "least"), [(1, "1", "1"), (2, "2", "2"), (3, "3", "2"), (5, "3", "2")])
-def test_internal_topics_have_as_many_copies_as_there_can_be(brokers: int, factor: str, least: str) -> None:
+@pytest.mark.parametrize(
+    ("brokers", "factor", "least"), [(1, "1", "1"), (2, "2", "2"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_internal_topics_have_as_many_copies_as_there_can_be(
+    brokers: int, factor: str, least: str
+) -> None:
     values = properties(plan(brokers, 1), 1)
     assert values["offsets.topic.replication.factor"] == factor
     assert values["transaction.state.log.min.isr"] == least
@@ -71,7 +99,13 @@ def test_internal_topics_have_as_many_copies_as_there_can_be(brokers: int, facto
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("node.id", "7"), ("listeners", "PLAINTEXT://:1"), ("broker.rack", "a"), ("log.dirs", "/a"), ("metadata.log.dir", "/a")],
+    [
+        ("node.id", "7"),
+        ("listeners", "PLAINTEXT://:1"),
+        ("broker.rack", "a"),
+        ("log.dirs", "/a"),
+        ("metadata.log.dir", "/a"),
+    ],
 )
 def test_what_nodes_cannot_share_is_refused(name: str, value: str) -> None:
     with pytest.raises(LayoutError, match=name):
@@ -103,13 +137,21 @@ def test_one_more_broker_has_the_next_id_and_votes_for_nobody() -> None:
     grown = layout.with_broker(cluster)
     assert grown.nodes[:3] == cluster.nodes
     assert (grown.nodes[3].id, grown.nodes[3].roles) == (4, ("broker",))
-    assert properties(grown, 4)["controller.quorum.voters"] == properties(cluster, 1)["controller.quorum.voters"]
+    assert (
+        properties(grown, 4)["controller.quorum.voters"]
+        == properties(cluster, 1)["controller.quorum.voters"]
+    )
     assert properties(grown, 4)["broker.rack"] == "b"
 
 
 def test_a_taken_port_is_not_given_to_an_added_broker() -> None:
     cluster = plan(1, 1)
-    full = replace(cluster, nodes=tuple(replace(node, broker_port=65535) if node.is_broker else node for node in cluster.nodes))
+    full = replace(
+        cluster,
+        nodes=tuple(
+            replace(node, broker_port=65535) if node.is_broker else node for node in cluster.nodes
+        ),
+    )
     assert layout.with_broker(full).nodes[-1].port < 32768
 
 
@@ -118,7 +160,12 @@ def test_flags_are_compared_with_what_is_kept(tmp_path: Path) -> None:
     layout.check_same(cluster, tmp_path, None, None, None, ())
     layout.check_same(cluster, tmp_path, 3, None, 9092, ("a", "b"))
     layout.check_same(cluster, tmp_path, 3, None, 0, ())
-    for flags in ((2, None, None, ()), (None, 1, None, ()), (None, None, 9093, ()), (None, None, None, ("a",))):
+    for flags in (
+        (2, None, None, ()),
+        (None, 1, None, ()),
+        (None, None, 9093, ()),
+        (None, None, None, ("a",)),
+    ):
         with pytest.raises(LayoutError, match="use another --dir"):
             layout.check_same(cluster, tmp_path, *flags)
 
@@ -145,7 +192,9 @@ def test_a_single_node_cannot_become_one_of_several(tmp_path: Path) -> None:
         (("--brokers", "3", "-c", "ssl.keystore.location=x"), "Penstock has no TLS yet"),
     ],
 )
-def test_flags_that_make_no_sense_are_refused(tmp_path: Path, flags: tuple[str, ...], reason: str) -> None:
+def test_flags_that_make_no_sense_are_refused(
+    tmp_path: Path, flags: tuple[str, ...], reason: str
+) -> None:
     code, said = up(*flags, "--dir", str(tmp_path / "new"))
     assert code == 1
     assert said.startswith("penstock up: ")

@@ -10,7 +10,16 @@ from typer.testing import CliRunner, Result
 from penstock.cli import build
 from penstock.records.compression import Codec
 from penstock.world import World
-from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, marker, open_store, sequenced
+from tests.log.making import (
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    batch,
+    in_real_world,
+    marker,
+    open_store,
+    sequenced,
+)
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-4.3"
 
@@ -55,7 +64,10 @@ def test_a_segment_is_shown_batch_by_batch_and_record_by_record(directory: Path)
 
 def test_the_files_beside_a_segment_are_shown(directory: Path) -> None:
     assert "offset" in dumped(directory / "00000000000000000000.index").stdout
-    assert "timestamp 2023-11-14T22:13:20" in dumped(directory / "00000000000000000000.timeindex").stdout
+    assert (
+        "timestamp 2023-11-14T22:13:20"
+        in dumped(directory / "00000000000000000000.timeindex").stdout
+    )
     aborted = dumped(directory / "00000000000000000000.txnindex").stdout
     assert aborted.splitlines()[0] == "aborted: producer 7  offsets 2..3  last stable offset 4"
     [*_, snapshot] = sorted(directory.glob("*.snapshot"))
@@ -83,7 +95,11 @@ def test_damage_is_told_and_fails_the_command(directory: Path) -> None:
 
 
 def test_everything_that_apache_kafka_wrote_is_shown() -> None:
-    files = [path for path in sorted(KAFKA.rglob("*")) if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")]
+    files = [
+        path
+        for path in sorted(KAFKA.rglob("*"))
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+    ]
     assert len(files) > 40
     result = dumped("--records", *files)
     assert result.exit_code == 0, result.output

@@ -1,4 +1,5 @@
-"""penstock nodes, and the supervision behind it: real processes and signals, with nodes that do nothing (`stub_cluster`)."""
+"""penstock nodes, and the supervision behind it: real processes and signals, with nodes that do
+nothing (`stub_cluster`)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class Stub:
         self.directory = directory
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         command = [sys.executable, "-m", "tests.cli.stub_cluster", str(directory), str(brokers)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
 
     def wait_ready(self) -> str:
         assert self.process.stdout is not None
@@ -164,7 +167,10 @@ def test_a_node_that_cannot_start_ends_it_with_the_reason(tmp_path: Path) -> Non
     assert stub.wait_ready() == ""
     _stdout, stderr = stub.process.communicate(timeout=PATIENCE_S)
     assert stub.process.returncode == 1
-    assert stderr == f"node 2 ended with exit code 7; its log {tmp_path}/2/penstock.log ends with: it was told to refuse\n"
+    assert stderr == (
+        f"node 2 ended with exit code 7; its log {tmp_path}/2/penstock.log ends with: it was "
+        "told to refuse\n"
+    )
 
 
 def test_a_restart_that_fails_says_why(stub: Stub) -> None:
@@ -182,7 +188,9 @@ def test_a_restart_that_fails_says_why(stub: Stub) -> None:
         (("kill", "2"), "node 2 is not running"),
     ],
 )
-def test_what_cannot_be_done_is_refused(stub: Stub, arguments: tuple[str, ...], reason: str) -> None:
+def test_what_cannot_be_done_is_refused(
+    stub: Stub, arguments: tuple[str, ...], reason: str
+) -> None:
     stub.ask(do="kill", ids=[2])
     result = nodes(stub.directory, *arguments)
     assert (result.exit_code, result.stderr) == (1, f"penstock nodes {arguments[0]}: {reason}\n")
@@ -200,16 +208,23 @@ def test_without_it_the_nodes_are_listed_as_stopped_and_nothing_can_be_done(stub
     listed = json.loads(nodes(stub.directory, "list", "--json").stdout)
     assert [(node["pid"], node["state"]) for node in listed] == [(None, "stopped")] * 3
     result = nodes(stub.directory, "kill", "1")
-    assert (result.exit_code, result.stderr) == (1, f"penstock nodes kill: no penstock up works in {stub.directory}\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"penstock nodes kill: no penstock up works in {stub.directory}\n",
+    )
 
 
 def test_a_directory_without_a_cluster_is_refused(tmp_path: Path) -> None:
     result = nodes(tmp_path, "list")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"penstock nodes list: {tmp_path} has no cluster: penstock up --brokers 3")
+    assert result.stderr.startswith(
+        f"penstock nodes list: {tmp_path} has no cluster: penstock up --brokers 3"
+    )
 
 
-def test_a_second_up_is_refused(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_up_is_refused(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control, "_LOCK_PATIENCE_S", 0.1)
     with pytest.raises(control.ControlError, match="another penstock up works in"):
         control.lock(tmp_path)

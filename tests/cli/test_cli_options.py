@@ -40,7 +40,9 @@ def remembering(seen: dict[str, Any]) -> Callable[..., None]:
         bounded: Annotated[int, Option("--bounded", int, "From 1 to 3.", min=1, max=3)] = 2,
     ) -> None:
         """A command."""
-        seen.update(file=file, port=port, directory=directory, settings=settings or [], bounded=bounded)
+        seen.update(
+            file=file, port=port, directory=directory, settings=settings or [], bounded=bounded
+        )
 
     return command
 

@@ -1,4 +1,5 @@
-"""penstock pipeline and penstock sql as they are called: one project from init to status, and what mistakes are answered with."""
+"""penstock pipeline and penstock sql as they are called: one project from init to status, and what
+mistakes are answered with."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from rich.console import Console
 import penstock
 from penstock.cli.pipeline_lines import batch_line, progress_table
 from penstock.cli.sql import _text
-from penstock.spark.pipeline_progress import Progress
+from penstock.spark.pipeline.progress import Progress
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 # Spark starts within seconds, and within a minute or two where many tests share a machine.
@@ -33,7 +34,13 @@ def servers() -> Iterator[str]:
 
 
 def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 def produce(servers: str, *values: str) -> None:
@@ -43,16 +50,32 @@ def produce(servers: str, *values: str) -> None:
     producer.flush()
 
 
-def test_a_new_project_runs_until_it_is_stopped_between_two_batches(servers: str, tmp_path: Path) -> None:
+def test_a_new_project_runs_until_it_is_stopped_between_two_batches(
+    servers: str, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     made = call("pipeline", "init", project)
     assert made.stdout.splitlines() == [str(project / "pipeline.py"), str(project / ".gitignore")]
     assert "File exists" in call("pipeline", "init", project).stderr, "nothing is written over"
 
-    produce(servers, '{"customer": "ann", "amount": 120}', '{"customer": "ann", "amount": 3}', "nonsense")
+    produce(
+        servers,
+        '{"customer": "ann", "amount": 120}',
+        '{"customer": "ann", "amount": 3}',
+        "nonsense",
+    )
     path = project / "pipeline.py"
     running = subprocess.Popen(
-        [*COMMAND, "pipeline", "run", str(path), "--bootstrap-server", servers, "--master", "local[2]"],
+        [
+            *COMMAND,
+            "pipeline",
+            "run",
+            str(path),
+            "--bootstrap-server",
+            servers,
+            "--master",
+            "local[2]",
+        ],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -74,10 +97,15 @@ def test_a_new_project_runs_until_it_is_stopped_between_two_batches(servers: str
         impatience.cancel()
         running.kill()
         running.stderr.close()
-    assert any(line.startswith("bad: batch 0, rows 3,") and line.rstrip().endswith("dead letters 1") for line in done), done
+    assert any(
+        line.startswith("bad: batch 0, rows 3,") and line.rstrip().endswith("dead letters 1")
+        for line in done
+    ), done
     assert not [line for line in done if "WARN" in line]
 
-    status = json.loads(call("pipeline", "status", path, "--bootstrap-server", servers, "--json").stdout)
+    status = json.loads(
+        call("pipeline", "status", path, "--bootstrap-server", servers, "--json").stdout
+    )
     assert [one["query"] for one in status] == ["bad", "large", "table"]
     for one in status:
         assert one["batch"] is not None
@@ -86,14 +114,21 @@ def test_a_new_project_runs_until_it_is_stopped_between_two_batches(servers: str
 
 
 def test_sql_prints_the_table_alone(servers: str) -> None:
-    found = call("sql", "select 1 as one, 'a' as b", "--bootstrap-server", servers, "--master", "local[1]")
+    found = call(
+        "sql", "select 1 as one, 'a' as b", "--bootstrap-server", servers, "--master", "local[1]"
+    )
     assert (found.returncode, found.stdout) == (0, "one  b\n1    a\n"), found.stderr
 
 
 def test_sql_says_what_is_wrong_in_one_line(servers: str) -> None:
-    found = call("sql", "select * from orders", "--bootstrap-server", servers, "--master", "local[1]")
+    found = call(
+        "sql", "select * from orders", "--bootstrap-server", servers, "--master", "local[1]"
+    )
     assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == "penstock sql: there is no table orders: a topic of that name is topic('orders')\n"
+    assert (
+        found.stderr
+        == "penstock sql: there is no table orders: a topic of that name is topic('orders')\n"
+    )
 
 
 def test_a_cell_is_one_line_and_tells_a_terminal_nothing() -> None:
@@ -103,8 +138,23 @@ def test_a_cell_is_one_line_and_tells_a_terminal_nothing() -> None:
 
 
 def test_progress_as_a_table_and_as_a_line() -> None:
-    one = Progress("t", 3, 1200, 10.4, 99.6, 1500, {"orders": 7, "refunds": 0}, "2026-01-01T00:00:00.000Z", 4, 0, 2)
-    line = "in/s 10, done/s 100, batch time 1.5 s, lag orders=7 refunds=0, watermark 2026-01-01T00:00:00.000Z, state rows 4, late rows 0"
+    one = Progress(
+        "t",
+        3,
+        1200,
+        10.4,
+        99.6,
+        1500,
+        {"orders": 7, "refunds": 0},
+        "2026-01-01T00:00:00.000Z",
+        4,
+        0,
+        2,
+    )
+    line = (
+        "in/s 10, done/s 100, batch time 1.5 s, lag orders=7 refunds=0, watermark "
+        "2026-01-01T00:00:00.000Z, state rows 4, late rows 0"
+    )
     assert batch_line("totals", one) == f"totals: batch 3, rows 1,200, {line}, dead letters 2"
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(progress_table({"totals": one, "new": Progress()}))
@@ -116,9 +166,18 @@ def test_progress_as_a_table_and_as_a_line() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["pipeline", "run", "nowhere.py", "--bootstrap-server", "localhost:1"], "cannot connect to localhost:1"),
-        (["sql", "select * from topic('orders')", "--bootstrap-server", "localhost:1"], "cannot connect to localhost:1"),
-        (["pipeline", "validate", "nowhere.py"], "nowhere.py does not exist: give a pipeline's .py file"),
+        (
+            ["pipeline", "run", "nowhere.py", "--bootstrap-server", "localhost:1"],
+            "cannot connect to localhost:1",
+        ),
+        (
+            ["sql", "select * from topic('orders')", "--bootstrap-server", "localhost:1"],
+            "cannot connect to localhost:1",
+        ),
+        (
+            ["pipeline", "validate", "nowhere.py"],
+            "nowhere.py does not exist: give a pipeline's .py file",
+        ),
         (["pipeline", "status", "nowhere"], "nowhere has no checkpoint of a query"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli.quorum_lines import replication_lines, status_lines
-from penstock.client.quorum_info import QuorumInfo, QuorumReplica
+from penstock.client.admin.quorum_info import QuorumInfo, QuorumReplica
 from penstock.ids import NO_UUID, parse_uuid
 
 DIRECTORY = parse_uuid("AZ1wbf5DTkqHqR27MwNStg")
@@ -22,7 +22,8 @@ def test_status() -> None:
         "MaxFollowerLag:         3",
         "MaxFollowerLagTimeMs:   1490",
         'CurrentVoters:          [{"id": 2, "endpoints": ["CONTROLLER://127.0.0.1:40026"]}, '
-        '{"id": 1, "directoryId": "AZ1wbf5DTkqHqR27MwNStg", "endpoints": ["CONTROLLER://127.0.0.1:40025"]}]',
+        '{"id": 1, "directoryId": "AZ1wbf5DTkqHqR27MwNStg", "endpoints": '
+        '["CONTROLLER://127.0.0.1:40025"]}]',
         'CurrentObservers:       [{"id": 7}]',
     ]
 
@@ -35,9 +36,27 @@ def test_a_quorum_of_one_lags_behind_nobody() -> None:
 
 def test_replication() -> None:
     assert replication_lines(QUORUM, None) == [
-        "NodeId\tDirectoryId           \tLogEndOffset\tLag\tLastFetchTimestamp\tLastCaughtUpTimestamp\tStatus  \t",
-        "1     \tAZ1wbf5DTkqHqR27MwNStg\t133         \t0  \t9990              \t9990                 \tLeader  \t",
-        "2     \tAAAAAAAAAAAAAAAAAAAAAA\t130         \t3  \t9000              \t8500                 \tFollower\t",
-        "7     \tAAAAAAAAAAAAAAAAAAAAAA\t120         \t13 \t-1                \t-1                   \tObserver\t",
+        (
+            "NodeId\tDirectoryId           "
+            "\tLogEndOffset\tLag\tLastFetchTimestamp\tLastCaughtUpTimestamp\tStatus  \t"
+        ),
+        (
+            "1     \tAZ1wbf5DTkqHqR27MwNStg\t133         \t0  \t9990              \t9990          "
+            "    "
+            "   \tLeader  \t"
+        ),
+        (
+            "2     \tAAAAAAAAAAAAAAAAAAAAAA\t130         \t3  \t9000              \t8500          "
+            "    "
+            "   \tFollower\t"
+        ),
+        (
+            "7     \tAAAAAAAAAAAAAAAAAAAAAA\t120         \t13 \t-1                \t-1            "
+            "    "
+            "   \tObserver\t"
+        ),
     ]
-    assert replication_lines(QUORUM, 10_000)[1].split("\t")[4:6] == ["10 ms ago         ", "10 ms ago            "]
+    assert replication_lines(QUORUM, 10_000)[1].split("\t")[4:6] == [
+        "10 ms ago         ",
+        "10 ms ago            ",
+    ]

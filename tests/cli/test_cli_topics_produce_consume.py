@@ -1,4 +1,5 @@
-"""penstock topics, produce and consume, against a scripted broker on a real socket. tests/java has them against Apache Kafka."""
+"""penstock topics, produce and consume, against a scripted broker on a real socket. tests/java has
+them against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ from typer.testing import CliRunner, Result
 from penstock.cli.consume import as_object, consume_command, parse_time
 from penstock.cli.produce import produce_command, split_line
 from penstock.cli.session import CommandFailed, parse_pairs
-from penstock.cli.topics import alter_command, create_command, delete_command, describe_command, list_command
+from penstock.cli.topics import (
+    alter_command,
+    create_command,
+    delete_command,
+    describe_command,
+    list_command,
+)
 from penstock.client.consumer import ConsumerRecord
 from penstock.world import World
 from penstock.world.real import run
@@ -35,7 +42,11 @@ def application() -> typer.Typer:
     app.command("consume")(consume_command)
     topics = typer.Typer()
     app.add_typer(topics, name="topics")
-    for name, command in (("create", create_command), ("list", list_command), ("describe", describe_command)):
+    for name, command in (
+        ("create", create_command),
+        ("list", list_command),
+        ("describe", describe_command),
+    ):
         topics.command(name)(command)
     topics.command("alter")(alter_command)
     topics.command("delete")(delete_command)
@@ -93,11 +104,27 @@ def test_lines_become_records_and_records_become_lines(broker: ServedBroker) -> 
     assert (produced.exit_code, produced.stdout, produced.stderr) == (0, "", "")
     consumed = invoke("consume", TOPIC, "--from-beginning", "--exit-at-end", *broker.at)
     assert (consumed.exit_code, consumed.stderr) == (0, "")
-    assert sorted(consumed.stdout.split("\n")) == sorted(["one", "two", "", "last without an end", ""])
+    assert sorted(consumed.stdout.split("\n")) == sorted(
+        ["one", "two", "", "last without an end", ""]
+    )
 
 
 def test_keys_headers_and_json(broker: ServedBroker) -> None:
-    assert invoke("produce", TOPIC, "--key-separator", ":", "-H", "a=1", "-H", "a=2", *broker.at, stdin="k:v:w\n:\n").exit_code == 0
+    assert (
+        invoke(
+            "produce",
+            TOPIC,
+            "--key-separator",
+            ":",
+            "-H",
+            "a=1",
+            "-H",
+            "a=2",
+            *broker.at,
+            stdin="k:v:w\n:\n",
+        ).exit_code
+        == 0
+    )
     consumed = invoke("consume", TOPIC, "--from-beginning", "--exit-at-end", "--json", *broker.at)
     records = {one["key"]: one for one in map(json.loads, consumed.stdout.splitlines())}
     assert records.keys() == {"k", ""}
@@ -116,12 +143,21 @@ def test_keys_headers_and_json(broker: ServedBroker) -> None:
 def test_a_line_without_the_separator_ends_it_after_what_came_before(broker: ServedBroker) -> None:
     result = invoke("produce", TOPIC, "--key-separator", "=", *broker.at, stdin="a=1\nnone\nb=2\n")
     assert result.exit_code == 1
-    assert result.stderr == "penstock produce: line 2 has no key separator '=': it and what follows were not written\n"
+    assert result.stderr == (
+        "penstock produce: line 2 has no key separator '=': it and what follows were not written\n"
+    )
     assert [one.value for part in broker.partitions for one in part.records()] == [b"1"]
 
 
 def test_where_reading_begins_and_ends(broker: ServedBroker) -> None:
-    invoke("produce", TOPIC, "--key-separator", "=", *broker.at, stdin="".join(f"k={number}\n" for number in range(10)))
+    invoke(
+        "produce",
+        TOPIC,
+        "--key-separator",
+        "=",
+        *broker.at,
+        stdin="".join(f"k={number}\n" for number in range(10)),
+    )
     partition = str(next(index for index, part in enumerate(broker.partitions) if part.end))
 
     def values(*options: str) -> list[str]:
@@ -153,7 +189,9 @@ def test_failures_are_one_line_and_exit_1(arguments: list[str], reason: str) -> 
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert reason in result.stderr
-    assert result.stderr.startswith(f"penstock {' '.join(arguments[:2] if arguments[0] == 'topics' else arguments[:1])}: ")
+    assert result.stderr.startswith(
+        f"penstock {' '.join(arguments[:2] if arguments[0] == 'topics' else arguments[:1])}: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,12 +199,18 @@ def test_failures_are_one_line_and_exit_1(arguments: list[str], reason: str) -> 
     [
         (["consume", TOPIC, "--partition", "9"], "topic events has no partition 9: it has 2"),
         (["consume", TOPIC, "--offset", "9"], "--offset needs --partition too"),
-        (["consume", TOPIC, "--offset", "9", "--partition", "0"], "events-0 does not have offset 9"),
+        (
+            ["consume", TOPIC, "--offset", "9", "--partition", "0"],
+            "events-0 does not have offset 9",
+        ),
         (["consume", TOPIC, "--since", "yesterday"], "'yesterday' is no time"),
         (["produce", TOPIC, "-H", "x"], "'x' is no header"),
         (["produce", TOPIC, "--key-separator", ""], "the key separator is empty"),
         (["topics", "create", "t", "-c", "x"], "'x' is no setting"),
-        (["topics", "alter", "t", "-c", "x=1", "--delete-config", "x"], "cannot be both set and deleted"),
+        (
+            ["topics", "alter", "t", "-c", "x=1", "--delete-config", "x"],
+            "cannot be both set and deleted",
+        ),
     ],
 )
 def test_what_cannot_be_is_told(broker: ServedBroker, arguments: list[str], reason: str) -> None:
@@ -180,13 +224,22 @@ def test_a_bad_address_is_told() -> None:
     assert "host:port is expected" in invoke("topics", "list", "--bootstrap-server", "a:b").stderr
 
 
-COMMAND = "import typer; from penstock.cli.{0} import {0}_command as c; a = typer.Typer(); a.command()(c); a()"
+COMMAND = (
+    "import typer; from penstock.cli.{0} import {0}_command as c; a = typer.Typer(); "
+    "a.command()(c); a()"
+)
 
 
 def started(name: str, broker: ServedBroker, *options: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", COMMAND.format(name), TOPIC, *options, *broker.at]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
 
 
 def test_ctrl_c_ends_consume_without_a_word(broker: ServedBroker) -> None:
@@ -254,4 +307,8 @@ def test_small_parts() -> None:
     with pytest.raises(CommandFailed, match="given twice"):
         parse_pairs(["a=1", "a=2"], "setting")
     odd = as_object(ConsumerRecord("t", 0, 1, 2, None, b"\xff", (("h", None),)))
-    assert (odd["key"], odd["value"], odd["headers"]) == (None, {"base64": "/w=="}, [{"key": "h", "value": None}])
+    assert (odd["key"], odd["value"], odd["headers"]) == (
+        None,
+        {"base64": "/w=="},
+        [{"key": "h", "value": None}],
+    )

@@ -1,4 +1,5 @@
-"""A broker in a few lines, for tests of the client: one topic kept in memory, sequences checked as Kafka does, and faults by order."""
+"""A broker in a few lines, for tests of the client: one topic kept in memory, sequences checked as
+Kafka does, and faults by order."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from penstock.protocol.framing import frame_response, split_frames
 from penstock.protocol.headers import decode_request_header
 from penstock.protocol.messages.api_versions import ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
-from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -52,7 +56,8 @@ class Partition:
         self.sequences: dict[int, deque[tuple[int, int, int]]] = {}
 
     def append(self, records: Any) -> tuple[ErrorCode, int]:
-        """Base offset, or why not. A producer that is new here may begin with any sequence, as in Kafka."""
+        """Base offset, or why not. A producer that is new here may begin with any sequence, as in
+        Kafka."""
         batch = bytearray(records)
         (header,) = validate(batch, max_batch_bytes=1_000_000)
         if header.base_sequence != NO_SEQUENCE:
@@ -92,7 +97,12 @@ class ScriptedBroker:
         """A second broker with the same partitions, of which it leads none yet."""
         other = ScriptedBroker(host)
         self.brokers[2] = other
-        other.node_id, other.leaders, other.partitions, other.brokers = 2, self.leaders, self.partitions, self.brokers
+        other.node_id, other.leaders, other.partitions, other.brokers = (
+            2,
+            self.leaders,
+            self.partitions,
+            self.brokers,
+        )
         return other
 
     async def listen(self, world: World) -> int:
@@ -113,14 +123,20 @@ class ScriptedBroker:
         raise AssertionError(f"unexpected: {request} v{version}")
 
     def versions(self, version: int) -> ApiVersionsResponse:
-        keys = tuple(ApiVersionsResponse.ApiKey(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.served.items())
+        keys = tuple(
+            ApiVersionsResponse.ApiKey(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in self.served.items()
+        )
         unknown = version > self.served[18][1]
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION if unknown else 0, api_keys=keys)
+        return ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION if unknown else 0, api_keys=keys
+        )
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         part = MetadataResponse.Topic.Partition
         parts = tuple(
-            part(partition_index=one, leader_id=leader, replica_nodes=(1,), isr_nodes=(1,)) for one, leader in enumerate(self.leaders)
+            part(partition_index=one, leader_id=leader, replica_nodes=(1,), isr_nodes=(1,))
+            for one, leader in enumerate(self.leaders)
         )
         names = [TOPIC] if request.topics is None else [one.name for one in request.topics]
         topics = tuple(
@@ -129,8 +145,13 @@ class ScriptedBroker:
             else MetadataResponse.Topic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             for name in names
         )
-        brokers = tuple(MetadataResponse.Broker(node_id=key, host=one.host, port=one.port) for key, one in self.brokers.items())
-        return MetadataResponse(brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics)
+        brokers = tuple(
+            MetadataResponse.Broker(node_id=key, host=one.host, port=one.port)
+            for key, one in self.brokers.items()
+        )
+        return MetadataResponse(
+            brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics
+        )
 
     def _produce(self, request: ProduceRequest) -> object:
         fault = self.faults.popleft() if self.faults else None
@@ -140,12 +161,22 @@ class ScriptedBroker:
         (part,) = topic.partition_data
         if self.leaders[part.index] != self.node_id:
             fault = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        code, base = (fault.code, -1) if isinstance(fault, Refuse) else self.partitions[part.index].append(part.records)
+        code, base = (
+            (fault.code, -1)
+            if isinstance(fault, Refuse)
+            else self.partitions[part.index].append(part.records)
+        )
         if fault == LOSE_ANSWER:
             return LOSE_ANSWER
-        answer = ProduceResponse.Response.PartitionResponse(index=part.index, error_code=code, base_offset=base)
+        answer = ProduceResponse.Response.PartitionResponse(
+            index=part.index, error_code=code, base_offset=base
+        )
         return ProduceResponse(
-            responses=(ProduceResponse.Response(name=topic.name, topic_id=topic.topic_id, partition_responses=(answer,)),)
+            responses=(
+                ProduceResponse.Response(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=(answer,)
+                ),
+            )
         )
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
@@ -165,17 +196,26 @@ class ScriptedBroker:
                     records=bytes(log.data) if not code and asked.fetch_offset < log.end else b"",
                 )
             )
-        return FetchResponse(responses=(FetchResponse.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(parts)),))
+        return FetchResponse(
+            responses=(
+                FetchResponse.Response(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(parts)
+                ),
+            )
+        )
 
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         (topic,) = request.topics
         parts = tuple(
             ListOffsetsResponse.Topic.Partition(
-                partition_index=one.partition_index, offset=self._offset(one.partition_index, one.timestamp)
+                partition_index=one.partition_index,
+                offset=self._offset(one.partition_index, one.timestamp),
             )
             for one in topic.partitions
         )
-        return ListOffsetsResponse(topics=(ListOffsetsResponse.Topic(name=topic.name, partitions=parts),))
+        return ListOffsetsResponse(
+            topics=(ListOffsetsResponse.Topic(name=topic.name, partitions=parts),)
+        )
 
     def _offset(self, index: int, timestamp: int) -> int:
         log = self.partitions[index]
@@ -224,9 +264,13 @@ class _Peer(asyncio.Protocol):
         if answer in (LOSE_REQUEST, LOSE_ANSWER):
             self._transport.abort()
             return
-        empty = isinstance(answer, FetchResponse) and not any(one.records or one.error_code for one in answer.responses[0].partitions)
+        empty = isinstance(answer, FetchResponse) and not any(
+            one.records or one.error_code for one in answer.responses[0].partitions
+        )
         if empty and isinstance(request, FetchRequest):
-            asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, self._send, answer, version, header.correlation_id)
+            asyncio.get_running_loop().call_later(
+                request.max_wait_ms / 1000, self._send, answer, version, header.correlation_id
+            )
         elif not (isinstance(request, ProduceRequest) and request.acks == 0):
             self._send(answer, version, header.correlation_id)
 
@@ -236,7 +280,12 @@ class _Peer(asyncio.Protocol):
             self._transport.write(b"".join(parts))
 
 
-def play(broker: ScriptedBroker, scenario: Callable[[Client], Coroutine[Any, Any, None]], *, timeout_s: float = 30.0) -> None:
+def play(
+    broker: ScriptedBroker,
+    scenario: Callable[[Client], Coroutine[Any, Any, None]],
+    *,
+    timeout_s: float = 30.0,
+) -> None:
     """A client and the broker in one simulation."""
 
     async def main() -> None:

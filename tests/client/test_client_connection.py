@@ -1,4 +1,5 @@
-"""Versions, strangers, silence: one connection against a scripted broker, in the simulated world."""
+"""Versions, strangers, silence: one connection against a scripted broker, in the simulated
+world."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def test_a_peer_that_is_not_kafka(greeting: bytes, reason: str) -> None:
 
 def test_nobody_there() -> None:
     async def main() -> None:
-        with pytest.raises(ConnectionFailed, match=r"cannot connect to b:1: .*; cannot connect to b:2: "):
+        with pytest.raises(
+            ConnectionFailed, match=r"cannot connect to b:1: .*; cannot connect to b:2: "
+        ):
             async with Client(node.world, "b:1,b:2"):
                 raise AssertionError("it should not have connected")
 

@@ -1,4 +1,5 @@
-"""The consumer against a scripted broker, in the simulated world: positions, isolation, leaders that move."""
+"""The consumer against a scripted broker, in the simulated world: positions, isolation, leaders
+that move."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def test_a_fetch_carries_no_session_and_begins_within_a_batch() -> None:
                 await producer.send(TOPIC, value, timestamp=1000 + value[0])
         async with client.consumer() as consumer:
             await consumer.assign({PARTITION: 1})
-            assert [(one.offset, one.value) for one in await consumer.poll()] == [(1, b"b"), (2, b"c")]
+            assert [(one.offset, one.value) for one in await consumer.poll()] == [
+                (1, b"b"),
+                (2, b"c"),
+            ]
             assert consumer.positions == {PARTITION: 3}
             assert await consumer.poll() == []
             await consumer.assign({PARTITION: Since(1000 + ord("c"))})
@@ -41,7 +45,9 @@ def test_a_fetch_carries_no_session_and_begins_within_a_batch() -> None:
                 await consumer.poll()
 
     play(broker, scenario)
-    fetches = [request for _key, _version, request in broker.asked if isinstance(request, FetchRequest)]
+    fetches = [
+        request for _key, _version, request in broker.asked if isinstance(request, FetchRequest)
+    ]
     assert {(one.session_id, one.session_epoch) for one in fetches} == {(0, -1)}
 
 
@@ -61,13 +67,23 @@ def test_read_committed_leaves_out_what_was_aborted_and_moves_on() -> None:
     broker = ScriptedBroker()
     log = broker.partitions[0]
     log.data += batch(0, 7, b"aborted") + end_transaction_marker(
-        commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=1
+        commit=False,
+        producer_id=7,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=0,
+        base_offset=1,
     )
     log.end = 2
-    broker.aborted = (FetchResponse.Response.Partition.AbortedTransaction(producer_id=7, first_offset=0),)
+    broker.aborted = (
+        FetchResponse.Response.Partition.AbortedTransaction(producer_id=7, first_offset=0),
+    )
 
     async def scenario(client: Client) -> None:
-        for isolation, values in ((Isolation.READ_COMMITTED, []), (Isolation.READ_UNCOMMITTED, [b"aborted"])):
+        for isolation, values in (
+            (Isolation.READ_COMMITTED, []),
+            (Isolation.READ_UNCOMMITTED, [b"aborted"]),
+        ):
             async with client.consumer(isolation=isolation) as consumer:
                 await consumer.assign({PARTITION: BEGINNING})
                 assert [one.value for one in await consumer.poll()] == values
@@ -96,7 +112,10 @@ def test_producer_and_consumer_follow_the_leader() -> None:
     broker.joined_by("c")
 
     async def scenario(client: Client) -> None:
-        async with client.producer(batch_bytes=300) as producer, client.consumer(max_wait_s=0.1) as consumer:
+        async with (
+            client.producer(batch_bytes=300) as producer,
+            client.consumer(max_wait_s=0.1) as consumer,
+        ):
             await consumer.assign({TopicPartition(TOPIC, index): BEGINNING for index in (0, 1)})
             records: list[ConsumerRecord] = []
             for turn, leader in enumerate((1, 2, 1, 2)):

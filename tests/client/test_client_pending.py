@@ -7,7 +7,15 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.pending import NO_IDENTITY, BatchQueue, Delivered, PendingBatch, ProducerIdentity, Sequences, size_of
+from penstock.client.producer.pending import (
+    NO_IDENTITY,
+    BatchQueue,
+    Delivered,
+    PendingBatch,
+    ProducerIdentity,
+    Sequences,
+    size_of,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_SEQUENCE, TopicPartition
 from penstock.limits import BATCH_HEADER_BYTES
@@ -35,7 +43,9 @@ def queue_of(count: int, *, batch_bytes: int = 461) -> BatchQueue:
         NewRecord,
         st.none() | st.binary(max_size=300),
         st.none() | st.binary(max_size=300),
-        st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=3).map(tuple),
+        st.lists(
+            st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=3
+        ).map(tuple),
         st.integers(0, 2**41),
     )
 )
@@ -114,6 +124,9 @@ def test_every_record_is_told_its_own_fate() -> None:
     more = [future(), future()]
     for each in more:
         other.add(RECORD, 100, each)
-    errors = [KafkaError(ErrorCode.INVALID_RECORD, "no key"), KafkaError(ErrorCode.INVALID_RECORD, "another")]
+    errors = [
+        KafkaError(ErrorCode.INVALID_RECORD, "no key"),
+        KafkaError(ErrorCode.INVALID_RECORD, "another"),
+    ]
     other.fail(errors)
     assert [each.exception() for each in more] == errors

@@ -1,4 +1,5 @@
-"""The producer against a scripted broker, in the simulated world: order, retries, and nothing twice."""
+"""The producer against a scripted broker, in the simulated world: order, retries, and nothing
+twice."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 from penstock.client.client import Client
 from penstock.errors import ErrorCode, KafkaError
 from penstock.records.batch import batches
-from tests.client.scripted_broker import LOSE_ANSWER, LOSE_REQUEST, TOPIC, Fault, Refuse, ScriptedBroker, play
+from tests.client.scripted_broker import (
+    LOSE_ANSWER,
+    LOSE_REQUEST,
+    TOPIC,
+    Fault,
+    Refuse,
+    ScriptedBroker,
+    play,
+)
 from tests.client.workload import numbers, produce, written
 
 
@@ -38,7 +47,13 @@ NOT_LEADER = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         [None, None, LOSE_REQUEST],
         [None, None, LOSE_ANSWER],
         [None, None, LOSE_ANSWER, NOT_LEADER, LOSE_REQUEST, None, LOSE_ANSWER],
-        [None, Refuse(ErrorCode.NOT_ENOUGH_REPLICAS), None, None, Refuse(ErrorCode.KAFKA_STORAGE_ERROR)],
+        [
+            None,
+            Refuse(ErrorCode.NOT_ENOUGH_REPLICAS),
+            None,
+            None,
+            Refuse(ErrorCode.KAFKA_STORAGE_ERROR),
+        ],
     ],
 )
 def test_retries_keep_order_and_write_nothing_twice(faults: list[Fault]) -> None:
@@ -55,7 +70,9 @@ def test_retries_keep_order_and_write_nothing_twice(faults: list[Fault]) -> None
     assert broker.producer_ids == 1
 
 
-FAULTS = st.sampled_from([None, None, LOSE_REQUEST, LOSE_ANSWER, NOT_LEADER, Refuse(ErrorCode.REQUEST_TIMED_OUT)])
+FAULTS = st.sampled_from(
+    [None, None, LOSE_REQUEST, LOSE_ANSWER, NOT_LEADER, Refuse(ErrorCode.REQUEST_TIMED_OUT)]
+)
 
 
 @settings(max_examples=30, deadline=None)
@@ -64,7 +81,9 @@ def test_whatever_passes_away_everything_is_written_once_and_in_order(faults: li
     test_retries_keep_order_and_write_nothing_twice(faults)
 
 
-FINAL = st.sampled_from([None, None, LOSE_ANSWER, LOSE_REQUEST, NOT_LEADER, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
+FINAL = st.sampled_from(
+    [None, None, LOSE_ANSWER, LOSE_REQUEST, NOT_LEADER, Refuse(ErrorCode.MESSAGE_TOO_LARGE)]
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -108,14 +127,17 @@ def test_a_refused_batch_fails_alone_and_the_rest_goes_on_under_a_new_producer_i
         assert failed
         assert len(failed) < 20
         assert failed == list(range(failed[0], failed[-1] + 1))
-        assert written(broker) == [value for number, value in enumerate(numbers(100)) if number not in failed]
+        assert written(broker) == [
+            value for number, value in enumerate(numbers(100)) if number not in failed
+        ]
 
     play(broker, scenario)
     assert broker.producer_ids == 2
 
 
 def test_what_may_be_written_is_not_written_again_under_another_producer_id() -> None:
-    """The second batch's answer is lost, and its retry is refused for good: what followed it in flight is never written twice."""
+    """The second batch's answer is lost, and its retry is refused for good: what followed it in
+    flight is never written twice."""
     broker = ScriptedBroker()
     broker.faults.extend([None, LOSE_ANSWER, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
 

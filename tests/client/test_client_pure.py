@@ -13,7 +13,7 @@ from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.faults import error_of
 from penstock.client.isolation import shown_batches
 from penstock.client.metadata import Metadata
-from penstock.client.partitioner import StickyPartitioner, murmur2, partition_of_key
+from penstock.client.producer.partitioner import StickyPartitioner, murmur2, partition_of_key
 from penstock.client.versions import choose_version
 from penstock.client.wire import FrameReader
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
@@ -22,7 +22,7 @@ from penstock.protocol.messages.metadata import MetadataResponse
 from penstock.protocol.schema import Versions
 from penstock.records.batch import CorruptBatch
 from penstock.records.build import build_batch, end_transaction_marker
-from penstock.world.real import RealChance
+from penstock.world.real import RealRng
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_murmur2_is_kafkas(key: bytes, hashed: int) -> None:
 
 
 def test_records_without_a_key_stay_until_a_batch_is_full_and_then_move() -> None:
-    sticky = StickyPartitioner(RealChance(), batch_bytes=1000)
+    sticky = StickyPartitioner(RealRng(), batch_bytes=1000)
     chosen = [sticky.partition_of("t", 5, 100) for _ in range(100)]
     runs = [chosen[at : at + 10] for at in range(0, 100, 10)]
     assert all(len(set(run)) == 1 for run in runs)
@@ -62,7 +62,9 @@ def test_records_without_a_key_stay_until_a_batch_is_full_and_then_move() -> Non
     ],
     ids=["equal", "newer broker", "older broker", "ceiling", "unstable"],
 )
-def test_the_highest_common_version_is_chosen(key: int, offered: Versions, ceiling: int | None, chosen: int) -> None:
+def test_the_highest_common_version_is_chosen(
+    key: int, offered: Versions, ceiling: int | None, chosen: int
+) -> None:
     assert choose_version(find_api(key), {key: offered}, ceiling) == chosen
 
 
@@ -75,24 +77,35 @@ def test_the_highest_common_version_is_chosen(key: int, offered: Versions, ceili
         ({1: Versions(13, 18)}, 12, "here at most 12"),
     ],
 )
-def test_nothing_in_common_is_told(offered: dict[int, Versions], ceiling: int | None, reason: str) -> None:
+def test_nothing_in_common_is_told(
+    offered: dict[int, Versions], ceiling: int | None, reason: str
+) -> None:
     with pytest.raises(KafkaError, match=reason) as refused:
         choose_version(find_api(1), offered, ceiling)
     assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_addresses() -> None:
-    assert parse_bootstrap("a:1, b,[::1]:3,[::1]") == [("a", 1), ("b", 9092), ("::1", 3), ("::1", 9092)]
+    assert parse_bootstrap("a:1, b,[::1]:3,[::1]") == [
+        ("a", 1),
+        ("b", 9092),
+        ("::1", 3),
+        ("::1", 9092),
+    ]
 
 
-@pytest.mark.parametrize("text", ["", " , ", "a:", ":9", "a:0", "a:70000", "a:x", "[::1", "[::1]9", "http://a:9092"])
+@pytest.mark.parametrize(
+    "text", ["", " , ", "a:", ":9", "a:0", "a:70000", "a:x", "[::1", "[::1]9", "http://a:9092"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match=r"address|empty"):
         parse_bootstrap(text)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
-def test_frames_come_out_whole_however_they_are_cut(bodies: list[bytes], data: st.DataObject) -> None:
+def test_frames_come_out_whole_however_they_are_cut(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
     reader = FrameReader()
     found: list[bytes] = []
@@ -116,12 +129,24 @@ def test_a_size_that_no_answer_has_is_found_before_it_is_read() -> None:
 
 def batch(offset: int, producer_id: int, *values: bytes, transactional: bool = True) -> bytes:
     rows = [(None, value, (), 0) for value in values]
-    return build_batch(rows, base_offset=offset, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=transactional)
+    return build_batch(
+        rows,
+        base_offset=offset,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=transactional,
+    )
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     return end_transaction_marker(
-        commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=offset
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=0,
+        base_offset=offset,
     )
 
 
@@ -152,7 +177,9 @@ def test_aborted_batches_and_markers_are_left_out() -> None:
 
 def test_an_aborted_transaction_that_began_before_the_fetch() -> None:
     from_two = LOG[len(batch(0, 1, b"a", b"b")) :]
-    assert [header.base_offset for _at, header, one in shown_batches(from_two, [(1, 0), (2, 7)]) if one] == [2, 3, 6, 10]
+    assert [
+        header.base_offset for _at, header, one in shown_batches(from_two, [(1, 0), (2, 7)]) if one
+    ] == [2, 3, 6, 10]
 
 
 def test_a_damaged_batch_is_not_shown() -> None:
@@ -169,8 +196,16 @@ def test_an_unknown_error_code_is_kept_in_words() -> None:
 
 def test_a_broker_that_lags_behind_cannot_bring_back_a_leader_of_an_earlier_epoch() -> None:
     def answer(leader: int, epoch: int, topic_id: int = 1) -> MetadataResponse:
-        partition = MetadataResponse.Topic.Partition(partition_index=0, leader_id=leader, leader_epoch=epoch)
-        return MetadataResponse(topics=(MetadataResponse.Topic(name="t", topic_id=UUID(int=topic_id), partitions=(partition,)),))
+        partition = MetadataResponse.Topic.Partition(
+            partition_index=0, leader_id=leader, leader_epoch=epoch
+        )
+        return MetadataResponse(
+            topics=(
+                MetadataResponse.Topic(
+                    name="t", topic_id=UUID(int=topic_id), partitions=(partition,)
+                ),
+            )
+        )
 
     metadata = Metadata()
     leaders = []

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from penstock.client.client import Client
-from penstock.client.pending import Delivered
+from penstock.client.producer.pending import Delivered
 from penstock.ids import TopicPartition
 from tests.client.scripted_broker import TOPIC, ScriptedBroker
 

@@ -38,7 +38,9 @@ class AiokafkaClient:
 
         return self._with_admin(ask)
 
-    def produce(self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False) -> list[int]:
+    def produce(
+        self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
+    ) -> list[int]:
         async def send() -> list[int]:
             async with AIOKafkaProducer(
                 bootstrap_servers=self._where,
@@ -49,7 +51,14 @@ class AiokafkaClient:
                 linger_ms=5,
             ) as producer:
                 futures = [
-                    await producer.send(topic, r.value, r.key, r.partition, timestamp_ms=r.timestamp_ms, headers=list(r.headers))
+                    await producer.send(
+                        topic,
+                        r.value,
+                        r.key,
+                        r.partition,
+                        timestamp_ms=r.timestamp_ms,
+                        headers=list(r.headers),
+                    )
                     for r in records
                 ]
                 return [int((await future).offset) for future in futures]
@@ -97,7 +106,9 @@ class AiokafkaClient:
 
     def _with_consumer(self, use: Callable[[AIOKafkaConsumer], Awaitable[T]]) -> T:
         async def call() -> T:
-            async with AIOKafkaConsumer(bootstrap_servers=self._where, group_id=None, enable_auto_commit=False) as consumer:
+            async with AIOKafkaConsumer(
+                bootstrap_servers=self._where, group_id=None, enable_auto_commit=False
+            ) as consumer:
                 return await use(consumer)
 
         return asyncio.run(asyncio.wait_for(call(), 2 * DEADLINE_S))
@@ -108,5 +119,8 @@ async def _poll(consumer: AIOKafkaConsumer, count: int) -> list[Got]:
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < count and time.monotonic() < deadline:
         for records in (await consumer.getmany(timeout_ms=1000)).values():
-            found += [Got(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
+            found += [
+                Got(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
+                for r in records
+            ]
     return found

@@ -59,14 +59,18 @@ class ClientUnderTest(Protocol):
     def topics(self) -> dict[str, int]:
         """Every topic and its number of partitions."""
 
-    def produce(self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False) -> list[int]:
-        """The offsets at which the broker acknowledged the records, with acks=all; empty when the client does not tell."""
+    def produce(
+        self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
+    ) -> list[int]:
+        """The offsets at which the broker acknowledged the records, with acks=all; empty when the
+        client does not tell."""
 
     def read_all(self, topic: str, partitions: int, count: int) -> list[Got]:
         """`count` records from the beginning of all partitions."""
 
     def read_from(self, topic: str, partition: int, offset: int, count: int) -> list[Got]:
-        """`count` records after a seek to an offset of a partition that was being read elsewhere."""
+        """`count` records after a seek to an offset of a partition that was being read
+        elsewhere."""
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset whose record is not older than this; None when there is none."""
@@ -79,8 +83,8 @@ def new_topic(what: str) -> str:
 def compressible(size: int, seed: int) -> bytes:
     """Bytes that shrink, but not to nothing: with every codec there is something to decode."""
     words = [random.Random(seed).randbytes(4).hex().encode() for _ in range(64)]
-    chance = random.Random(-1 - seed)
-    return b"".join(chance.choice(words) for _ in range(size // 8 + 1))[:size]
+    rng = random.Random(-1 - seed)
+    return b"".join(rng.choice(words) for _ in range(size // 8 + 1))[:size]
 
 
 def in_order(records: list[Got]) -> list[Got]:

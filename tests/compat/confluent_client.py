@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -21,14 +28,23 @@ class ConfluentClient:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         admin = AdminClient(self._where)  # must outlive the call
-        admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(DEADLINE_S)
+        admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[
+            topic
+        ].result(DEADLINE_S)
 
     def topics(self) -> dict[str, int]:
         found = AdminClient(self._where).list_topics(timeout=DEADLINE_S).topics
         return {name: len(topic.partitions) for name, topic in found.items()}
 
-    def produce(self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False) -> list[int]:
-        settings = {"acks": "all", "compression.type": codec, "enable.idempotence": idempotent, "message.max.bytes": MAX_REQUEST_BYTES}
+    def produce(
+        self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
+    ) -> list[int]:
+        settings = {
+            "acks": "all",
+            "compression.type": codec,
+            "enable.idempotence": idempotent,
+            "message.max.bytes": MAX_REQUEST_BYTES,
+        }
         producer = Producer({**self._where, **settings})
         offsets = [-1] * len(records)
         failures: list[KafkaError] = []
@@ -55,12 +71,18 @@ class ConfluentClient:
             producer.poll(0)
         left = producer.flush(DEADLINE_S)
         if left or failures:
-            raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT, f"{left} records unacknowledged"))
+            raise KafkaException(
+                failures[0]
+                if failures
+                else KafkaError(KafkaError._TIMED_OUT, f"{left} records unacknowledged")
+            )
         return offsets
 
     def read_all(self, topic: str, partitions: int, count: int) -> list[Got]:
         consumer = self._consumer()
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+        consumer.assign(
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
+        )
         return _read(consumer, count)
 
     def read_from(self, topic: str, partition: int, offset: int, count: int) -> list[Got]:
@@ -72,7 +94,9 @@ class ConfluentClient:
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         consumer = self._consumer()
-        found = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], timeout=DEADLINE_S)[0]
+        found = consumer.offsets_for_times(
+            [TopicPartition(topic, partition, timestamp_ms)], timeout=DEADLINE_S
+        )[0]
         consumer.close()
         if found.error is not None:
             raise KafkaException(found.error)
@@ -80,7 +104,14 @@ class ConfluentClient:
 
     def _consumer(self) -> Consumer:
         # A group's name is demanded also of a consumer that joins none.
-        return Consumer({**self._where, "group.id": "assigned-only", "enable.auto.commit": False, "enable.partition.eof": False})
+        return Consumer(
+            {
+                **self._where,
+                "group.id": "assigned-only",
+                "enable.auto.commit": False,
+                "enable.partition.eof": False,
+            }
+        )
 
 
 def _read(consumer: Consumer, count: int) -> list[Got]:
@@ -106,4 +137,11 @@ def _poll(consumer: Consumer, count: int) -> list[Got]:
 
 def _got(message: Any) -> Got:
     headers = tuple(message.headers() or ())
-    return Got(message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value(), headers)
+    return Got(
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers,
+    )

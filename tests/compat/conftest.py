@@ -1,4 +1,5 @@
-"""The broker that the clients are tried on: a Penstock process of its own, or the one that PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
+"""The broker that the clients are tried on: a Penstock process of its own, or the one that
+PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Members of a consumer group, each with an unmodified client in a thread of its own, and what each of them saw.
+"""Members of a consumer group, each with an unmodified client in a thread of its own, and what each
+of them saw.
 
 Knows the clients; what their logs must say is for the tests.
 """
@@ -22,7 +23,8 @@ PATIENCE_S = 40.0
 
 
 class Event(NamedTuple):
-    """`kind` is assigned, revoked, read or committed. The generation is the one in which it happened, where the client tells."""
+    """`kind` is assigned, revoked, read or committed. The generation is the one in which it
+    happened, where the client tells."""
 
     at: float
     member: str
@@ -36,7 +38,13 @@ class Member(ABC):
     """Reads, and commits what it read, until it is told to leave."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, name: str, **settings: Any) -> None:
-        self.bootstrap, self.topic, self.group, self.name, self.settings = bootstrap, topic, group, name, settings
+        self.bootstrap, self.topic, self.group, self.name, self.settings = (
+            bootstrap,
+            topic,
+            group,
+            name,
+            settings,
+        )
         self.events: list[Event] = []
         self.owned: frozenset[int] = frozenset()
         self.error: BaseException | None = None
@@ -50,7 +58,9 @@ class Member(ABC):
         assert not self._thread.is_alive(), f"{self.name} did not stop"
         assert self.error is None, f"{self.name} failed: {self.error!r}"
 
-    def note(self, kind: str, partitions: Iterable[int], generation: int = -1, offset: int = -1) -> None:
+    def note(
+        self, kind: str, partitions: Iterable[int], generation: int = -1, offset: int = -1
+    ) -> None:
         partitions = frozenset(partitions)
         if kind == "assigned":
             self.owned |= partitions
@@ -111,7 +121,8 @@ class ConfluentMember(Member):
 
 
 def _generation(consumer: Consumer) -> int:
-    """librdkafka tells it in what a transactional producer would be given: "CGMDv2:", then the generation as an int32."""
+    """librdkafka tells it in what a transactional producer would be given: "CGMDv2:", then the
+    generation as an int32."""
     told: Any = consumer.consumer_group_metadata()
     return int.from_bytes(told[7:11], "little", signed=True)
 
@@ -131,7 +142,11 @@ class KafkaPythonMember(Member):
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the package has no types
             def on_partitions_assigned(self, assigned: Any) -> None:
-                member.note("assigned", (one.partition for one in assigned), consumer._coordinator._generation.generation_id)
+                member.note(
+                    "assigned",
+                    (one.partition for one in assigned),
+                    consumer._coordinator._generation.generation_id,
+                )
 
             def on_partitions_revoked(self, revoked: Any) -> None:
                 member.note("revoked", (one.partition for one in revoked))
@@ -171,7 +186,11 @@ class AiokafkaMember(Member):
 
         class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the package has no types
             def on_partitions_assigned(self, assigned: Any) -> None:
-                member.note("assigned", (one.partition for one in assigned), consumer._coordinator.generation)
+                member.note(
+                    "assigned",
+                    (one.partition for one in assigned),
+                    consumer._coordinator.generation,
+                )
 
             def on_partitions_revoked(self, revoked: Any) -> None:
                 member.note("revoked", (one.partition for one in revoked))
@@ -209,26 +228,44 @@ def wait_shared(members: list[Member], partitions: int) -> None:
     def shared() -> bool:
         owned = [member.owned for member in members]
         counts = [len(one) for one in owned]
-        return sum(counts) == partitions and frozenset().union(*owned) == frozenset(range(partitions)) and max(counts) - min(counts) <= 1
+        return (
+            sum(counts) == partitions
+            and frozenset().union(*owned) == frozenset(range(partitions))
+            and max(counts) - min(counts) <= 1
+        )
 
-    wait_for(shared, lambda: f"partitions are not shared out: { {m.name: (sorted(m.owned), m.error) for m in members} }")
+    wait_for(
+        shared,
+        lambda: (
+            "partitions are not shared out: "
+            f"{ {m.name: (sorted(m.owned), m.error) for m in members} }"
+        ),
+    )
 
 
 def check_one_owner(members: list[Member]) -> None:
     """No partition was given to two members in one generation."""
     owners: dict[tuple[int, int], str] = {}
-    for event in sorted(event for member in members for event in member.events if event.kind == "assigned"):
+    for event in sorted(
+        event for member in members for event in member.events if event.kind == "assigned"
+    ):
         assert event.generation > 0 or not event.partitions
         for partition in event.partitions:
             other = owners.setdefault((event.generation, partition), event.member)
-            assert other == event.member, f"{other} and {event.member} both own {partition} in generation {event.generation}"
+            assert other == event.member, (
+                f"{other} and {event.member} both own {partition} in generation {event.generation}"
+            )
 
 
 def check_commits_rise(members: list[Member]) -> None:
-    """What was committed for a partition, in the order of the answers, goes back only by what the next owner reads again: never, since a
-    commit is refused to whoever is not the owner."""
+    """What was committed for a partition, in the order of the answers, goes back only by what the
+    next owner reads again: never, since a commit is refused to whoever is not the owner."""
     last: dict[int, int] = {}
-    for event in sorted(event for member in members for event in member.events if event.kind == "committed"):
+    for event in sorted(
+        event for member in members for event in member.events if event.kind == "committed"
+    ):
         (partition,) = event.partitions
-        assert event.offset >= last.get(partition, 0), f"the committed offset of {partition} went back to {event.offset}"
+        assert event.offset >= last.get(partition, 0), (
+            f"the committed offset of {partition} went back to {event.offset}"
+        )
         last[partition] = event.offset

@@ -8,7 +8,14 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
 
-from tests.compat.client_under_test import CODECS, DEADLINE_S, MAX_REQUEST_BYTES, Abilities, Got, Sent
+from tests.compat.client_under_test import (
+    CODECS,
+    DEADLINE_S,
+    MAX_REQUEST_BYTES,
+    Abilities,
+    Got,
+    Sent,
+)
 
 _HAS = {"gzip": has_gzip, "snappy": has_snappy, "lz4": has_lz4, "zstd": has_zstd}
 _CODECS = tuple(codec for codec in CODECS if _HAS[codec]())
@@ -17,7 +24,10 @@ _MISSING = [codec for codec in CODECS if codec not in _CODECS]
 
 class KafkaPythonClient:
     abilities = Abilities(
-        codecs=_CODECS, note=f"kafka-python has no library here for {', '.join(_MISSING)}: not tried with it" if _MISSING else ""
+        codecs=_CODECS,
+        note=f"kafka-python has no library here for {', '.join(_MISSING)}: not tried with it"
+        if _MISSING
+        else "",
     )
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -37,7 +47,9 @@ class KafkaPythonClient:
         finally:
             admin.close()
 
-    def produce(self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False) -> list[int]:
+    def produce(
+        self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
+    ) -> list[int]:
         producer = KafkaProducer(
             bootstrap_servers=self._where,
             acks="all",
@@ -48,7 +60,14 @@ class KafkaPythonClient:
         )
         try:
             futures = [
-                producer.send(topic, r.value, r.key, headers=list(r.headers), partition=r.partition, timestamp_ms=r.timestamp_ms)
+                producer.send(
+                    topic,
+                    r.value,
+                    r.key,
+                    headers=list(r.headers),
+                    partition=r.partition,
+                    timestamp_ms=r.timestamp_ms,
+                )
                 for r in records
             ]
             return [int(future.get(DEADLINE_S).offset) for future in futures]
@@ -96,5 +115,8 @@ def _poll(consumer: KafkaConsumer, count: int) -> list[Got]:
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < count and time.monotonic() < deadline:
         for records in consumer.poll(timeout_ms=1000).values():
-            found += [Got(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
+            found += [
+                Got(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
+                for r in records
+            ]
     return found

@@ -1,4 +1,5 @@
-"""kcat, the command line over librdkafka. It cannot create topics by itself (the broker does, when it produces) nor set timestamps."""
+"""kcat, the command line over librdkafka. It cannot create topics by itself (the broker does, when
+it produces) nor set timestamps."""
 
 from __future__ import annotations
 
@@ -9,10 +10,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.compat.client_under_test import DEADLINE_S, MAX_REQUEST_BYTES, Abilities, Got, Headers, Sent
+from tests.compat.client_under_test import (
+    DEADLINE_S,
+    MAX_REQUEST_BYTES,
+    Abilities,
+    Got,
+    Headers,
+    Sent,
+)
 
 KCAT = shutil.which("kcat")
-# Partition, offset, timestamp, key length (-1: null), value length, headers; then key and value as they are.
+# Partition, offset, timestamp, key length (-1: null), value length, headers; then key and value as
+# they are.
 _FORMAT = "%p %o %T %K %S %h\n%k%s"
 
 
@@ -28,24 +37,50 @@ class KcatClient:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         if partitions != 1:
-            raise KcatError("a topic that the broker creates by itself has num.partitions partitions, 1 by default")
+            raise KcatError(
+                "a topic that the broker creates by itself has num.partitions partitions, 1 by "
+                "default"
+            )
         deadline = time.monotonic() + DEADLINE_S
-        while self._asked_for(topic) == 0 and time.monotonic() < deadline:  # Apache Kafka creates it behind the answer
+        while (
+            self._asked_for(topic) == 0 and time.monotonic() < deadline
+        ):  # Apache Kafka creates it behind the answer
             continue
 
     def _asked_for(self, topic: str) -> int:
         """The number of partitions; asking creates the topic."""
-        return _partitions(self._run("-L", "-t", topic, "-X", "allow.auto.create.topics=true")).get(topic, 0)
+        return _partitions(self._run("-L", "-t", topic, "-X", "allow.auto.create.topics=true")).get(
+            topic, 0
+        )
 
     def topics(self) -> dict[str, int]:
         return _partitions(self._run("-L"))
 
-    def produce(self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False) -> list[int]:
-        """Keys and headers are the same for all records of a call of kcat: one call for each run of equal ones. It tells no offsets."""
-        options = ["-z", codec, "-X", f"enable.idempotence={str(idempotent).lower()}", "-X", f"message.max.bytes={MAX_REQUEST_BYTES}"]
+    def produce(
+        self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
+    ) -> list[int]:
+        """Keys and headers are the same for all records of a call of kcat: one call for each run of
+        equal ones. It tells no offsets."""
+        options = [
+            "-z",
+            codec,
+            "-X",
+            f"enable.idempotence={str(idempotent).lower()}",
+            "-X",
+            f"message.max.bytes={MAX_REQUEST_BYTES}",
+        ]
         with tempfile.TemporaryDirectory() as directory:
             for run in _runs(records):
-                self._run("-P", "-t", topic, "-p", str(run[0].partition), *options, *_same(run[0]), *_files(Path(directory), run))
+                self._run(
+                    "-P",
+                    "-t",
+                    topic,
+                    "-p",
+                    str(run[0].partition),
+                    *options,
+                    *_same(run[0]),
+                    *_files(Path(directory), run),
+                )
         return []
 
     def read_all(self, topic: str, partitions: int, count: int) -> list[Got]:
@@ -64,24 +99,51 @@ class KcatClient:
         return None if int(found[1]) < 0 else int(found[1])
 
     def _read(self, topic: str, partition: int, start: str, count: int) -> list[Got]:
-        return _parse(self._run("-C", "-q", "-t", topic, "-p", str(partition), "-o", start, "-c", str(count), "-f", _FORMAT))
+        return _parse(
+            self._run(
+                "-C",
+                "-q",
+                "-t",
+                topic,
+                "-p",
+                str(partition),
+                "-o",
+                start,
+                "-c",
+                str(count),
+                "-f",
+                _FORMAT,
+            )
+        )
 
     def _run(self, *arguments: str) -> bytes:
         command = [KCAT or "kcat", "-b", self._where, *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL
+        )
         if done.returncode != 0:
-            raise KcatError(f"{' '.join(command[:6])} ... ended with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
+            raise KcatError(
+                f"{' '.join(command[:6])} ... ended with {done.returncode}: "
+                f"{done.stderr.decode(errors='replace')[-2000:]}"
+            )
         return done.stdout
 
 
 def _partitions(listed: bytes) -> dict[str, int]:
-    return {name: int(count) for name, count in re.findall(r'topic "(.+?)" with (\d+) partitions', listed.decode())}
+    return {
+        name: int(count)
+        for name, count in re.findall(r'topic "(.+?)" with (\d+) partitions', listed.decode())
+    }
 
 
 def _runs(records: list[Sent]) -> list[list[Sent]]:
     runs: list[list[Sent]] = []
     for record in records:
-        if runs and (runs[-1][0].partition, runs[-1][0].key, runs[-1][0].headers) == (record.partition, record.key, record.headers):
+        if runs and (runs[-1][0].partition, runs[-1][0].key, runs[-1][0].headers) == (
+            record.partition,
+            record.key,
+            record.headers,
+        ):
             runs[-1].append(record)
         else:
             runs.append([record])
@@ -90,7 +152,9 @@ def _runs(records: list[Sent]) -> list[list[Sent]]:
 
 def _same(record: Sent) -> list[str]:
     options = [] if record.key is None else ["-k", record.key.decode()]
-    return options + [part for name, value in record.headers for part in ("-H", f"{name}={value.decode()}")]
+    return options + [
+        part for name, value in record.headers for part in ("-H", f"{name}={value.decode()}")
+    ]
 
 
 def _files(directory: Path, records: list[Sent]) -> list[str]:
@@ -107,12 +171,16 @@ def _parse(output: bytes) -> list[Got]:
     found, position = [], 0
     while position < len(output):
         end = output.index(b"\n", position)
-        partition, offset, timestamp, key_size, value_size, headers = output[position:end].split(b" ", 5)
+        partition, offset, timestamp, key_size, value_size, headers = output[position:end].split(
+            b" ", 5
+        )
         key_end = end + 1 + max(int(key_size), 0)
         position = key_end + max(int(value_size), 0)
         key = None if int(key_size) < 0 else output[end + 1 : key_end]
         value = None if int(value_size) < 0 else output[key_end:position]
-        found.append(Got(int(partition), int(offset), int(timestamp), key, value, _headers(headers)))
+        found.append(
+            Got(int(partition), int(offset), int(timestamp), key, value, _headers(headers))
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Real clients, unmodified, each put through the same: create a topic, produce, consume assigned partitions, seek by offset and by time."""
+"""Real clients, unmodified, each put through the same: create a topic, produce, consume assigned
+partitions, seek by offset and by time."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.compat.aiokafka_client import AiokafkaClient
-from tests.compat.client_under_test import CODECS, ClientUnderTest, Got, Sent, compressible, fields, in_order, new_topic
+from tests.compat.client_under_test import (
+    CODECS,
+    ClientUnderTest,
+    Got,
+    Sent,
+    compressible,
+    fields,
+    in_order,
+    new_topic,
+)
 from tests.compat.confluent_client import ConfluentClient
 from tests.compat.kafka_python_client import KafkaPythonClient
 from tests.compat.kcat_client import KCAT, KcatClient
@@ -38,7 +48,10 @@ def topic(client: ClientUnderTest) -> str:
 
 
 def numbered(count: int, partition: int = 0) -> list[Sent]:
-    return [Sent(b"%d" % number, timestamp_ms=STARTED_MS + 1_000 * number, partition=partition) for number in range(count)]
+    return [
+        Sent(b"%d" % number, timestamp_ms=STARTED_MS + 1_000 * number, partition=partition)
+        for number in range(count)
+    ]
 
 
 def test_which_clients_ran(record_property: Note) -> None:
@@ -75,17 +88,29 @@ def test_keys_values_and_headers_come_back(client: ClientUnderTest, topic: str) 
         Sent(b"with headers", headers=(("name", b"one"), ("name", b"two"), ("other", b"three"))),
     ]
     client.produce(topic, records)
-    assert fields(in_order(client.read_all(topic, 1, len(records)))) == [(record.key, record.value, record.headers) for record in records]
+    assert fields(in_order(client.read_all(topic, 1, len(records)))) == [
+        (record.key, record.value, record.headers) for record in records
+    ]
 
 
-def test_nulls_and_empty_values_come_back(bootstrap_servers: str, client: ClientUnderTest, topic: str) -> None:
-    """kcat reads them, but has its own idea of what to send for an empty file: the records are another client's then."""
+def test_nulls_and_empty_values_come_back(
+    bootstrap_servers: str, client: ClientUnderTest, topic: str
+) -> None:
+    """kcat reads them, but has its own idea of what to send for an empty file: the records are
+    another client's then."""
     writer = client if client.abilities.admin else ConfluentClient(bootstrap_servers)
     writer.produce(topic, [Sent(None, key=b"tombstone"), Sent(b""), Sent(b"\x00\xff\n,= ")])
-    assert fields(client.read_all(topic, 1, 3)) == [(b"tombstone", None, ()), (None, b"", ()), (None, b"\x00\xff\n,= ", ())]
+    assert fields(client.read_all(topic, 1, 3)) == [
+        (b"tombstone", None, ()),
+        (None, b"", ()),
+        (None, b"\x00\xff\n,= ", ()),
+    ]
 
 
-@pytest.mark.parametrize(("name", "codec"), [(name, codec) for name in CLIENTS for codec in CLIENTS[name]("").abilities.codecs])
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [(name, codec) for name in CLIENTS for codec in CLIENTS[name]("").abilities.codecs],
+)
 def test_every_codec(bootstrap_servers: str, name: str, codec: str) -> None:
     client, topic = CLIENTS[name](bootstrap_servers), new_topic(codec)
     client.create_topic(topic, 1)
@@ -121,7 +146,9 @@ def test_partitions_are_read_from_the_beginning(client: ClientUnderTest) -> None
         (record.partition, number % 50, record.value) for number, record in enumerate(records)
     ]
     if client.abilities.timestamps:
-        assert [record.timestamp_ms for record in found] == [record.timestamp_ms for record in records]
+        assert [record.timestamp_ms for record in found] == [
+            record.timestamp_ms for record in records
+        ]
 
 
 def test_seek_by_offset(client: ClientUnderTest, topic: str) -> None:
@@ -129,7 +156,9 @@ def test_seek_by_offset(client: ClientUnderTest, topic: str) -> None:
     client.produce(topic, records)
     for offset in (0, 1, 57, 99):
         found = client.read_from(topic, 0, offset, 100 - offset)
-        assert [(record.offset, record.value) for record in found] == [(n, records[n].value) for n in range(offset, 100)]
+        assert [(record.offset, record.value) for record in found] == [
+            (n, records[n].value) for n in range(offset, 100)
+        ]
 
 
 def test_seek_by_time(bootstrap_servers: str, client: ClientUnderTest, topic: str) -> None:
@@ -143,14 +172,21 @@ def test_seek_by_time(bootstrap_servers: str, client: ClientUnderTest, topic: st
     assert client.offset_at(topic, 0, STARTED_MS + 100_000) in (None, 100)
     offset = client.offset_at(topic, 0, STARTED_MS + 98_500)
     assert offset == 99
-    assert client.read_from(topic, 0, offset, 1) == [Got(0, 99, STARTED_MS + 99_000, None, b"99", ())]
+    assert client.read_from(topic, 0, offset, 1) == [
+        Got(0, 99, STARTED_MS + 99_000, None, b"99", ())
+    ]
 
 
 @pytest.mark.parametrize("codec", ["none", *CODECS])
 def test_every_client_reads_what_every_other_wrote(bootstrap_servers: str, codec: str) -> None:
-    """Of snappy there are two framings: librdkafka writes the one, the others write the other, and all read both."""
+    """Of snappy there are two framings: librdkafka writes the one, the others write the other, and
+    all read both."""
     clients = {name: make(bootstrap_servers) for name, make in CLIENTS.items()}
-    able = {name: client for name, client in clients.items() if codec in ("none", *client.abilities.codecs)}
+    able = {
+        name: client
+        for name, client in clients.items()
+        if codec in ("none", *client.abilities.codecs)
+    }
     topic = new_topic("all")
     clients["confluent-kafka"].create_topic(topic, 1)
     values: list[bytes | None] = []

@@ -1,4 +1,5 @@
-"""Consumer groups with unmodified clients: members come, go, crash and come back, and each partition has one owner at a time.
+"""Consumer groups with unmodified clients: members come, go, crash and come back, and each
+partition has one owner at a time.
 
 What is checked is what the consumers themselves saw.
 """
@@ -40,7 +41,11 @@ _names = itertools.count()
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Sessions may be short here, so that a crash is noticed soon."""
-    with running(PenstockProcess(tmp_path_factory.mktemp("groups"), "group.min.session.timeout.ms=1000", port=0)) as process:
+    with running(
+        PenstockProcess(
+            tmp_path_factory.mktemp("groups"), "group.min.session.timeout.ms=1000", port=0
+        )
+    ) as process:
         yield process.bootstrap
 
 
@@ -65,14 +70,18 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
 def committed(bootstrap: str, topic: str, group: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
-        found = consumer.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30)
+        found = consumer.committed(
+            [TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30
+        )
         return {one.partition: one.offset for one in found}
     finally:
         consumer.close()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_members_come_and_go_and_everything_is_read(bootstrap: str, topic: str, client: type[Member]) -> None:
+def test_members_come_and_go_and_everything_is_read(
+    bootstrap: str, topic: str, client: type[Member]
+) -> None:
     everyone: list[Member] = []
     present: list[Member] = []
     sent = 5
@@ -86,7 +95,10 @@ def test_members_come_and_go_and_everything_is_read(bootstrap: str, topic: str, 
             wait_shared(present, PARTITIONS)
             produce(bootstrap, topic, 5)
             sent += 5
-        wait_for(lambda: _reached(everyone) == dict.fromkeys(range(PARTITIONS), sent), lambda: f"committed: {_reached(everyone)}")
+        wait_for(
+            lambda: _reached(everyone) == dict.fromkeys(range(PARTITIONS), sent),
+            lambda: f"committed: {_reached(everyone)}",
+        )
     finally:
         for member in present:
             member.leave()
@@ -97,7 +109,9 @@ def test_members_come_and_go_and_everything_is_read(bootstrap: str, topic: str, 
 
 def _reached(members: list[Member]) -> dict[int, int]:
     reached: dict[int, int] = {}
-    for event in (event for member in members for event in list(member.events) if event.kind == "committed"):
+    for event in (
+        event for member in members for event in list(member.events) if event.kind == "committed"
+    ):
         (partition,) = event.partitions
         reached[partition] = max(reached.get(partition, 0), event.offset)
     return reached
@@ -106,8 +120,16 @@ def _reached(members: list[Member]) -> dict[int, int]:
 def test_clients_of_all_kinds_share_a_group(bootstrap: str, topic: str) -> None:
     """With the one assignor that all of them know."""
     members: list[Member] = [
-        ConfluentMember(bootstrap, topic, topic, "confluent", **{"partition.assignment.strategy": "roundrobin"}),
-        KafkaPythonMember(bootstrap, topic, topic, "kafka-python", partition_assignment_strategy=[_kafka_python_roundrobin()]),
+        ConfluentMember(
+            bootstrap, topic, topic, "confluent", **{"partition.assignment.strategy": "roundrobin"}
+        ),
+        KafkaPythonMember(
+            bootstrap,
+            topic,
+            topic,
+            "kafka-python",
+            partition_assignment_strategy=[_kafka_python_roundrobin()],
+        ),
         AiokafkaMember(bootstrap, topic, topic, "aiokafka"),
     ]
     try:
@@ -128,8 +150,13 @@ class MemberProcess:
     """A member in a process of its own, which prints what it owns whenever that changes."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        code = f"from tests.compat.test_compat_groups import be_member; be_member({bootstrap!r}, {topic!r}, {group!r})"
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        code = (
+            f"from tests.compat.test_compat_groups import be_member; be_member({bootstrap!r}, "
+            f"{topic!r}, {group!r})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+        )
 
     def wait_owns(self, least: int) -> None:
         assert self.process.stdout is not None
@@ -175,16 +202,23 @@ def test_what_a_member_that_was_killed_owned_goes_to_the_others(bootstrap: str, 
 
 
 def test_a_member_that_was_paused_too_long_commits_nothing(bootstrap: str, topic: str) -> None:
-    """Its session ends, another owns its partitions and reads on: what it still wants to commit is refused."""
+    """Its session ends, another owns its partitions and reads on: what it still wants to commit is
+    refused."""
     paused = MemberProcess(bootstrap, topic, topic)
     try:
         paused.wait_owns(PARTITIONS)
-        wait_for(lambda: set(committed(bootstrap, topic, topic).values()) == {5}, lambda: "not all was read")
+        wait_for(
+            lambda: set(committed(bootstrap, topic, topic).values()) == {5},
+            lambda: "not all was read",
+        )
         os.kill(paused.process.pid, signal.SIGSTOP)
         member = ConfluentMember(bootstrap, topic, topic, "next")
         wait_shared([member], PARTITIONS)
         produce(bootstrap, topic, 20)
-        wait_for(lambda: set(committed(bootstrap, topic, topic).values()) == {25}, lambda: "the next owner did not read on")
+        wait_for(
+            lambda: set(committed(bootstrap, topic, topic).values()) == {25},
+            lambda: "the next owner did not read on",
+        )
         os.kill(paused.process.pid, signal.SIGCONT)
         paused.wait_owns(3)  # it has joined again, under another id
         assert set(committed(bootstrap, topic, topic).values()) == {25}
@@ -198,16 +232,33 @@ def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: st
     slow = {"session.timeout.ms": 30_000}
 
     def static(number: int) -> ConfluentMember:
-        return ConfluentMember(bootstrap, topic, topic, f"static-{number}", **{"group.instance.id": f"instance-{number}", **slow})
+        return ConfluentMember(
+            bootstrap,
+            topic,
+            topic,
+            f"static-{number}",
+            **{"group.instance.id": f"instance-{number}", **slow},
+        )
 
     first, second = static(1), static(2)
     wait_shared([first, second], PARTITIONS)
-    owned, seen = second.owned, len([event for event in first.events if event.kind != "read" and event.kind != "committed"])
+    owned, seen = (
+        second.owned,
+        len(
+            [event for event in first.events if event.kind != "read" and event.kind != "committed"]
+        ),
+    )
     second.leave()  # a static member does not say that it leaves
     again = static(2)
     wait_for(lambda: again.owned == owned, lambda: f"it owned {owned}, and now {again.owned}")
-    assert len([event for event in first.events if event.kind != "read" and event.kind != "committed"]) == seen
-    before, after = ([event.generation for event in member.events if event.kind == "assigned"] for member in (second, again))
+    assert (
+        len([event for event in first.events if event.kind != "read" and event.kind != "committed"])
+        == seen
+    )
+    before, after = (
+        [event.generation for event in member.events if event.kind == "assigned"]
+        for member in (second, again)
+    )
     assert after == before[-1:]
     first.leave()
     again.leave()
@@ -219,15 +270,30 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: st
     wait_shared(members, PARTITIONS)
     first = members[0]
     began = time.monotonic()
-    members += [ConfluentMember(bootstrap, topic, topic, f"later-{number}", **cooperative) for number in range(2)]
-    while sum(len(member.owned) for member in members) != PARTITIONS or min(len(member.owned) for member in members) != 2:
+    members += [
+        ConfluentMember(bootstrap, topic, topic, f"later-{number}", **cooperative)
+        for number in range(2)
+    ]
+    while (
+        sum(len(member.owned) for member in members) != PARTITIONS
+        or min(len(member.owned) for member in members) != 2
+    ):
         produce(bootstrap, topic, 1)  # something to read in every moment
         time.sleep(0.02)
         assert time.monotonic() - began < 40
     kept = first.owned
-    revoked = frozenset().union(*(event.partitions for event in first.events if event.kind == "revoked" and event.at > began))
+    revoked = frozenset().union(
+        *(
+            event.partitions
+            for event in first.events
+            if event.kind == "revoked" and event.at > began
+        )
+    )
     assert revoked == frozenset(range(PARTITIONS)) - kept, "only what moved was taken away"
-    assert any(event.kind == "read" and event.partitions <= kept and event.at > began for event in first.events)
+    assert any(
+        event.kind == "read" and event.partitions <= kept and event.at > began
+        for event in first.events
+    )
     for member in members:
         member.leave()
     check_one_owner(members)

@@ -1,4 +1,5 @@
-"""The consumer protocol (KIP-848) with confluent-kafka: the broker assigns, a part at a time, and live groups go over to it and back."""
+"""The consumer protocol (KIP-848) with confluent-kafka: the broker assigns, a part at a time, and
+live groups go over to it and back."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupType, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.compat.group_clients import ConfluentMember, Member, check_commits_rise, check_one_owner, wait_for, wait_shared
+from tests.compat.group_clients import (
+    ConfluentMember,
+    Member,
+    check_commits_rise,
+    check_one_owner,
+    wait_for,
+    wait_shared,
+)
 from tests.e2e.penstock_process import PenstockProcess, running
 
 PARTITIONS = 6
@@ -28,7 +36,9 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(PenstockProcess(tmp_path_factory.mktemp("consumer-groups"), *SETTINGS, port=0)) as process:
+    with running(
+        PenstockProcess(tmp_path_factory.mktemp("consumer-groups"), *SETTINGS, port=0)
+    ) as process:
         yield process.bootstrap
 
 
@@ -55,7 +65,9 @@ def test_members_come_and_go(bootstrap: str, topic: str) -> None:
     present: list[Member] = []
     for size in (1, 4, 8, 2):
         while len(present) < size:
-            present.append(ConfluentMember(bootstrap, topic, topic, f"member-{len(everyone)}", **NEW))
+            present.append(
+                ConfluentMember(bootstrap, topic, topic, f"member-{len(everyone)}", **NEW)
+            )
             everyone.append(present[-1])
         while len(present) > size:
             present.pop(0).leave()
@@ -78,11 +90,17 @@ def test_only_what_moves_is_taken_away(bootstrap: str, topic: str) -> None:
     second.leave()
 
 
-def test_a_live_group_goes_over_to_the_consumer_protocol_and_back(bootstrap: str, topic: str) -> None:
-    classic: list[Member] = [ConfluentMember(bootstrap, topic, topic, f"classic-{number}") for number in range(2)]
+def test_a_live_group_goes_over_to_the_consumer_protocol_and_back(
+    bootstrap: str, topic: str
+) -> None:
+    classic: list[Member] = [
+        ConfluentMember(bootstrap, topic, topic, f"classic-{number}") for number in range(2)
+    ]
     wait_shared(classic, PARTITIONS)
     assert described(bootstrap, topic)[0] == ConsumerGroupType.CLASSIC
-    new: list[Member] = [ConfluentMember(bootstrap, topic, topic, f"new-{number}", **NEW) for number in range(2)]
+    new: list[Member] = [
+        ConfluentMember(bootstrap, topic, topic, f"new-{number}", **NEW) for number in range(2)
+    ]
     wait_shared(classic + new, PARTITIONS)
     assert described(bootstrap, topic)[0] == ConsumerGroupType.CONSUMER
     for member in classic:
@@ -93,13 +111,18 @@ def test_a_live_group_goes_over_to_the_consumer_protocol_and_back(bootstrap: str
     for member in new:
         member.leave()
     wait_shared(again, PARTITIONS)
-    wait_for(lambda: described(bootstrap, topic)[0] == ConsumerGroupType.CLASSIC, lambda: f"{described(bootstrap, topic)}")
+    wait_for(
+        lambda: described(bootstrap, topic)[0] == ConsumerGroupType.CLASSIC,
+        lambda: f"{described(bootstrap, topic)}",
+    )
     again[0].leave()
     check_one_owner(classic + new + again)
     check_commits_rise(classic + new + again)
 
 
-def test_topics_are_found_by_a_regular_expression_that_the_broker_reads(bootstrap: str, topic: str) -> None:
+def test_topics_are_found_by_a_regular_expression_that_the_broker_reads(
+    bootstrap: str, topic: str
+) -> None:
     member = ConfluentMember(bootstrap, f"^{topic}$", topic, "by-pattern", **NEW)
     wait_shared([member], PARTITIONS)
     member.leave()

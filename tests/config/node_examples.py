@@ -47,7 +47,12 @@ COMBINED = {
     "controller.listener.names": "CONTROLLER",
     "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
 }
-CONTROLLER = {"process.roles": "controller", "node.id": "1", "controller.listener.names": "C", "listeners": "C://:9093"}
+CONTROLLER = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "controller.listener.names": "C",
+    "listeners": "C://:9093",
+}
 BROKER = {
     "process.roles": "broker",
     "node.id": "4",
@@ -58,7 +63,9 @@ BROKER = {
 
 def read(settings: dict[str, str], **changes: str | None) -> NodeConfig:
     """Settings with changes (names with _ for .); None takes one away."""
-    merged = settings | {name.replace("_", "."): value for name, value in changes.items() if value is not None}
+    merged = settings | {
+        name.replace("_", "."): value for name, value in changes.items() if value is not None
+    }
     gone = {name.replace("_", ".") for name, value in changes.items() if value is None}
     text = "".join(f"{name}={value}\n" for name, value in merged.items() if name not in gone)
     return read_node_config(text.encode(), "server.properties")

@@ -1,4 +1,5 @@
-"""meta.properties: what Kafka wrote is read, what we write Kafka can read, and what is damaged is named."""
+"""meta.properties: what Kafka wrote is read, what we write Kafka can read, and what is damaged is
+named."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.meta_properties import MetaProperties, decode_meta_properties, encode_meta_properties
+from penstock.config.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    encode_meta_properties,
+)
 from penstock.config.properties import PropertiesError
 from penstock.ids import RESERVED_UUIDS, NodeId, uuid_text
 
@@ -19,7 +24,8 @@ META = MetaProperties("MkU3OEVBNTcwNTJENDM2Qg", NodeId(1), DIRECTORY)
 
 def test_what_kafka_writes_is_read() -> None:
     text = (
-        f"#\n#Wed Jan 01 12:00:00 UTC 2025\ndirectory.id={uuid_text(DIRECTORY)}\nnode.id=1\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
+        "#\n#Wed Jan 01 12:00:00 UTC "
+        f"2025\ndirectory.id={uuid_text(DIRECTORY)}\nnode.id=1\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
     )
     assert decode_meta_properties(text.encode(), "f") == META
 
@@ -34,7 +40,9 @@ def test_a_file_that_kafka_4_3_wrote_is_read() -> None:
 
 
 def test_a_directory_of_an_older_kafka_has_no_id() -> None:
-    assert decode_meta_properties(b"version=1\nnode.id=7\ncluster.id=c\n", "f") == MetaProperties("c", NodeId(7))
+    assert decode_meta_properties(b"version=1\nnode.id=7\ncluster.id=c\n", "f") == MetaProperties(
+        "c", NodeId(7)
+    )
 
 
 def test_what_is_written_is_plain() -> None:
@@ -48,7 +56,9 @@ def test_what_is_written_is_plain() -> None:
     st.integers(0, 2**31 - 1),
     st.none() | st.uuids().filter(lambda uuid: uuid.int >= RESERVED_UUIDS),
 )
-def test_what_is_written_reads_back(cluster_id: str, node_id: int, directory_id: UUID | None) -> None:
+def test_what_is_written_reads_back(
+    cluster_id: str, node_id: int, directory_id: UUID | None
+) -> None:
     meta = MetaProperties(cluster_id, NodeId(node_id), directory_id)
     assert decode_meta_properties(encode_meta_properties(meta), "f") == meta
 
@@ -63,8 +73,14 @@ def test_what_is_written_reads_back(cluster_id: str, node_id: int, directory_id:
         ("version=1\nnode.id=1\ncluster.id=\n", "f: cluster.id was not found"),
         ("version=1\ncluster.id=c\n", "f: node.id was not found"),
         ("version=1\ncluster.id=c\nnode.id=-1\n", "f:3: node.id '-1' is not a number of a node"),
-        ("version=1\ncluster.id=c\nnode.id=2147483648\n", "f:3: node.id '2147483648' is not a number of a node"),
-        ("version=1\ncluster.id=c\nnode.id=1\ndirectory.id=abc\n", "f:4: directory.id: 'abc' is not a Kafka uuid"),
+        (
+            "version=1\ncluster.id=c\nnode.id=2147483648\n",
+            "f:3: node.id '2147483648' is not a number of a node",
+        ),
+        (
+            "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=abc\n",
+            "f:4: directory.id: 'abc' is not a Kafka uuid",
+        ),
         (
             "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n",
             "f:4: directory.id AAAAAAAAAAAAAAAAAAAAAA is one of those",

@@ -1,4 +1,5 @@
-"""A node's settings as a whole: the stock file, derived values, every rule between settings, every refusal with file and line."""
+"""A node's settings as a whole: the stock file, derived values, every rule between settings, every
+refusal with file and line."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_the_stock_file_reads_without_a_warning() -> None:
         Listener("PLAINTEXT", None, 9092, SecurityProtocol.PLAINTEXT),
         Listener("CONTROLLER", None, 9093, SecurityProtocol.PLAINTEXT),
     )
-    assert [str(listener) for listener in config.advertised_broker_listeners] == ["PLAINTEXT://localhost:9092"]
+    assert [str(listener) for listener in config.advertised_broker_listeners] == [
+        "PLAINTEXT://localhost:9092"
+    ]
     assert config.inter_broker_listener_name == "PLAINTEXT"
     assert log_config(config, {}).segment_bytes == 1 << 30
 
@@ -48,14 +51,20 @@ def test_values_are_typed_and_have_defaults() -> None:
 
 
 def test_overrides_win_and_are_named_in_refusals() -> None:
-    config = read_node_config(STOCK.encode(), "server.properties", {"node.id": "7", "num.io.threads": "2"})
+    config = read_node_config(
+        STOCK.encode(), "server.properties", {"node.id": "7", "num.io.threads": "2"}
+    )
     assert (config.node_id, config[NUM_IO_THREADS]) == (7, 2)
     with pytest.raises(ConfigError, match=r"^--override num\.io\.threads: Invalid value many"):
         read_node_config(STOCK.encode(), "server.properties", {"num.io.threads": "many"})
 
 
 def test_broker_id_is_node_id() -> None:
-    for config in (read(COMBINED, node_id=None, broker_id="3"), read(COMBINED, node_id="3", broker_id="3"), read(COMBINED, node_id="3")):
+    for config in (
+        read(COMBINED, node_id=None, broker_id="3"),
+        read(COMBINED, node_id="3", broker_id="3"),
+        read(COMBINED, node_id="3"),
+    ):
         assert (config.node_id, config[NODE_ID], config[BROKER_ID]) == (3, 3, 3)
 
 
@@ -75,14 +84,23 @@ def test_listeners_may_name_addresses_of_both_families_on_one_port() -> None:
         listener_security_protocol_map="FOUR:PLAINTEXT,six:plaintext,Controller:PLAINTEXT",
         inter_broker_listener_name="six",
     )
-    assert [str(listener) for listener in config.listeners] == ["FOUR://127.0.0.1:9092", "SIX://[::1]:9092", "CONTROLLER://:0"]
-    assert config.controller_listeners == (Listener("CONTROLLER", None, 0, SecurityProtocol.PLAINTEXT),)
+    assert [str(listener) for listener in config.listeners] == [
+        "FOUR://127.0.0.1:9092",
+        "SIX://[::1]:9092",
+        "CONTROLLER://:0",
+    ]
+    assert config.controller_listeners == (
+        Listener("CONTROLLER", None, 0, SecurityProtocol.PLAINTEXT),
+    )
     assert [listener.name for listener in config.broker_listeners] == ["FOUR", "SIX"]
 
 
 def test_voters() -> None:
     config = read(COMBINED, controller_quorum_voters="1@localhost:9093, 2@[::1]:9094")
-    assert config.voters == (Voter(NodeId(1), Address("localhost", 9093)), Voter(NodeId(2), Address("::1", 9094)))
+    assert config.voters == (
+        Voter(NodeId(1), Address("localhost", 9093)),
+        Voter(NodeId(2), Address("::1", 9094)),
+    )
     assert not config.is_own_quorum
     assert [str(voter) for voter in config.voters] == ["1@localhost:9093", "2@[::1]:9094"]
 
@@ -92,9 +110,20 @@ def test_a_broker_and_a_controller_alone() -> None:
     assert (broker.is_broker, broker.is_controller, broker.is_own_quorum) == (True, False, False)
     assert broker.controller_listeners == ()
     controller = read(CONTROLLER)
-    assert (controller.is_broker, controller.is_controller, controller.is_own_quorum) == (False, True, True)
+    assert (controller.is_broker, controller.is_controller, controller.is_own_quorum) == (
+        False,
+        True,
+        True,
+    )
     assert controller.broker_listeners == ()
-    assert read(BROKER, controller_quorum_voters=None, controller_quorum_bootstrap_servers="one:9093,two:9093").voters == ()
+    assert (
+        read(
+            BROKER,
+            controller_quorum_voters=None,
+            controller_quorum_bootstrap_servers="one:9093,two:9093",
+        ).voters
+        == ()
+    )
 
 
 def test_a_malformed_file_is_refused_with_its_line() -> None:
@@ -108,17 +137,27 @@ def test_a_malformed_file_is_refused_with_its_line() -> None:
         (
             "log.retention.hour",
             "1",
-            "server.properties:5: unknown setting log.retention.hour: it is ignored. Did you mean log.retention.hours?",
+            (
+                "server.properties:5: unknown setting log.retention.hour: it is ignored. Did you "
+                "mean "
+                "log.retention.hours?"
+            ),
         ),
         ("my.own.thing", "1", "server.properties:5: unknown setting my.own.thing: it is ignored."),
     ],
 )
-def test_an_unknown_name_is_a_warning_with_the_nearest_known_one(name: str, value: str, warning: str) -> None:
+def test_an_unknown_name_is_a_warning_with_the_nearest_known_one(
+    name: str, value: str, warning: str
+) -> None:
     assert read(COMBINED | {name: value}).warnings == (warning,)
 
 
 def test_what_asks_for_nothing_is_no_problem() -> None:
-    idle = {"authorizer.class.name": "", "remote.log.storage.system.enable": "false", "security.inter.broker.protocol": "plaintext"}
+    idle = {
+        "authorizer.class.name": "",
+        "remote.log.storage.system.enable": "false",
+        "security.inter.broker.protocol": "plaintext",
+    }
     assert read(COMBINED | idle).warnings == ()
 
 
@@ -129,7 +168,14 @@ def test_a_repeated_setting_is_a_warning() -> None:
 
 
 names = st.sampled_from(
-    ["listeners", "advertised.listeners", "controller.quorum.voters", "listener.security.protocol.map", "log.dirs", "node.id"]
+    [
+        "listeners",
+        "advertised.listeners",
+        "controller.quorum.voters",
+        "listener.security.protocol.map",
+        "log.dirs",
+        "node.id",
+    ]
 )
 
 

@@ -7,7 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock import limits
-from penstock.config.properties import PropertiesError, decode_properties, format_properties, parse_properties
+from penstock.config.properties import (
+    PropertiesError,
+    decode_properties,
+    format_properties,
+    parse_properties,
+)
 
 
 def values_of(text: str) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Every rule between a node's settings, and everything that is refused: with file, line and reason."""
+"""Every rule between a node's settings, and everything that is refused: with file, line and
+reason."""
 
 from __future__ import annotations
 
@@ -17,44 +18,166 @@ def problems(settings: dict[str, str], **changes: str | None) -> tuple[str, ...]
 @pytest.mark.parametrize(
     ("base", "changes", "line", "start"),
     [
-        (COMBINED, {"process.roles": None}, 0, "Missing required configuration process.roles which has no default value."),
-        (COMBINED, {"process.roles": "broker,worker"}, 1, "Invalid value broker,worker for configuration process.roles"),
-        (COMBINED, {"process.roles": ""}, 1, "Invalid value  for configuration process.roles: Configuration 'process.roles' must"),
+        (
+            COMBINED,
+            {"process.roles": None},
+            0,
+            "Missing required configuration process.roles which has no default value.",
+        ),
+        (
+            COMBINED,
+            {"process.roles": "broker,worker"},
+            1,
+            "Invalid value broker,worker for configuration process.roles",
+        ),
+        (
+            COMBINED,
+            {"process.roles": ""},
+            1,
+            "Invalid value  for configuration process.roles: Configuration 'process.roles' must",
+        ),
         (COMBINED, {"node.id": None}, 0, "Missing required configuration node.id"),
-        (COMBINED, {"node.id": "-1"}, 2, "Invalid value -1 for configuration node.id: Value must be at least 0"),
-        (COMBINED, {"node.id": None, "broker.id": "-1"}, 0, "Missing required configuration node.id"),
-        (COMBINED, {"broker.id": "2"}, 5, "You must set `node.id` to the same value as `broker.id`"),
-        (COMBINED, {"controller.listener.names": None}, 0, "Missing required configuration controller.listener.names"),
-        (COMBINED, {"controller.listener.names": "CONTROLLER,C"}, 3, "controller.listener.names must only contain values appearing in"),
-        (COMBINED, {"listeners": "CONTROLLER://:9093"}, 4, "There must be at least one broker advertised listener. Perhaps all"),
-        (COMBINED, {"listeners": "PLAINTEXT:9092"}, 4, "Unable to parse PLAINTEXT:9092 to a broker endpoint"),
-        (COMBINED, {"listeners": "PLAINTEXT://:99999,CONTROLLER://:1"}, 4, "Unable to parse PLAINTEXT://:99999 to a broker"),
-        (COMBINED, {"listeners": "PLAINTEXT://::1:9092"}, 4, "Unable to parse PLAINTEXT://::1:9092 to a broker endpoint"),
-        (COMBINED, {"listeners": "PLAINTEXT://:1,plaintext://:2"}, 4, "Each listener must have a different name"),
-        (COMBINED, {"listeners": "PLAINTEXT://:1,CONTROLLER://:1"}, 4, "Each listener must have a different port"),
-        (COMBINED, {"listeners": "INSIDE://:1,CONTROLLER://:2"}, 4, "No security protocol defined for listener INSIDE"),
-        (COMBINED, {"listeners": "SSL://:1,CONTROLLER://:2"}, 4, "listener SSL asks for SSL, which Penstock does not have yet"),
-        (COMBINED, {"listeners": "SASL_SSL://:1,CONTROLLER://:2"}, 4, "listener SASL_SSL asks for SASL_SSL"),
+        (
+            COMBINED,
+            {"node.id": "-1"},
+            2,
+            "Invalid value -1 for configuration node.id: Value must be at least 0",
+        ),
+        (
+            COMBINED,
+            {"node.id": None, "broker.id": "-1"},
+            0,
+            "Missing required configuration node.id",
+        ),
+        (
+            COMBINED,
+            {"broker.id": "2"},
+            5,
+            "You must set `node.id` to the same value as `broker.id`",
+        ),
+        (
+            COMBINED,
+            {"controller.listener.names": None},
+            0,
+            "Missing required configuration controller.listener.names",
+        ),
+        (
+            COMBINED,
+            {"controller.listener.names": "CONTROLLER,C"},
+            3,
+            "controller.listener.names must only contain values appearing in",
+        ),
+        (
+            COMBINED,
+            {"listeners": "CONTROLLER://:9093"},
+            4,
+            "There must be at least one broker advertised listener. Perhaps all",
+        ),
+        (
+            COMBINED,
+            {"listeners": "PLAINTEXT:9092"},
+            4,
+            "Unable to parse PLAINTEXT:9092 to a broker endpoint",
+        ),
+        (
+            COMBINED,
+            {"listeners": "PLAINTEXT://:99999,CONTROLLER://:1"},
+            4,
+            "Unable to parse PLAINTEXT://:99999 to a broker",
+        ),
+        (
+            COMBINED,
+            {"listeners": "PLAINTEXT://::1:9092"},
+            4,
+            "Unable to parse PLAINTEXT://::1:9092 to a broker endpoint",
+        ),
+        (
+            COMBINED,
+            {"listeners": "PLAINTEXT://:1,plaintext://:2"},
+            4,
+            "Each listener must have a different name",
+        ),
+        (
+            COMBINED,
+            {"listeners": "PLAINTEXT://:1,CONTROLLER://:1"},
+            4,
+            "Each listener must have a different port",
+        ),
+        (
+            COMBINED,
+            {"listeners": "INSIDE://:1,CONTROLLER://:2"},
+            4,
+            "No security protocol defined for listener INSIDE",
+        ),
+        (
+            COMBINED,
+            {"listeners": "SSL://:1,CONTROLLER://:2"},
+            4,
+            "listener SSL asks for SSL, which Penstock does not have yet",
+        ),
+        (
+            COMBINED,
+            {"listeners": "SASL_SSL://:1,CONTROLLER://:2"},
+            4,
+            "listener SASL_SSL asks for SASL_SSL",
+        ),
         (
             COMBINED,
             {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"},
             4,
             "listener PLAINTEXT asks for SASL_PLAINTEXT",
         ),
-        (COMBINED, {"listener.security.protocol.map": "PLAINTEXT:TLS"}, 5, "Invalid security protocol `TLS` defined in"),
-        (COMBINED, {"listener.security.protocol.map": "PLAINTEXT"}, 5, "'PLAINTEXT' is not in the form NAME:PROTOCOL"),
-        (COMBINED, {"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, 5, "advertised.listeners cannot use the nonroutable"),
-        (COMBINED, {"listeners": "PLAINTEXT://0.0.0.0:1,CONTROLLER://:2"}, 0, "advertised.listeners cannot use the nonroutable"),
-        (COMBINED, {"advertised.listeners": "SSL://a:1"}, 5, "listener SSL asks for SSL"),
-        (COMBINED, {"advertised.listeners": "CONTROLLER://a:1"}, 5, "There must be at least one broker advertised listener"),
         (
             COMBINED,
-            {"advertised.listeners": "X://a:1", "listener.security.protocol.map": "X:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"},
+            {"listener.security.protocol.map": "PLAINTEXT:TLS"},
             5,
-            "advertised.listeners listener names must be equal to or a subset of the ones defined in listeners",
+            "Invalid security protocol `TLS` defined in",
+        ),
+        (
+            COMBINED,
+            {"listener.security.protocol.map": "PLAINTEXT"},
+            5,
+            "'PLAINTEXT' is not in the form NAME:PROTOCOL",
+        ),
+        (
+            COMBINED,
+            {"advertised.listeners": "PLAINTEXT://0.0.0.0:1"},
+            5,
+            "advertised.listeners cannot use the nonroutable",
+        ),
+        (
+            COMBINED,
+            {"listeners": "PLAINTEXT://0.0.0.0:1,CONTROLLER://:2"},
+            0,
+            "advertised.listeners cannot use the nonroutable",
+        ),
+        (COMBINED, {"advertised.listeners": "SSL://a:1"}, 5, "listener SSL asks for SSL"),
+        (
+            COMBINED,
+            {"advertised.listeners": "CONTROLLER://a:1"},
+            5,
+            "There must be at least one broker advertised listener",
+        ),
+        (
+            COMBINED,
+            {
+                "advertised.listeners": "X://a:1",
+                "listener.security.protocol.map": "X:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            },
+            5,
+            (
+                "advertised.listeners listener names must be equal to or a subset of the ones "
+                "defined "
+                "in listeners"
+            ),
         ),
         (COMBINED, {"offsets.topic.compression.codec": "5"}, 5, "Unknown compression type id: 5"),
-        (COMBINED, {"group.consumer.session.timeout.ms": "44999"}, 5, "group.consumer.session.timeout.ms must be greater than or equal to"),
+        (
+            COMBINED,
+            {"group.consumer.session.timeout.ms": "44999"},
+            5,
+            "group.consumer.session.timeout.ms must be greater than or equal to",
+        ),
         (
             COMBINED,
             {"group.consumer.max.heartbeat.interval.ms": "4999"},
@@ -67,59 +190,213 @@ def problems(settings: dict[str, str], **changes: str | None) -> tuple[str, ...]
             5,
             "Invalid value sometimes for configuration group.consumer.migration",
         ),
-        (COMBINED, {"inter.broker.listener.name": "CONTROLLER"}, 5, "inter.broker.listener.name must be a listener name defined"),
-        (COMBINED, {"controller.quorum.voters": "2@b:1"}, 5, "If process.roles contains the 'controller' role, the node id 1 must"),
-        (COMBINED, {"controller.quorum.voters": "b:1"}, 5, "Invalid configuration value for controller.quorum.voters: b:1"),
-        (COMBINED, {"controller.quorum.voters": "one@b:1"}, 5, "Failed to parse voter ID as an integer from one in one@b:1"),
-        (COMBINED, {"controller.quorum.voters": "1@b"}, 5, "Failed to parse host name and port from entry 1@b"),
-        (COMBINED, {"controller.quorum.voters": "1@:9093"}, 5, "Failed to parse host name and port from entry 1@:9093"),
-        (COMBINED, {"controller.quorum.voters": "1@b:0"}, 5, "Failed to parse host name and port from entry 1@b:0"),
-        (COMBINED, {"controller.quorum.voters": "1@0.0.0.0:1"}, 5, "Host string (0.0.0.0) is not routeable"),
-        (COMBINED, {"controller.quorum.voters": "1@a:1,1@b:1"}, 5, "each voter must have an id of its own"),
-        (COMBINED, {"controller.quorum.bootstrap.servers": "a"}, 5, "Failed to parse host name and port from entry a"),
-        (COMBINED, {"controller.quorum.bootstrap.servers": "a:1,b:1"}, 5, "several controllers without controller.quorum.voters"),
-        (BROKER, {"controller.quorum.voters": None}, 0, "If using process.roles, either controller.quorum.bootstrap.servers must"),
-        (BROKER, {"node.id": "3"}, 4, "If process.roles contains just the 'broker' role, the node id 3 must not be included"),
-        (BROKER, {"listeners": "PLAINTEXT://:1,C://:2"}, 3, "controller.listener.names must not contain a value appearing"),
-        (BROKER, {"controller.listener.names": "SSL"}, 3, "listener SSL asks for SSL, which Penstock does not have yet"),
+        (
+            COMBINED,
+            {"inter.broker.listener.name": "CONTROLLER"},
+            5,
+            "inter.broker.listener.name must be a listener name defined",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "2@b:1"},
+            5,
+            "If process.roles contains the 'controller' role, the node id 1 must",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "b:1"},
+            5,
+            "Invalid configuration value for controller.quorum.voters: b:1",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "one@b:1"},
+            5,
+            "Failed to parse voter ID as an integer from one in one@b:1",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "1@b"},
+            5,
+            "Failed to parse host name and port from entry 1@b",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "1@:9093"},
+            5,
+            "Failed to parse host name and port from entry 1@:9093",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "1@b:0"},
+            5,
+            "Failed to parse host name and port from entry 1@b:0",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "1@0.0.0.0:1"},
+            5,
+            "Host string (0.0.0.0) is not routeable",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.voters": "1@a:1,1@b:1"},
+            5,
+            "each voter must have an id of its own",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.bootstrap.servers": "a"},
+            5,
+            "Failed to parse host name and port from entry a",
+        ),
+        (
+            COMBINED,
+            {"controller.quorum.bootstrap.servers": "a:1,b:1"},
+            5,
+            "several controllers without controller.quorum.voters",
+        ),
+        (
+            BROKER,
+            {"controller.quorum.voters": None},
+            0,
+            "If using process.roles, either controller.quorum.bootstrap.servers must",
+        ),
+        (
+            BROKER,
+            {"node.id": "3"},
+            4,
+            "If process.roles contains just the 'broker' role, the node id 3 must not be included",
+        ),
+        (
+            BROKER,
+            {"listeners": "PLAINTEXT://:1,C://:2"},
+            3,
+            "controller.listener.names must not contain a value appearing",
+        ),
+        (
+            BROKER,
+            {"controller.listener.names": "SSL"},
+            3,
+            "listener SSL asks for SSL, which Penstock does not have yet",
+        ),
         (
             BROKER,
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
             3,
-            "Controller listener with name C defined in controller.listener.names not found in listener.security",
+            (
+                "Controller listener with name C defined in controller.listener.names not found in "
+                "listener.security"
+            ),
         ),
-        (CONTROLLER, {"listeners": "C://:1,PLAINTEXT://:2"}, 4, "The listeners config must only contain KRaft controller listeners"),
-        (COMBINED, {"log.dirs": ""}, 5, "At least one log directory must be defined via log.dirs or log.dir."),
+        (
+            CONTROLLER,
+            {"listeners": "C://:1,PLAINTEXT://:2"},
+            4,
+            "The listeners config must only contain KRaft controller listeners",
+        ),
+        (
+            COMBINED,
+            {"log.dirs": ""},
+            5,
+            "At least one log directory must be defined via log.dirs or log.dir.",
+        ),
         (COMBINED, {"log.dirs": "/a,/a/"}, 5, "a log directory is named twice: /a,/a/"),
         (COMBINED, {"metadata.log.dir": ""}, 5, "metadata.log.dir is empty"),
-        (COMBINED, {"log.retention.hours": "0"}, 5, "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
-        (COMBINED, {"log.roll.ms": "0"}, 5, "Invalid value 0 for configuration segment.ms, which this gives topics: Value must be"),
-        (COMBINED, {"log.flush.interval.ms": "-1"}, 5, "Invalid value -1 for configuration flush.ms, which this gives topics"),
+        (
+            COMBINED,
+            {"log.retention.hours": "0"},
+            5,
+            "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        ),
+        (
+            COMBINED,
+            {"log.roll.ms": "0"},
+            5,
+            "Invalid value 0 for configuration segment.ms, which this gives topics: Value must be",
+        ),
+        (
+            COMBINED,
+            {"log.flush.interval.ms": "-1"},
+            5,
+            "Invalid value -1 for configuration flush.ms, which this gives topics",
+        ),
         (
             COMBINED,
             {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
             5,
             "log.cleaner.min.compaction.lag.ms (2) is above log.cleaner.max.compaction.lag.ms (1)",
         ),
-        (COMBINED, {"zookeeper.connect": "zk:2181"}, 5, "zookeeper.connect cannot be used: Penstock has no ZooKeeper"),
-        (COMBINED, {"ssl.keystore.location": "/k"}, 5, "ssl.keystore.location cannot be used: Penstock has no TLS yet"),
-        (COMBINED, {"sasl.enabled.mechanisms": "PLAIN"}, 5, "sasl.enabled.mechanisms cannot be used: Penstock has no SASL yet"),
-        (COMBINED, {"listener.name.a.ssl.key": "k"}, 5, "listener.name.a.ssl.key cannot be used: settings for one listener"),
-        (COMBINED, {"security.inter.broker.protocol": "SSL"}, 5, "security.inter.broker.protocol cannot be used"),
-        (COMBINED, {"authorizer.class.name": "A"}, 5, "authorizer.class.name cannot be used: Penstock has no authorizer yet"),
-        (COMBINED, {"remote.log.storage.system.enable": "TRUE"}, 5, "remote.log.storage.system.enable cannot be used"),
-        (COMBINED, {"num.io.threads": "0"}, 5, "Invalid value 0 for configuration num.io.threads: Value must be at least 1"),
+        (
+            COMBINED,
+            {"zookeeper.connect": "zk:2181"},
+            5,
+            "zookeeper.connect cannot be used: Penstock has no ZooKeeper",
+        ),
+        (
+            COMBINED,
+            {"ssl.keystore.location": "/k"},
+            5,
+            "ssl.keystore.location cannot be used: Penstock has no TLS yet",
+        ),
+        (
+            COMBINED,
+            {"sasl.enabled.mechanisms": "PLAIN"},
+            5,
+            "sasl.enabled.mechanisms cannot be used: Penstock has no SASL yet",
+        ),
+        (
+            COMBINED,
+            {"listener.name.a.ssl.key": "k"},
+            5,
+            "listener.name.a.ssl.key cannot be used: settings for one listener",
+        ),
+        (
+            COMBINED,
+            {"security.inter.broker.protocol": "SSL"},
+            5,
+            "security.inter.broker.protocol cannot be used",
+        ),
+        (
+            COMBINED,
+            {"authorizer.class.name": "A"},
+            5,
+            "authorizer.class.name cannot be used: Penstock has no authorizer yet",
+        ),
+        (
+            COMBINED,
+            {"remote.log.storage.system.enable": "TRUE"},
+            5,
+            "remote.log.storage.system.enable cannot be used",
+        ),
+        (
+            COMBINED,
+            {"num.io.threads": "0"},
+            5,
+            "Invalid value 0 for configuration num.io.threads: Value must be at least 1",
+        ),
     ],
 )
-def test_each_refusal_has_its_file_line_and_reason(base: dict[str, str], changes: dict[str, str | None], line: int, start: str) -> None:
+def test_each_refusal_has_its_file_line_and_reason(
+    base: dict[str, str], changes: dict[str, str | None], line: int, start: str
+) -> None:
     found = problems(base, **changes)
     assert len(found) == 1, found
     assert found[0].startswith(f"server.properties{f':{line}' if line else ''}: {start}")
 
 
 def test_zookeeper_is_told_what_to_use_instead() -> None:
-    found = problems({"broker.id": "0", "zookeeper.connect": "localhost:2181", "zookeeper.connection.timeout.ms": "18000"})
-    assert "Use process.roles, node.id, controller.listener.names and controller.quorum.voters" in found[2]
+    found = problems(
+        {
+            "broker.id": "0",
+            "zookeeper.connect": "localhost:2181",
+            "zookeeper.connection.timeout.ms": "18000",
+        }
+    )
+    assert (
+        "Use process.roles, node.id, controller.listener.names and controller.quorum.voters"
+        in found[2]
+    )
     assert [problem.split(": ")[0] for problem in found] == [
         "server.properties",
         "server.properties",
@@ -130,9 +407,16 @@ def test_zookeeper_is_told_what_to_use_instead() -> None:
 
 def test_all_problems_are_reported_together() -> None:
     found = problems(
-        COMBINED, num_io_threads="no", log_dirs="/a,/a", ssl_protocol="TLS", controller_quorum_voters="5@a:1", log_retention_ms="0"
+        COMBINED,
+        num_io_threads="no",
+        log_dirs="/a,/a",
+        ssl_protocol="TLS",
+        controller_quorum_voters="5@a:1",
+        log_retention_ms="0",
     )
-    assert [problem.split(": ")[0] for problem in found] == [f"server.properties:{line}" for line in (5, 6, 7, 8, 9)]
+    assert [problem.split(": ")[0] for problem in found] == [
+        f"server.properties:{line}" for line in (5, 6, 7, 8, 9)
+    ]
 
 
 def test_a_controller_without_listeners_of_its_own_is_told_both_sides_of_it() -> None:

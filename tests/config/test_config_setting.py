@@ -1,4 +1,5 @@
-"""One setting: parsing as lenient as Kafka's, refusals in its words, values shown as DescribeConfigs shows them."""
+"""One setting: parsing as lenient as Kafka's, refusals in its words, values shown as
+DescribeConfigs shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config.group_settings import OFFSETS_TOPIC_REPLICATION_FACTOR
-from penstock.config.log_settings import COMPRESSION_GZIP_LEVEL, LOG_CLEANUP_POLICY, LOG_RETENTION_MS, LOG_SEGMENT_BYTES
+from penstock.config.log_settings import (
+    COMPRESSION_GZIP_LEVEL,
+    LOG_CLEANUP_POLICY,
+    LOG_RETENTION_MS,
+    LOG_SEGMENT_BYTES,
+)
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE, NODE_ID, PROCESS_ROLES
 from penstock.config.setting import Importance, InvalidSettingError, Setting, SettingType
 
@@ -27,29 +33,87 @@ def test_booleans_may_have_any_case_and_blanks_around(text: str, value: bool) ->
         (
             AUTO_CREATE_TOPICS_ENABLE,
             "yes",
-            "Invalid value yes for configuration auto.create.topics.enable: Expected value to be either true or false",
+            (
+                "Invalid value yes for configuration auto.create.topics.enable: Expected value to "
+                "be "
+                "either true or false"
+            ),
         ),
-        (LOG_SEGMENT_BYTES, "1 GB", "Invalid value 1 GB for configuration log.segment.bytes: Not a number of type INT"),
-        (LOG_SEGMENT_BYTES, "2147483648", "Invalid value 2147483648 for configuration log.segment.bytes: Not a number of type INT"),
-        (LOG_SEGMENT_BYTES, "1_048_576", "Invalid value 1_048_576 for configuration log.segment.bytes: Not a number of type INT"),
-        (LOG_SEGMENT_BYTES, "", "Invalid value  for configuration log.segment.bytes: Not a number of type INT"),
-        (LOG_SEGMENT_BYTES, "1048575", "Invalid value 1048575 for configuration log.segment.bytes: Value must be at least 1048576"),
-        (LOG_RETENTION_MS, "9" * 19, f"Invalid value {'9' * 19} for configuration log.retention.ms: Not a number of type LONG"),
-        (LOG_RETENTION_MS, "9" * 5000, f"Invalid value {'9' * 5000} for configuration log.retention.ms: Not a number of type LONG"),
+        (
+            LOG_SEGMENT_BYTES,
+            "1 GB",
+            "Invalid value 1 GB for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            LOG_SEGMENT_BYTES,
+            "2147483648",
+            (
+                "Invalid value 2147483648 for configuration log.segment.bytes: Not a number of "
+                "type "
+                "INT"
+            ),
+        ),
+        (
+            LOG_SEGMENT_BYTES,
+            "1_048_576",
+            "Invalid value 1_048_576 for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            LOG_SEGMENT_BYTES,
+            "",
+            "Invalid value  for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            LOG_SEGMENT_BYTES,
+            "1048575",
+            (
+                "Invalid value 1048575 for configuration log.segment.bytes: Value must be at least "
+                "1048576"
+            ),
+        ),
+        (
+            LOG_RETENTION_MS,
+            "9" * 19,
+            (
+                f"Invalid value {'9' * 19} for configuration log.retention.ms: Not a number of "
+                "type "
+                "LONG"
+            ),
+        ),
+        (
+            LOG_RETENTION_MS,
+            "9" * 5000,
+            (
+                f"Invalid value {'9' * 5000} for configuration log.retention.ms: Not a number of "
+                "type "
+                "LONG"
+            ),
+        ),
         (
             OFFSETS_TOPIC_REPLICATION_FACTOR,
             "32768",
-            "Invalid value 32768 for configuration offsets.topic.replication.factor: Not a number of type SHORT",
+            (
+                "Invalid value 32768 for configuration offsets.topic.replication.factor: Not a "
+                "number "
+                "of type SHORT"
+            ),
         ),
         (
             COMPRESSION_GZIP_LEVEL,
             "0",
-            "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1",
+            (
+                "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 "
+                "and 9 or equal to -1"
+            ),
         ),
         (
             LOG_CLEANUP_POLICY,
             "delete,purge",
-            "Invalid value delete,purge for configuration log.cleanup.policy: String must be one of: compact, delete",
+            (
+                "Invalid value delete,purge for configuration log.cleanup.policy: String must be "
+                "one "
+                "of: compact, delete"
+            ),
         ),
         (
             LOG_CLEANUP_POLICY,
@@ -60,13 +124,23 @@ def test_booleans_may_have_any_case_and_blanks_around(text: str, value: bool) ->
         (
             PROCESS_ROLES,
             "broker,",
-            "Invalid value broker, for configuration process.roles: Configuration 'process.roles' values must not be empty.",
+            (
+                "Invalid value broker, for configuration process.roles: Configuration "
+                "'process.roles' "
+                "values must not be empty."
+            ),
         ),
         (RATIO, "NaN", "Invalid value NaN for configuration ratio: Not a number of type DOUBLE"),
-        (RATIO, "1e999", "Invalid value 1e999 for configuration ratio: Not a number of type DOUBLE"),
+        (
+            RATIO,
+            "1e999",
+            "Invalid value 1e999 for configuration ratio: Not a number of type DOUBLE",
+        ),
     ],
 )
-def test_refusals_name_value_setting_and_reason(setting: Setting[object], text: str, message: str) -> None:
+def test_refusals_name_value_setting_and_reason(
+    setting: Setting[object], text: str, message: str
+) -> None:
     with pytest.raises(InvalidSettingError) as caught:
         setting.parse(text)
     assert str(caught.value) == message

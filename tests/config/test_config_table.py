@@ -41,7 +41,9 @@ def facts(title: str) -> dict[str, Fact]:
 
 def fact_of(setting: Setting[Any]) -> Fact:
     valid = setting.valid.text if setting.valid else ""
-    return Fact(setting.type.name, shown_default(setting), setting.importance.value, setting.internal, valid)
+    return Fact(
+        setting.type.name, shown_default(setting), setting.importance.value, setting.internal, valid
+    )
 
 
 def shown_default(setting: Setting[Any]) -> str:
@@ -56,7 +58,9 @@ def shown_default(setting: Setting[Any]) -> str:
 
 
 @with_facts
-@pytest.mark.parametrize("name", sorted(name for name in NODE_SETTINGS if not name.startswith("penstock.")))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in NODE_SETTINGS if not name.startswith("penstock."))
+)
 def test_a_node_setting_is_kafkas(name: str) -> None:
     assert fact_of(NODE_SETTINGS[name]) == facts("Broker and controller settings")[name]
 
@@ -70,7 +74,9 @@ def test_a_topic_setting_is_kafkas(name: str) -> None:
 @with_facts
 def test_what_can_change_while_a_node_runs_is_what_kafka_lets_change() -> None:
     section = FACTS.read_text().split("# Broker settings that can be changed while it runs\n")[1]
-    dynamic = {name for name, setting in NODE_SETTINGS.items() if setting.dynamic is not Dynamic.READ_ONLY}
+    dynamic = {
+        name for name, setting in NODE_SETTINGS.items() if setting.dynamic is not Dynamic.READ_ONLY
+    }
     assert dynamic == NODE_SETTINGS.keys() & set(section.split())
 
 
@@ -86,5 +92,7 @@ def test_a_topics_default_is_that_of_its_last_synonym() -> None:
         if synonyms:
             last = synonyms[-1]
             value = last.setting.default_value()
-            assert TOPIC_SETTINGS[name].default_value() == (value * last.factor if last.factor != 1 else value), name
+            assert TOPIC_SETTINGS[name].default_value() == (
+                value * last.factor if last.factor != 1 else value
+            ), name
             assert last.setting.name in NODE_SETTINGS

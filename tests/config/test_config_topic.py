@@ -20,7 +20,9 @@ class Broker:
 
     def __init__(self, **texts: str) -> None:
         named = {name.replace("_", "."): text for name, text in texts.items()}
-        self._values: dict[str, Any] = {name: NODE_SETTINGS[name].parse(text) for name, text in named.items()}
+        self._values: dict[str, Any] = {
+            name: NODE_SETTINGS[name].parse(text) for name, text in named.items()
+        }
 
     def __getitem__(self, setting: Setting[T], /) -> T:
         value: T = self._values.get(setting.name, setting.default)
@@ -30,7 +32,11 @@ class Broker:
 def test_defaults_are_kafkas() -> None:
     config = log_config(Broker(), {})
     assert config == LogConfig()
-    assert (config.segment_bytes, config.segment_ms, config.retention_ms) == (1 << 30, 7 * 86_400_000, 7 * 86_400_000)
+    assert (config.segment_bytes, config.segment_ms, config.retention_ms) == (
+        1 << 30,
+        7 * 86_400_000,
+        7 * 86_400_000,
+    )
     assert config.max_message_bytes == 1_048_588
     assert config.message_timestamp_type is TimestampType.CREATE_TIME
     assert config.cleanup_policy == ("delete",)
@@ -51,15 +57,33 @@ def test_it_can_be_sent_to_the_child_process() -> None:
 
 
 def test_the_broker_gives_a_topics_defaults() -> None:
-    config = log_config(Broker(log_segment_bytes="2097152", message_max_bytes="77", log_message_timestamp_type="LogAppendTime"), {})
+    config = log_config(
+        Broker(
+            log_segment_bytes="2097152",
+            message_max_bytes="77",
+            log_message_timestamp_type="LogAppendTime",
+        ),
+        {},
+    )
     assert (config.segment_bytes, config.max_message_bytes) == (2_097_152, 77)
     assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
 def test_a_topics_own_settings_come_first() -> None:
     broker = Broker(log_segment_bytes="2097152", min_insync_replicas="2", compression_type="zstd")
-    config = log_config(broker, {"segment.bytes": " 1048576 ", "min.insync.replicas": "3", "cleanup.policy": "compact,delete"})
-    assert (config.segment_bytes, config.min_insync_replicas, config.compression_type) == (1_048_576, 3, "zstd")
+    config = log_config(
+        broker,
+        {
+            "segment.bytes": " 1048576 ",
+            "min.insync.replicas": "3",
+            "cleanup.policy": "compact,delete",
+        },
+    )
+    assert (config.segment_bytes, config.min_insync_replicas, config.compression_type) == (
+        1_048_576,
+        3,
+        "zstd",
+    )
     assert config.cleanup_policy == ("compact", "delete")
     assert config.compacts
     assert config.deletes
@@ -81,34 +105,69 @@ def test_the_finest_unit_that_is_set_counts(broker: Broker, retention_ms: int) -
 
 
 def test_rolling_and_flushing_have_their_fallbacks() -> None:
-    hourly = log_config(Broker(log_roll_hours="2", log_roll_jitter_hours="1", log_flush_scheduler_interval_ms="9"), {})
-    assert (hourly.segment_ms, hourly.segment_jitter_ms, hourly.flush_ms) == (7_200_000, 3_600_000, 9)
-    finer = log_config(Broker(log_roll_hours="2", log_roll_ms="5", log_roll_jitter_ms="6", log_flush_interval_ms="7"), {})
+    hourly = log_config(
+        Broker(log_roll_hours="2", log_roll_jitter_hours="1", log_flush_scheduler_interval_ms="9"),
+        {},
+    )
+    assert (hourly.segment_ms, hourly.segment_jitter_ms, hourly.flush_ms) == (
+        7_200_000,
+        3_600_000,
+        9,
+    )
+    finer = log_config(
+        Broker(
+            log_roll_hours="2", log_roll_ms="5", log_roll_jitter_ms="6", log_flush_interval_ms="7"
+        ),
+        {},
+    )
     assert (finer.segment_ms, finer.segment_jitter_ms, finer.flush_ms) == (5, 6, 7)
 
 
 def test_the_internal_segment_size_goes_below_the_minimum() -> None:
     assert log_config(Broker(), {"internal.segment.bytes": "100"}).segment_bytes == 100
-    assert log_config(Broker(), {"internal.segment.bytes": "100", "segment.bytes": "1048576"}).segment_bytes == 100
+    assert (
+        log_config(
+            Broker(), {"internal.segment.bytes": "100", "segment.bytes": "1048576"}
+        ).segment_bytes
+        == 100
+    )
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ({"shape": "1"}, "Unknown topic config name: shape."),
-        ({"retention.mss": "1"}, "Unknown topic config name: retention.mss. Did you mean retention.ms?"),
+        (
+            {"retention.mss": "1"},
+            "Unknown topic config name: retention.mss. Did you mean retention.ms?",
+        ),
         ({"x" * 100_000: "1"}, f"Unknown topic config name: {'x' * 100_000}."),
-        ({"segment.bytes": "100"}, "Invalid value 100 for configuration segment.bytes: Value must be at least 1048576"),
-        ({"segment.bytes": "big"}, "Invalid value big for configuration segment.bytes: Not a number of type INT"),
-        ({"retention.ms": "-2"}, "Invalid value -2 for configuration retention.ms: Value must be at least -1"),
-        ({"internal.segment.bytes": "0"}, "Invalid value 0 for configuration internal.segment.bytes: Value must be at least 1"),
+        (
+            {"segment.bytes": "100"},
+            "Invalid value 100 for configuration segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            {"segment.bytes": "big"},
+            "Invalid value big for configuration segment.bytes: Not a number of type INT",
+        ),
+        (
+            {"retention.ms": "-2"},
+            "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+        ),
+        (
+            {"internal.segment.bytes": "0"},
+            "Invalid value 0 for configuration internal.segment.bytes: Value must be at least 1",
+        ),
         (
             {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
             "conflict topic config setting min.compaction.lag.ms (2) > max.compaction.lag.ms (1)",
         ),
         (
             {"message.timestamp.type": "createtime"},
-            "Invalid value createtime for configuration message.timestamp.type: String must be one of: CreateTime, LogAppendTime",
+            (
+                "Invalid value createtime for configuration message.timestamp.type: String must be "
+                "one of: CreateTime, LogAppendTime"
+            ),
         ),
     ],
 )

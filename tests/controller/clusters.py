@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from penstock.controller.bootstrap import bootstrap_records
 from penstock.controller.context import ControllerContext
 from penstock.controller.decision import Decision
-from penstock.controller.features import SUPPORTED_FEATURES
+from penstock.controller.features.bootstrap import bootstrap_records
+from penstock.controller.features.features import SUPPORTED_FEATURES
 from penstock.metadata.image import NO_LEADER, TOPIC, BrokerImage, MetadataImage, PartitionState
 from penstock.metadata.snapshot import partition_record, register_broker_record
 from penstock.protocol.internal.metadata_settings import ConfigRecord
@@ -21,7 +21,12 @@ FIRST_UUID = 1_000
 
 
 def broker(
-    broker_id: int, *, rack: str | None = None, fenced: bool = False, shutting_down: bool = False, directories: int = 1
+    broker_id: int,
+    *,
+    rack: str | None = None,
+    fenced: bool = False,
+    shutting_down: bool = False,
+    directories: int = 1,
 ) -> BrokerImage:
     return BrokerImage(
         id=broker_id,
@@ -41,7 +46,9 @@ def directory(broker_id: int, index: int = 0) -> UUID:
 
 def cluster(*brokers: BrokerImage) -> MetadataImage:
     """With broker 1 alone if none is given."""
-    image, _delta = MetadataImage.empty().replay(map(register_broker_record, brokers or (broker(1),)), 9)
+    image, _delta = MetadataImage.empty().replay(
+        map(register_broker_record, brokers or (broker(1),)), 9
+    )
     return image
 
 
@@ -50,25 +57,37 @@ def running(*brokers: BrokerImage) -> MetadataImage:
     return cluster(*brokers).replay(bootstrap_records(context()), 19)[0]
 
 
-def partition(*replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more: Any) -> PartitionState:
-    """In sync and led by the first of them, unless something else is said. Each replica lies in its broker's first directory."""
+def partition(
+    *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more: Any
+) -> PartitionState:
+    """In sync and led by the first of them, unless something else is said. Each replica lies in its
+    broker's first directory."""
     in_sync = replicas if isr is None else isr
     first = next(iter(in_sync), NO_LEADER) if leader is None else leader
     where = tuple(map(directory, replicas))
-    return replace(PartitionState(replicas=replicas, isr=in_sync, leader=first, directories=where), **more)
+    return replace(
+        PartitionState(replicas=replicas, isr=in_sync, leader=first, directories=where), **more
+    )
 
 
 TOPIC_ID = UUID(int=900)
 
 
 def with_topic(
-    image: MetadataImage, *partitions: PartitionState, name: str = "t", topic_id: UUID = TOPIC_ID, **configs: str
+    image: MetadataImage,
+    *partitions: PartitionState,
+    name: str = "t",
+    topic_id: UUID = TOPIC_ID,
+    **configs: str,
 ) -> MetadataImage:
     """Settings with _ for . in their names."""
     records: list[object] = [TopicRecord(name=name, topic_id=topic_id)]
     records += [partition_record(topic_id, index, state) for index, state in enumerate(partitions)]
     records += [
-        ConfigRecord(resource_type=TOPIC, resource_name=name, name=key.replace("_", "."), value=value) for key, value in configs.items()
+        ConfigRecord(
+            resource_type=TOPIC, resource_name=name, name=key.replace("_", "."), value=value
+        )
+        for key, value in configs.items()
     ]
     return image.replay(records, image.offset + len(records))[0]
 

@@ -8,30 +8,45 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.alter_partition import alter_partition
 from penstock.controller.decision import Decision
+from penstock.controller.partitions.alter import alter_partition
 from penstock.errors import ErrorCode
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from tests.controller.clusters import TOPIC_ID, after, broker, context, partition, running, state_of, with_topic
+from tests.controller.clusters import (
+    TOPIC_ID,
+    after,
+    broker,
+    context,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 Topic = AlterPartitionRequest.Topic
 Proposal = Topic.Partition
 Member = Proposal.NewIsrWithEpoch
 
 
-def proposal(*isr: int, index: int = 0, leader_epoch: int = 4, partition_epoch: int = 6, recovering: int = 0) -> Proposal:
+def proposal(
+    *isr: int, index: int = 0, leader_epoch: int = 4, partition_epoch: int = 6, recovering: int = 0
+) -> Proposal:
     """As version 3 makes it: with the epochs that `broker` gives."""
     return Proposal(
         partition_index=index,
         leader_epoch=leader_epoch,
         partition_epoch=partition_epoch,
         leader_recovery_state=recovering,
-        new_isr_with_epochs=tuple(Member(broker_id=replica, broker_epoch=replica + 100) for replica in isr),
+        new_isr_with_epochs=tuple(
+            Member(broker_id=replica, broker_epoch=replica + 100) for replica in isr
+        ),
     )
 
 
-def propose(image: MetadataImage, *proposals: Proposal, leader: int = 1, topic_id: UUID = TOPIC_ID) -> Decision[AlterPartitionResponse]:
+def propose(
+    image: MetadataImage, *proposals: Proposal, leader: int = 1, topic_id: UUID = TOPIC_ID
+) -> Decision[AlterPartitionResponse]:
     topics = (Topic(topic_id=topic_id, partitions=proposals),)
     request = AlterPartitionRequest(broker_id=leader, broker_epoch=leader + 100, topics=topics)
     return alter_partition(image, request, context())
@@ -41,9 +56,15 @@ def errors(decision: Decision[AlterPartitionResponse]) -> list[int]:
     return [one.error_code for one in decision.response.topics[0].partitions]
 
 
-def three(*, fenced: int | None = None, shutting_down: int | None = None, **more: Any) -> MetadataImage:
-    brokers = (broker(one, fenced=one == fenced, shutting_down=one == shutting_down) for one in (1, 2, 3))
-    return with_topic(running(*brokers), partition(1, 2, 3, **({"leader_epoch": 4, "partition_epoch": 6} | more)))
+def three(
+    *, fenced: int | None = None, shutting_down: int | None = None, **more: Any
+) -> MetadataImage:
+    brokers = (
+        broker(one, fenced=one == fenced, shutting_down=one == shutting_down) for one in (1, 2, 3)
+    )
+    return with_topic(
+        running(*brokers), partition(1, 2, 3, **({"leader_epoch": 4, "partition_epoch": 6} | more))
+    )
 
 
 def test_a_shrink_is_taken_and_told_with_the_new_partition_epoch() -> None:
@@ -51,7 +72,9 @@ def test_a_shrink_is_taken_and_told_with_the_new_partition_epoch() -> None:
     answer = decision.response.topics[0].partitions[0]
     assert (answer.error_code, answer.leader_id, answer.isr) == (ErrorCode.NONE, 1, (1, 3))
     assert (answer.leader_epoch, answer.partition_epoch, answer.leader_recovery_state) == (4, 7, 0)
-    assert replace(state_of(after(three(), decision)), partition_epoch=6) == replace(state_of(three()), isr=(1, 3))
+    assert replace(state_of(after(three(), decision)), partition_epoch=6) == replace(
+        state_of(three()), isr=(1, 3)
+    )
 
 
 def test_a_growth_is_taken() -> None:
@@ -79,7 +102,10 @@ def test_version_2_has_no_broker_epochs() -> None:
 
 def replace_isr(given: Proposal, isr: tuple[int, ...]) -> Proposal:
     return Proposal(
-        partition_index=given.partition_index, leader_epoch=given.leader_epoch, partition_epoch=given.partition_epoch, new_isr=isr
+        partition_index=given.partition_index,
+        leader_epoch=given.leader_epoch,
+        partition_epoch=given.partition_epoch,
+        new_isr=isr,
     )
 
 
@@ -105,7 +131,9 @@ def test_proposals_that_are_refused(refused: Proposal, code: ErrorCode) -> None:
 
 
 def test_a_recovering_leader_is_alone_in_sync() -> None:
-    assert errors(propose(three(isr=(1,), leader_recovery_state=1), proposal(1, 2, recovering=1))) == [ErrorCode.INVALID_REQUEST]
+    assert errors(
+        propose(three(isr=(1,), leader_recovery_state=1), proposal(1, 2, recovering=1))
+    ) == [ErrorCode.INVALID_REQUEST]
 
 
 def test_only_the_leader_proposes() -> None:
@@ -125,12 +153,16 @@ def test_a_follower_s_last_life_does_not_come_in() -> None:
 
 
 def test_an_unregistered_broker_does_not_come_in() -> None:
-    image = with_topic(running(broker(1)), partition(1, 2, isr=(1,), leader_epoch=4, partition_epoch=6))
+    image = with_topic(
+        running(broker(1)), partition(1, 2, isr=(1,), leader_epoch=4, partition_epoch=6)
+    )
     assert errors(propose(image, proposal(1, 2))) == [ErrorCode.INELIGIBLE_REPLICA]
 
 
 def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
-    request = AlterPartitionRequest(broker_id=1, broker_epoch=99, topics=(Topic(topic_id=TOPIC_ID, partitions=(proposal(1),)),))
+    request = AlterPartitionRequest(
+        broker_id=1, broker_epoch=99, topics=(Topic(topic_id=TOPIC_ID, partitions=(proposal(1),)),)
+    )
     decision = alter_partition(three(), request, context())
     assert (decision.records, decision.response.error_code) == ((), ErrorCode.STALE_BROKER_EPOCH)
 
@@ -147,7 +179,10 @@ def test_the_second_proposal_for_a_partition_in_one_request_is_out_of_date() -> 
 
 
 def test_each_partition_is_decided_on_its_own() -> None:
-    assert errors(propose(three(), proposal(1, index=3), proposal(1, 2))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    assert errors(propose(three(), proposal(1, index=3), proposal(1, 2))) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+    ]
 
 
 def test_the_end_of_a_reassignment_may_take_the_leader_away() -> None:

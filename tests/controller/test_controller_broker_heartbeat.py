@@ -6,22 +6,40 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.broker_heartbeat import broker_heartbeat
+from penstock.controller.brokers.heartbeat import broker_heartbeat
+from penstock.controller.brokers.liveness import Heartbeats
 from penstock.controller.decision import Decision
-from penstock.controller.heartbeats import Heartbeats
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, MetadataImage
 from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord
-from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from tests.controller.clusters import after, broker, context, directory, partition, running, state_of, with_topic
+from penstock.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from tests.controller.clusters import (
+    after,
+    broker,
+    context,
+    directory,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 EPOCH = 101
 
 
 def beat(
-    image: MetadataImage, heartbeats: Heartbeats | None = None, broker_id: int = 1, applied: int = 200, **wants: Any
+    image: MetadataImage,
+    heartbeats: Heartbeats | None = None,
+    broker_id: int = 1,
+    applied: int = 200,
+    **wants: Any,
 ) -> Decision[BrokerHeartbeatResponse]:
-    request = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_id + 100, current_metadata_offset=applied, **wants)
+    request = BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=broker_id + 100, current_metadata_offset=applied, **wants
+    )
     return broker_heartbeat(image, request, context(), heartbeats or Heartbeats())
 
 
@@ -32,7 +50,10 @@ def answered(decision: Decision[BrokerHeartbeatResponse]) -> tuple[bool, bool, b
 
 
 def test_a_stale_epoch_is_refused() -> None:
-    for request in (BrokerHeartbeatRequest(broker_id=1, broker_epoch=100), BrokerHeartbeatRequest(broker_id=9, broker_epoch=EPOCH)):
+    for request in (
+        BrokerHeartbeatRequest(broker_id=1, broker_epoch=100),
+        BrokerHeartbeatRequest(broker_id=9, broker_epoch=EPOCH),
+    ):
         with pytest.raises(KafkaError) as refused:
             broker_heartbeat(running(broker(1)), request, context(), Heartbeats())
         assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
@@ -48,7 +69,9 @@ def test_a_broker_is_let_in_once_it_has_applied_its_registration() -> None:
     behind = beat(image, applied=EPOCH - 1)
     assert (behind.records, answered(behind)) == ((), (False, True, False))
     there = beat(image, applied=EPOCH)
-    assert there.records == (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=EPOCH, fenced=-1),)
+    assert there.records == (
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=EPOCH, fenced=-1),
+    )
     assert answered(there) == (True, False, False)
 
 
@@ -87,7 +110,9 @@ def test_a_broker_that_wants_fence_and_shutdown_goes_at_once() -> None:
 def test_controlled_shutdown_moves_leaders_before_the_broker_goes() -> None:
     """And it goes only when the others have applied that."""
     heartbeats = Heartbeats()
-    image = with_topic(running(broker(1), broker(2), broker(3)), partition(1, 2, 3), partition(3, 1, 2))
+    image = with_topic(
+        running(broker(1), broker(2), broker(3)), partition(1, 2, 3), partition(3, 1, 2)
+    )
     first = beat(image, heartbeats, want_shut_down=True)
     assert answered(first) == (True, False, False)
     image = after(image, first)
@@ -147,7 +172,13 @@ def test_a_broker_that_comes_back_with_a_lost_directory_does_not_lead_from_it() 
     """Both changes of one heartbeat build on each other."""
     image = with_topic(
         running(broker(1, fenced=True, directories=2)),
-        partition(1, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,), directories=(directory(1, 1),)),
+        partition(
+            1,
+            isr=(),
+            eligible_leader_replicas=(1,),
+            last_known_elr=(1,),
+            directories=(directory(1, 1),),
+        ),
     )
     decision = beat(image, offline_log_dirs=(directory(1, 1),))
     now = after(image, decision)
@@ -169,4 +200,6 @@ def test_cordoned_directories_are_noted_when_they_change() -> None:
     assert cordoned.brokers[1].cordoned_directories == (directory(1),)
     assert beat(cordoned, cordoned_log_dirs=(directory(1),)).records == ()
     assert beat(cordoned).records == ()
-    assert after(cordoned, beat(cordoned, cordoned_log_dirs=())).brokers[1].cordoned_directories == ()
+    assert (
+        after(cordoned, beat(cordoned, cordoned_log_dirs=())).brokers[1].cordoned_directories == ()
+    )

@@ -6,16 +6,29 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.brokers import register_broker
+from penstock.controller.brokers.registration import register_broker
 from penstock.controller.decision import Decision
-from penstock.controller.features import SUPPORTED_FEATURES
+from penstock.controller.features.features import SUPPORTED_FEATURES
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, Endpoint, MetadataImage
 from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord, RegisterBrokerRecord
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from tests.controller.clusters import after, broker, cluster, context, directory, partition, running, state_of, with_topic
+from penstock.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from tests.controller.clusters import (
+    after,
+    broker,
+    cluster,
+    context,
+    directory,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 Feature = BrokerRegistrationRequest.Feature
 
@@ -27,7 +40,10 @@ def registration(
     previous_epoch: int = -1,
     features: tuple[Feature, ...] | None = None,
 ) -> BrokerRegistrationRequest:
-    supported = tuple(Feature(name=one.name, min_supported_version=one.first, max_supported_version=one.last) for one in SUPPORTED_FEATURES)
+    supported = tuple(
+        Feature(name=one.name, min_supported_version=one.first, max_supported_version=one.last)
+        for one in SUPPORTED_FEATURES
+    )
     return BrokerRegistrationRequest(
         broker_id=broker_id,
         cluster_id="c",
@@ -40,7 +56,9 @@ def registration(
     )
 
 
-def register(image: MetadataImage, request: BrokerRegistrationRequest, *alive: int) -> Decision[BrokerRegistrationResponse]:
+def register(
+    image: MetadataImage, request: BrokerRegistrationRequest, *alive: int
+) -> Decision[BrokerRegistrationResponse]:
     return register_broker(image, request, context(), cluster_id="c", alive=alive.__contains__)
 
 
@@ -62,15 +80,20 @@ def test_a_new_life_gets_a_higher_epoch_and_the_same_life_keeps_its_own() -> Non
 
 
 def test_the_epoch_is_the_offset_of_the_registration() -> None:
-    """So that a broker that has applied the metadata up to its epoch knows of its own registration, however the records are batched."""
+    """So that a broker that has applied the metadata up to its epoch knows of its own registration,
+    however the records are batched."""
     image = with_topic(running(broker(1), broker(2)), partition(1, 2), partition(2, 1))
     decision = register(image, registration())
     assert isinstance(decision.records[-1], RegisterBrokerRecord)
-    assert decision.response.broker_epoch == image.offset + len(decision.records) == image.offset + 3
+    assert (
+        decision.response.broker_epoch == image.offset + len(decision.records) == image.offset + 3
+    )
 
 
 def test_another_life_that_is_still_in_session_keeps_its_place() -> None:
-    with pytest.raises(KafkaError, match="Another broker is registered with that broker id") as refused:
+    with pytest.raises(
+        KafkaError, match="Another broker is registered with that broker id"
+    ) as refused:
         register(running(broker(1)), registration(), 1)
     assert refused.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert register(running(broker(1)), registration()).records
@@ -108,7 +131,12 @@ def test_a_broker_that_shows_its_last_epoch_stays_eligible() -> None:
 def test_a_broker_that_was_the_only_one_leaves_its_partitions_offline_until_it_is_let_in() -> None:
     image = with_topic(running(broker(1)), partition(1))
     state = state_of(after(image, register(image, registration())))
-    assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (NO_LEADER, (), (), (1,))
+    assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (
+        NO_LEADER,
+        (),
+        (),
+        (1,),
+    )
 
 
 def test_the_same_life_changes_no_partition() -> None:
@@ -119,25 +147,71 @@ def test_the_same_life_changes_no_partition() -> None:
 @pytest.mark.parametrize(
     ("request_", "code", "said"),
     [
-        (registration(directories=(UUID(int=5),)), ErrorCode.INVALID_REGISTRATION, "Reserved directory ID"),
-        (registration(directories=(directory(1), directory(1))), ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID"),
-        (registration(directories=(directory(2),)), ErrorCode.INVALID_REGISTRATION, "Broker 2 is already registered with directory"),
-        (BrokerRegistrationRequest(broker_id=1, cluster_id="c"), ErrorCode.INVALID_REGISTRATION, "No directories"),
-        (registration(features=()), ErrorCode.INVALID_REGISTRATION, "do not contain 'metadata.version'"),
-        (BrokerRegistrationRequest(broker_id=1, cluster_id="d"), ErrorCode.INCONSISTENT_CLUSTER_ID, "Expected cluster ID c"),
         (
-            registration(features=(Feature(name="metadata.version", min_supported_version=7, max_supported_version=29),)),
-            ErrorCode.UNSUPPORTED_VERSION,
-            "finalized version 30 of metadata.version. The broker wants a version between 7 and 29, inclusive.",
+            registration(directories=(UUID(int=5),)),
+            ErrorCode.INVALID_REGISTRATION,
+            "Reserved directory ID",
         ),
         (
-            registration(features=(Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),)),
+            registration(directories=(directory(1), directory(1))),
+            ErrorCode.INVALID_REGISTRATION,
+            "Duplicate directory ID",
+        ),
+        (
+            registration(directories=(directory(2),)),
+            ErrorCode.INVALID_REGISTRATION,
+            "Broker 2 is already registered with directory",
+        ),
+        (
+            BrokerRegistrationRequest(broker_id=1, cluster_id="c"),
+            ErrorCode.INVALID_REGISTRATION,
+            "No directories",
+        ),
+        (
+            registration(features=()),
+            ErrorCode.INVALID_REGISTRATION,
+            "do not contain 'metadata.version'",
+        ),
+        (
+            BrokerRegistrationRequest(broker_id=1, cluster_id="d"),
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            "Expected cluster ID c",
+        ),
+        (
+            registration(
+                features=(
+                    Feature(
+                        name="metadata.version", min_supported_version=7, max_supported_version=29
+                    ),
+                )
+            ),
             ErrorCode.UNSUPPORTED_VERSION,
-            "finalized version 1 of eligible.leader.replicas.version. The broker wants a version between 0 and 0, inclusive.",
+            (
+                "finalized version 30 of metadata.version. The broker wants a version between 7 "
+                "and "
+                "29, inclusive."
+            ),
+        ),
+        (
+            registration(
+                features=(
+                    Feature(
+                        name="metadata.version", min_supported_version=7, max_supported_version=30
+                    ),
+                )
+            ),
+            ErrorCode.UNSUPPORTED_VERSION,
+            (
+                "finalized version 1 of eligible.leader.replicas.version. The broker wants a "
+                "version "
+                "between 0 and 0, inclusive."
+            ),
         ),
     ],
 )
-def test_registrations_that_are_refused(request_: BrokerRegistrationRequest, code: ErrorCode, said: str) -> None:
+def test_registrations_that_are_refused(
+    request_: BrokerRegistrationRequest, code: ErrorCode, said: str
+) -> None:
     with pytest.raises(KafkaError, match=said) as refused:
         register(running(broker(2)), request_)
     assert refused.value.code == code
@@ -146,17 +220,28 @@ def test_registrations_that_are_refused(request_: BrokerRegistrationRequest, cod
 def test_blocks_of_producer_ids_follow_each_other() -> None:
     image = cluster(broker(1))
     first = allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id=1, broker_epoch=101))
-    assert first.records == (ProducerIdsRecord(broker_id=1, broker_epoch=101, next_producer_id=1_000),)
+    assert first.records == (
+        ProducerIdsRecord(broker_id=1, broker_epoch=101, next_producer_id=1_000),
+    )
     assert (first.response.producer_id_start, first.response.producer_id_len) == (0, 1_000)
-    second = allocate_producer_ids(after(image, first), AllocateProducerIdsRequest(broker_id=1, broker_epoch=101))
+    second = allocate_producer_ids(
+        after(image, first), AllocateProducerIdsRequest(broker_id=1, broker_epoch=101)
+    )
     assert second.response.producer_id_start == 1_000
 
 
 def test_producer_ids_are_for_registered_brokers_alone_and_end() -> None:
     image = cluster(broker(1))
     stale = allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id=1, broker_epoch=100))
-    unknown = allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id=2, broker_epoch=101))
+    unknown = allocate_producer_ids(
+        image, AllocateProducerIdsRequest(broker_id=2, broker_epoch=101)
+    )
     assert stale.response.error_code == unknown.response.error_code == ErrorCode.STALE_BROKER_EPOCH
     spent = image.replay([ProducerIdsRecord(next_producer_id=2**63 - 1)], 20)[0]
-    none_left = allocate_producer_ids(spent, AllocateProducerIdsRequest(broker_id=1, broker_epoch=101))
-    assert (none_left.records, none_left.response.error_code) == ((), ErrorCode.UNKNOWN_SERVER_ERROR)
+    none_left = allocate_producer_ids(
+        spent, AllocateProducerIdsRequest(broker_id=1, broker_epoch=101)
+    )
+    assert (none_left.records, none_left.response.error_code) == (
+        (),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )

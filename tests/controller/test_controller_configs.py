@@ -7,8 +7,15 @@ from uuid import UUID
 import pytest
 
 from penstock.config.log_settings import LOG_RETENTION_MS, MIN_INSYNC_REPLICAS
-from penstock.controller.configs import APPEND, DELETE, SET, SUBTRACT, alter_configs, incremental_alter_configs
-from penstock.controller.dynamic import ConfigSource, DynamicBroker
+from penstock.controller.configs.alter import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    alter_configs,
+    incremental_alter_configs,
+)
+from penstock.controller.configs.effective import ConfigSource, DynamicBroker
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, GROUP, TOPIC, ConfigResource, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
@@ -27,22 +34,34 @@ NO_ERROR = (ErrorCode.NONE, None)
 
 def image(*settings: tuple[int, str, str, str]) -> MetadataImage:
     """Broker 1, topic a, and these settings."""
-    configs = [ConfigRecord(resource_type=kind, resource_name=of, name=name, value=value) for kind, of, name, value in settings]
+    configs = [
+        ConfigRecord(resource_type=kind, resource_name=of, name=name, value=value)
+        for kind, of, name, value in settings
+    ]
     return cluster().replay([TopicRecord(name="a", topic_id=UUID(int=1_001)), *configs], 20)[0]
 
 
 def resource(*operations: Operation, kind: int = TOPIC, name: str = "a") -> Resource:
-    configs = tuple(Resource.Config(name=key, config_operation=operation, value=value) for key, operation, value in operations)
+    configs = tuple(
+        Resource.Config(name=key, config_operation=operation, value=value)
+        for key, operation, value in operations
+    )
     return Resource(resource_type=kind, resource_name=name, configs=configs)
 
 
-def altered(before: MetadataImage, *resources: Resource, validate_only: bool = False) -> tuple[MetadataImage, list[Answer]]:
+def altered(
+    before: MetadataImage, *resources: Resource, validate_only: bool = False
+) -> tuple[MetadataImage, list[Answer]]:
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
     decision = incremental_alter_configs(before, request, context())
-    return after(before, decision), [(ErrorCode(one.error_code), one.error_message) for one in decision.response.responses]
+    return after(before, decision), [
+        (ErrorCode(one.error_code), one.error_message) for one in decision.response.responses
+    ]
 
 
-def configs_after(before: MetadataImage, *operations: Operation, of: ConfigResource = (TOPIC, "a")) -> dict[str, str]:
+def configs_after(
+    before: MetadataImage, *operations: Operation, of: ConfigResource = (TOPIC, "a")
+) -> dict[str, str]:
     now, answers = altered(before, resource(*operations, kind=of[0], name=of[1]))
     assert answers == [NO_ERROR]
     return dict(now.configs.get(of, {}))
@@ -56,16 +75,27 @@ def refusal(*operations: Operation, of: ConfigResource = (TOPIC, "a")) -> Answer
 
 def test_setting_and_deleting() -> None:
     before = image((TOPIC, "a", "retention.ms", "5"))
-    assert configs_after(before, ("retention.ms", SET, "7"), ("segment.ms", SET, "9")) == {"retention.ms": "7", "segment.ms": "9"}
+    assert configs_after(before, ("retention.ms", SET, "7"), ("segment.ms", SET, "9")) == {
+        "retention.ms": "7",
+        "segment.ms": "9",
+    }
     assert configs_after(before, ("retention.ms", DELETE, None)) == {}
-    assert configs_after(before, ("segment.ms", DELETE, None), ("no.such", DELETE, None)) == {"retention.ms": "5"}
+    assert configs_after(before, ("segment.ms", DELETE, None), ("no.such", DELETE, None)) == {
+        "retention.ms": "5"
+    }
 
 
 def test_lists_grow_and_shrink_from_their_default() -> None:
-    assert configs_after(image(), ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert configs_after(image(), ("cleanup.policy", APPEND, "compact")) == {
+        "cleanup.policy": "delete,compact"
+    }
     both = image((TOPIC, "a", "cleanup.policy", "delete,compact"))
-    assert configs_after(both, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
-    assert configs_after(both, ("cleanup.policy", APPEND, "compact,delete")) == {"cleanup.policy": "delete,compact"}
+    assert configs_after(both, ("cleanup.policy", SUBTRACT, "delete")) == {
+        "cleanup.policy": "compact"
+    }
+    assert configs_after(both, ("cleanup.policy", APPEND, "compact,delete")) == {
+        "cleanup.policy": "delete,compact"
+    }
 
 
 def test_what_stays_the_same_needs_no_record() -> None:
@@ -80,27 +110,51 @@ def test_only_validating_leaves_everything_as_it_was() -> None:
 
 
 def test_settings_of_one_broker_and_of_all() -> None:
-    assert configs_after(image(), ("log.retention.ms", SET, "7"), of=(BROKER, "1")) == {"log.retention.ms": "7"}
-    assert configs_after(image(), ("log.retention.ms", SET, "7"), of=(BROKER, "")) == {"log.retention.ms": "7"}
+    assert configs_after(image(), ("log.retention.ms", SET, "7"), of=(BROKER, "1")) == {
+        "log.retention.ms": "7"
+    }
+    assert configs_after(image(), ("log.retention.ms", SET, "7"), of=(BROKER, "")) == {
+        "log.retention.ms": "7"
+    }
 
 
 def test_a_broker_s_setting_is_written_again_so_that_it_is_read_again() -> None:
     before = image((BROKER, "1", "log.retention.ms", "7"))
-    request = IncrementalAlterConfigsRequest(resources=(resource(("log.retention.ms", SET, "7"), kind=BROKER, name="1"),))
+    request = IncrementalAlterConfigsRequest(
+        resources=(resource(("log.retention.ms", SET, "7"), kind=BROKER, name="1"),)
+    )
     assert len(incremental_alter_configs(before, request, context()).records) == 1
 
 
 @pytest.mark.parametrize(
     ("operation", "answer"),
     [
-        (("retention.ms", SET, None), (ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms")),
+        (
+            ("retention.ms", SET, None),
+            (ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms"),
+        ),
         (("retention.ms", 9, "1"), (ErrorCode.INVALID_REQUEST, "Unknown operations type 9")),
-        (("retention.ms", APPEND, "1"), (ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST.")),
-        (("no.such", SUBTRACT, "1"), (ErrorCode.INVALID_CONFIG, "Can't SUBTRACT to key no.such because its type is not LIST.")),
+        (
+            ("retention.ms", APPEND, "1"),
+            (
+                ErrorCode.INVALID_CONFIG,
+                "Can't APPEND to key retention.ms because its type is not LIST.",
+            ),
+        ),
+        (
+            ("no.such", SUBTRACT, "1"),
+            (
+                ErrorCode.INVALID_CONFIG,
+                "Can't SUBTRACT to key no.such because its type is not LIST.",
+            ),
+        ),
         (("no.such", SET, "1"), (ErrorCode.INVALID_CONFIG, "Unknown topic config name: no.such.")),
         (
             ("retention.ms", SET, "x"),
-            (ErrorCode.INVALID_CONFIG, "Invalid value x for configuration retention.ms: Not a number of type LONG"),
+            (
+                ErrorCode.INVALID_CONFIG,
+                "Invalid value x for configuration retention.ms: Not a number of type LONG",
+            ),
         ),
     ],
 )
@@ -111,18 +165,27 @@ def test_topic_settings_that_cannot_be(operation: Operation, answer: Answer) -> 
 @pytest.mark.parametrize(
     ("operation", "answer"),
     [
-        (("node.id", SET, "3"), (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)")),
+        (
+            ("node.id", SET, "3"),
+            (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)"),
+        ),
         (("no.such", SET, "3"), (ErrorCode.INVALID_CONFIG, "Unknown broker config name: no.such.")),
         (
             ("listeners", SET, "PLAINTEXT://:1"),
             (
                 ErrorCode.INVALID_REQUEST,
-                "Cannot update these configs at default cluster level, broker id must be specified: Set(listeners)",
+                (
+                    "Cannot update these configs at default cluster level, broker id must be "
+                    "specified: Set(listeners)"
+                ),
             ),
         ),
         (
             ("log.retention.ms", SET, "x"),
-            (ErrorCode.INVALID_REQUEST, "Invalid value x for configuration log.retention.ms: Not a number of type LONG"),
+            (
+                ErrorCode.INVALID_REQUEST,
+                "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
+            ),
         ),
     ],
 )
@@ -135,7 +198,9 @@ def test_broker_settings_that_cannot_be(operation: Operation, answer: Answer) ->
     [
         ((TOPIC, "b"), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'b' does not exist.")),
         ((TOPIC, ""), (ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")),
-        ((TOPIC, "../x"), (ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: '../x' contains one or more characters other than "
+        ((TOPIC, "../x"), (ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: '../x' "
+                                                              "contains one or more characters "
+                                                              "other than "
           "ASCII alphanumerics, '.', '_' and '-'")),
         ((BROKER, "2"), (ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 2 found.")),
         ((BROKER, "01"), (ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 01 found.")),
@@ -150,7 +215,10 @@ def test_resources_that_are_not_there(of: ConfigResource, answer: Answer) -> Non
 
 def test_a_resource_or_a_name_twice() -> None:
     twice = resource(("retention.ms", SET, "1"))
-    assert altered(image(), twice, twice) == (image(), [(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")] * 2)
+    assert altered(image(), twice, twice) == (
+        image(),
+        [(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")] * 2,
+    )
     assert refusal(("retention.ms", SET, "1"), ("retention.ms", DELETE, None)) == (
         ErrorCode.INVALID_REQUEST,
         "Error due to duplicate config keys",
@@ -158,15 +226,24 @@ def test_a_resource_or_a_name_twice() -> None:
 
 
 def test_one_refused_resource_does_not_stop_the_others() -> None:
-    now, answers = altered(image(), resource(("no.such", SET, "1")), resource(("log.retention.ms", SET, "1"), kind=BROKER, name=""))
+    now, answers = altered(
+        image(),
+        resource(("no.such", SET, "1")),
+        resource(("log.retention.ms", SET, "1"), kind=BROKER, name=""),
+    )
     assert [code for code, _message in answers] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
     assert now.configs == {(BROKER, ""): {"log.retention.ms": "1"}}
 
 
 def test_the_older_request_replaces_everything() -> None:
     before = image((TOPIC, "a", "retention.ms", "5"), (TOPIC, "a", "segment.ms", "6"))
-    configs = (Legacy.Config(name="segment.ms", value="8"), Legacy.Config(name="flush.ms", value="9"))
-    request = AlterConfigsRequest(resources=(Legacy(resource_type=TOPIC, resource_name="a", configs=configs),))
+    configs = (
+        Legacy.Config(name="segment.ms", value="8"),
+        Legacy.Config(name="flush.ms", value="9"),
+    )
+    request = AlterConfigsRequest(
+        resources=(Legacy(resource_type=TOPIC, resource_name="a", configs=configs),)
+    )
     decision = alter_configs(before, request, context())
     assert decision.response.responses[0].error_code == ErrorCode.NONE
     assert after(before, decision).topic_configs("a") == {"segment.ms": "8", "flush.ms": "9"}
@@ -174,18 +251,28 @@ def test_the_older_request_replaces_everything() -> None:
 
 def test_the_older_request_takes_no_nulls() -> None:
     configs = (Legacy.Config(name="segment.ms", value=None),)
-    request = AlterConfigsRequest(resources=(Legacy(resource_type=TOPIC, resource_name="a", configs=configs),))
+    request = AlterConfigsRequest(
+        resources=(Legacy(resource_type=TOPIC, resource_name="a", configs=configs),)
+    )
     decision = alter_configs(image(), request, context())
     assert decision.records == ()
-    assert decision.response.responses[0].error_message == "Null value not supported for : segment.ms"
+    assert (
+        decision.response.responses[0].error_message == "Null value not supported for : segment.ms"
+    )
 
 
 def test_a_broker_s_own_setting_comes_before_that_of_all_before_its_file() -> None:
-    before = image((BROKER, "", "log.retention.ms", "5"), (BROKER, "1", "log.retention.ms", "6"), (BROKER, "", "min.insync.replicas", "2"))
+    before = image(
+        (BROKER, "", "log.retention.ms", "5"),
+        (BROKER, "1", "log.retention.ms", "6"),
+        (BROKER, "", "min.insync.replicas", "2"),
+    )
     broker = DynamicBroker(before, context(min_insync_replicas="3").broker)
     assert broker.find(LOG_RETENTION_MS) == (6, ConfigSource.DYNAMIC_BROKER)
     assert broker.find(MIN_INSYNC_REPLICAS) == (2, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    assert DynamicBroker(image(), context(min_insync_replicas="3").broker).find(MIN_INSYNC_REPLICAS) == (3, ConfigSource.STATIC_BROKER)
+    assert DynamicBroker(image(), context(min_insync_replicas="3").broker).find(
+        MIN_INSYNC_REPLICAS
+    ) == (3, ConfigSource.STATIC_BROKER)
 
 
 def test_a_broker_s_setting_that_cannot_be_used_does_not_count() -> None:
@@ -193,30 +280,71 @@ def test_a_broker_s_setting_that_cannot_be_used_does_not_count() -> None:
     assert DynamicBroker(before, context().broker)[LOG_RETENTION_MS] == 5
 
 
-SESSION, INTERVAL, ASSIGNMENT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms"
+SESSION, INTERVAL, ASSIGNMENT = (
+    "consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+)
 READERS = (GROUP, "readers")
 
 
 def test_settings_of_a_group_that_need_not_be_there() -> None:
-    assert configs_after(image(), (SESSION, SET, "50000"), (ASSIGNMENT, SET, "0"), of=READERS) == {SESSION: "50000", ASSIGNMENT: "0"}
+    assert configs_after(image(), (SESSION, SET, "50000"), (ASSIGNMENT, SET, "0"), of=READERS) == {
+        SESSION: "50000",
+        ASSIGNMENT: "0",
+    }
     before = image((*READERS, SESSION, "50000"), (*READERS, INTERVAL, "6000"))
     assert configs_after(before, (SESSION, DELETE, None), of=READERS) == {INTERVAL: "6000"}
     now = image((GROUP, "readers", SESSION, "50000"))
-    replaced = Legacy(resource_type=GROUP, resource_name="readers", configs=(Legacy.Config(name=INTERVAL, value="7000"),))
-    assert after(now, alter_configs(now, AlterConfigsRequest(resources=(replaced,)), context())).configs[READERS] == {INTERVAL: "7000"}
+    replaced = Legacy(
+        resource_type=GROUP,
+        resource_name="readers",
+        configs=(Legacy.Config(name=INTERVAL, value="7000"),),
+    )
+    assert after(
+        now, alter_configs(now, AlterConfigsRequest(resources=(replaced,)), context())
+    ).configs[READERS] == {INTERVAL: "7000"}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (SESSION, "44999", f"{SESSION} must be greater than or equal to group.consumer.min.session.timeout.ms"),
-        (SESSION, "60001", f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms"),
-        (INTERVAL, "4999", f"{INTERVAL} must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
-        (INTERVAL, "15001", f"{INTERVAL} must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
-        (ASSIGNMENT, "15001", f"{ASSIGNMENT} must be less than or equal to group.consumer.max.assignment.interval.ms"),
-        (SESSION, "soon", f"Invalid value soon for configuration {SESSION}: Not a number of type INT"),
+        (
+            SESSION,
+            "44999",
+            f"{SESSION} must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            SESSION,
+            "60001",
+            f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms",
+        ),
+        (
+            INTERVAL,
+            "4999",
+            f"{INTERVAL} must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            INTERVAL,
+            "15001",
+            f"{INTERVAL} must be less than or equal to group.consumer.max.heartbeat.interval.ms",
+        ),
+        (
+            ASSIGNMENT,
+            "15001",
+            f"{ASSIGNMENT} must be less than or equal to group.consumer.max.assignment.interval.ms",
+        ),
+        (
+            SESSION,
+            "soon",
+            f"Invalid value soon for configuration {SESSION}: Not a number of type INT",
+        ),
         (SESSION, "0", f"Invalid value 0 for configuration {SESSION}: Value must be at least 1"),
-        ("share.session.timeout.ms", "45000", "Unknown group config name: share.session.timeout.ms"),
+        (
+            "share.session.timeout.ms",
+            "45000",
+            "Unknown group config name: share.session.timeout.ms",
+        ),
     ],
 )
 def test_settings_of_groups_that_are_refused(name: str, value: str, said: str) -> None:
@@ -225,9 +353,14 @@ def test_settings_of_groups_that_are_refused(name: str, value: str, said: str) -
 
 def test_a_group_s_session_lasts_longer_than_its_heartbeats_take() -> None:
     node = context(**{"group.consumer.min.session.timeout.ms": "5000"})
-    request = IncrementalAlterConfigsRequest(resources=(resource((SESSION, SET, "5000"), kind=GROUP, name="readers"),))
+    request = IncrementalAlterConfigsRequest(
+        resources=(resource((SESSION, SET, "5000"), kind=GROUP, name="readers"),)
+    )
     (refused,) = incremental_alter_configs(image(), request, node).response.responses
-    assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_CONFIG, f"{SESSION} must be greater than {INTERVAL}")
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_CONFIG,
+        f"{SESSION} must be greater than {INTERVAL}",
+    )
 
 
 def test_what_another_release_set_of_a_group_is_in_nobody_s_way() -> None:
@@ -237,6 +370,9 @@ def test_what_another_release_set_of_a_group_is_in_nobody_s_way() -> None:
 
 
 def test_no_settings_for_all_groups_and_no_lists_in_them() -> None:
-    assert refusal((SESSION, SET, "50000"), of=(GROUP, "")) == (ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    assert refusal((SESSION, SET, "50000"), of=(GROUP, "")) == (
+        ErrorCode.INVALID_REQUEST,
+        "Default group resources are not allowed.",
+    )
     said = f"Can't APPEND to key {SESSION} because its type is not LIST."
     assert refusal((SESSION, APPEND, "50000"), of=READERS) == (ErrorCode.INVALID_CONFIG, said)

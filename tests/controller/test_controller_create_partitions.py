@@ -6,12 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.create_partitions import create_partitions
+from penstock.controller.topics.create_partitions import create_partitions
 from penstock.errors import ErrorCode
 from penstock.metadata.image import MetadataImage, PartitionState
 from penstock.metadata.snapshot import partition_record
 from penstock.protocol.internal.metadata_topics import TopicRecord
-from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
 from tests.controller.clusters import after, broker, cluster, context
 
 Topic = CreatePartitionsRequest.Topic
@@ -19,9 +22,13 @@ A = UUID(int=1_001)
 
 
 def one_topic() -> MetadataImage:
-    """Topic a with two partitions of two replicas, on three brokers, of which the third is fenced."""
+    """Topic a with two partitions of two replicas, on three brokers, of which the third is
+    fenced."""
     state = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, directories=(A, A))
-    records = [TopicRecord(name="a", topic_id=A), *(partition_record(A, index, state) for index in range(2))]
+    records = [
+        TopicRecord(name="a", topic_id=A),
+        *(partition_record(A, index, state) for index in range(2)),
+    ]
     return cluster(broker(1), broker(2), broker(3, fenced=True)).replay(records, 20)[0]
 
 
@@ -30,7 +37,9 @@ def wanted(count: int, *assignments: tuple[int, ...], name: str = "a") -> Topic:
     return Topic(name=name, count=count, assignments=chosen or None)
 
 
-def extended(*topics: Topic, validate_only: bool = False) -> tuple[MetadataImage, tuple[CreatePartitionsResponse.Result, ...]]:
+def extended(
+    *topics: Topic, validate_only: bool = False
+) -> tuple[MetadataImage, tuple[CreatePartitionsResponse.Result, ...]]:
     request = CreatePartitionsRequest(topics=topics, validate_only=validate_only)
     decision = create_partitions(one_topic(), request, context())
     return after(one_topic(), decision), decision.response.results
@@ -40,7 +49,10 @@ def test_new_partitions_follow_the_old_with_the_same_factor() -> None:
     image, (result,) = extended(wanted(5))
     partitions = image.topics["a"].partitions
     assert (result.error_code, list(partitions)) == (0, [0, 1, 2, 3, 4])
-    assert all(set(partitions[index].replicas) == {1, 2} and partitions[index].leader_epoch == 0 for index in (2, 3, 4))
+    assert all(
+        set(partitions[index].replicas) == {1, 2} and partitions[index].leader_epoch == 0
+        for index in (2, 3, 4)
+    )
 
 
 def test_replicas_chosen_by_the_client() -> None:
@@ -59,11 +71,27 @@ def test_only_validating_leaves_everything_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("topic", "code", "message"),
     [
-        (wanted(3, name="b"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
+        (
+            wanted(3, name="b"),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        ),
         (wanted(2), ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
-        (wanted(1), ErrorCode.INVALID_PARTITIONS, "The topic a currently has 2 partition(s); 1 would not be an increase."),
-        (wanted(-1), ErrorCode.INVALID_PARTITIONS, "The topic a currently has 2 partition(s); -1 would not be an increase."),
-        (wanted(2**31 - 1), ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."),
+        (
+            wanted(1),
+            ErrorCode.INVALID_PARTITIONS,
+            "The topic a currently has 2 partition(s); 1 would not be an increase.",
+        ),
+        (
+            wanted(-1),
+            ErrorCode.INVALID_PARTITIONS,
+            "The topic a currently has 2 partition(s); -1 would not be an increase.",
+        ),
+        (
+            wanted(2**31 - 1),
+            ErrorCode.POLICY_VIOLATION,
+            "Unable to perform excessively large batch operation.",
+        ),
         (
             wanted(4, (1, 2)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -72,7 +100,8 @@ def test_only_validating_leaves_everything_as_it_was() -> None:
         (
             wanted(3, (1,)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent with previous partitions, "
+            "The manual partition assignment includes a partition with 1 replica(s), but this is "
+            "not consistent with previous partitions, "
             "which have 2 replica(s).",
         ),
     ],
@@ -84,4 +113,8 @@ def test_refusals(topic: Topic, code: ErrorCode, message: str) -> None:
 
 def test_a_name_twice_in_a_request_is_refused() -> None:
     image, (result,) = extended(wanted(3), wanted(4))
-    assert (image, result.error_code, result.error_message) == (one_topic(), ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    assert (image, result.error_code, result.error_message) == (
+        one_topic(),
+        ErrorCode.INVALID_REQUEST,
+        "Duplicate topic name.",
+    )

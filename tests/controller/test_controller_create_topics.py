@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.create_topics import create_topics
-from penstock.controller.dynamic import ConfigSource
+from penstock.controller.configs.effective import ConfigSource
+from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, UNASSIGNED_DIRECTORY, MetadataImage, PartitionState
 from penstock.protocol.codec import encode_bytes
@@ -26,14 +26,27 @@ def wanted(
     configs: dict[str, str | None] | None = None,
     assignments: dict[int, tuple[int, ...]] | None = None,
 ) -> Topic:
-    chosen = tuple(Topic.Assignment(partition_index=index, broker_ids=ids) for index, ids in (assignments or {}).items())
+    chosen = tuple(
+        Topic.Assignment(partition_index=index, broker_ids=ids)
+        for index, ids in (assignments or {}).items()
+    )
     given = tuple(Topic.Config(name=key, value=value) for key, value in (configs or {}).items())
-    return Topic(name=name, num_partitions=partitions, replication_factor=factor, assignments=chosen, configs=given)
+    return Topic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=chosen,
+        configs=given,
+    )
 
 
-def created(*topics: Topic, image: MetadataImage | None = None, validate_only: bool = False) -> tuple[MetadataImage, tuple[Result, ...]]:
+def created(
+    *topics: Topic, image: MetadataImage | None = None, validate_only: bool = False
+) -> tuple[MetadataImage, tuple[Result, ...]]:
     image = image or cluster()
-    decision = create_topics(image, CreateTopicsRequest(topics=topics, validate_only=validate_only), context())
+    decision = create_topics(
+        image, CreateTopicsRequest(topics=topics, validate_only=validate_only), context()
+    )
     return after(image, decision), decision.response.topics
 
 
@@ -50,28 +63,48 @@ def assigned(assignments: dict[int, tuple[int, ...]]) -> Topic:
 
 def test_a_topic_begins_with_its_partitions_led_by_their_first_replica() -> None:
     image, (result,) = created(wanted("orders", 3, 1))
-    first = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0, directories=(directory(1),))
+    first = PartitionState(
+        replicas=(1,),
+        isr=(1,),
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=(directory(1),),
+    )
     assert image.topics["orders"].partitions == {0: first, 1: first, 2: first}
     assert image.topics["orders"].id == result.topic_id == UUID(int=FIRST_UUID)
-    assert (result.error_code, result.error_message, result.num_partitions, result.replication_factor) == (0, None, 3, 1)
+    assert (
+        result.error_code,
+        result.error_message,
+        result.num_partitions,
+        result.replication_factor,
+    ) == (0, None, 3, 1)
 
 
 def test_every_version_of_the_answer_can_be_encoded() -> None:
     _image, results = created(wanted("orders"), wanted("..", 1))
-    assert all(encode_bytes(CreateTopicsResponse(topics=results), version) for version in range(2, 8))
+    assert all(
+        encode_bytes(CreateTopicsResponse(topics=results), version) for version in range(2, 8)
+    )
 
 
 def test_counts_of_minus_one_are_the_node_s_defaults() -> None:
     image = cluster(broker(1), broker(2), broker(3))
     request = CreateTopicsRequest(topics=(wanted("a", -1, -1),))
-    (result,) = create_topics(image, request, context(num_partitions="6", default_replication_factor="2")).response.topics
+    (result,) = create_topics(
+        image, request, context(num_partitions="6", default_replication_factor="2")
+    ).response.topics
     assert (result.num_partitions, result.replication_factor) == (6, 2)
 
 
 def test_settings_become_records_and_are_shown_with_their_source() -> None:
-    dynamic = ConfigRecord(resource_type=BROKER, resource_name="", name="min.insync.replicas", value="2")
+    dynamic = ConfigRecord(
+        resource_type=BROKER, resource_name="", name="min.insync.replicas", value="2"
+    )
     image = cluster().replay([dynamic], 10)[0]
-    now, (result,) = created(wanted(configs={"retention.ms": "1000", "cleanup.policy": "compact"}), image=image)
+    now, (result,) = created(
+        wanted(configs={"retention.ms": "1000", "cleanup.policy": "compact"}), image=image
+    )
     assert now.topic_configs("a") == {"retention.ms": "1000", "cleanup.policy": "compact"}
     shown = {config.name: (config.value, config.config_source) for config in result.configs or ()}
     assert shown["retention.ms"] == ("1000", ConfigSource.DYNAMIC_TOPIC)
@@ -105,12 +138,18 @@ def test_the_metadata_log_is_no_topic_to_create() -> None:
 
 def test_a_topic_is_created_once() -> None:
     image, _results = created(wanted("a.b"))
-    assert refusal(wanted("a.b"), image) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a.b' already exists.")
+    assert refusal(wanted("a.b"), image) == (
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        "Topic 'a.b' already exists.",
+    )
 
 
 def test_names_that_metrics_cannot_tell_apart_collide() -> None:
     image, _results = created(wanted("a.b"))
-    assert refusal(wanted("a_b"), image) == (ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic 'a_b' collides with existing topic: a.b")
+    assert refusal(wanted("a_b"), image) == (
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "Topic 'a_b' collides with existing topic: a.b",
+    )
     _image, results = created(wanted("x.y"), wanted("x_y"))
     assert [result.error_code for result in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
@@ -136,7 +175,8 @@ def test_impossible_replication_factors(factor: int) -> None:
 
 def test_more_replicas_than_brokers() -> None:
     message = (
-        "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be reached because only 3 broker(s) are "
+        "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot "
+        "be reached because only 3 broker(s) are "
         "registered or some brokers have all their log directories cordoned."
     )
     image = cluster(broker(1), broker(2), broker(3))
@@ -144,9 +184,18 @@ def test_more_replicas_than_brokers() -> None:
 
 
 def test_no_broker_that_could_lead() -> None:
-    message = "Unable to replicate the partition 1 time(s): All brokers are currently fenced, or have all their log directories cordoned."
-    assert refusal(wanted(), cluster(broker(1, fenced=True))) == (ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    assert refusal(wanted(), MetadataImage.empty()) == (ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    message = (
+        "Unable to replicate the partition 1 time(s): All brokers are currently fenced, or "
+        "have all their log directories cordoned."
+    )
+    assert refusal(wanted(), cluster(broker(1, fenced=True))) == (
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        message,
+    )
+    assert refusal(wanted(), MetadataImage.empty()) == (
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        message,
+    )
 
 
 @pytest.mark.parametrize("partitions", [10_001, 2**31 - 1])
@@ -161,11 +210,20 @@ def test_too_many_partitions_in_a_request(partitions: int) -> None:
 
 def test_the_records_of_a_request_are_bounded_as_kafka_s_are() -> None:
     assert created(wanted(partitions=9_999))[1][0].error_code == ErrorCode.NONE
-    assert refusal(wanted(partitions=10_000)) == (ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    assert refusal(wanted(partitions=10_000)) == (
+        ErrorCode.POLICY_VIOLATION,
+        "Unable to perform excessively large batch operation.",
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("no.such.setting", "1"), ("retention.ms", "soon"), ("segment.bytes", "3"), ("cleanup.policy", "keep")]
+    ("name", "value"),
+    [
+        ("no.such.setting", "1"),
+        ("retention.ms", "soon"),
+        ("segment.bytes", "3"),
+        ("cleanup.policy", "keep"),
+    ],
 )
 def test_settings_that_cannot_be_used(name: str, value: str) -> None:
     code, message = refusal(wanted(configs={name: value}))
@@ -185,8 +243,12 @@ def test_replicas_chosen_by_the_client() -> None:
     now, (result,) = created(assigned({1: (3, 1), 0: (2, 1)}), image=image)
     assert result.error_code == ErrorCode.NONE
     assert now.topics["a"].partitions == {
-        0: PartitionState(replicas=(2, 1), isr=(1,), leader=1, directories=(directory(2), directory(1))),
-        1: PartitionState(replicas=(3, 1), isr=(3, 1), leader=3, directories=(UNASSIGNED_DIRECTORY, directory(1))),
+        0: PartitionState(
+            replicas=(2, 1), isr=(1,), leader=1, directories=(directory(2), directory(1))
+        ),
+        1: PartitionState(
+            replicas=(3, 1), isr=(3, 1), leader=3, directories=(UNASSIGNED_DIRECTORY, directory(1))
+        ),
     }
 
 
@@ -194,17 +256,25 @@ def test_replicas_chosen_by_the_client() -> None:
     ("assignments", "message"),
     [
         ({0: ()}, "The manual partition assignment includes an empty replica list."),
-        ({0: (7,)}, "The manual partition assignment includes broker 7, but no such broker is registered."),
+        (
+            {0: (7,)},
+            "The manual partition assignment includes broker 7, but no such broker is registered.",
+        ),
         ({0: (1, 1)}, "The manual partition assignment includes the broker 1 more than once."),
         ({1: (1,)}, "partitions should be a consecutive 0-based integer sequence"),
         (
             {0: (1,), 1: (1, 2)},
-            "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent with previous "
+            "The manual partition assignment includes a partition with 2 replica(s), but this is "
+            "not consistent with previous "
             "partitions, which have 1 replica(s).",
         ),
         (
             {0: (3,)},
-            "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled shutdown.",
+            (
+                "All brokers specified in the manual partition assignment for partition 0 are "
+                "fenced "
+                "or in controlled shutdown."
+            ),
         ),
     ],
 )
@@ -214,12 +284,24 @@ def test_assignments_that_cannot_be(assignments: dict[int, tuple[int, ...]], mes
 
 
 def test_a_partition_assigned_twice() -> None:
-    twice = Topic(name="a", num_partitions=-1, replication_factor=-1, assignments=(Topic.Assignment(broker_ids=(1,)),) * 2)
+    twice = Topic(
+        name="a",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=(Topic.Assignment(broker_ids=(1,)),) * 2,
+    )
     message = "Found multiple manual partition assignments for partition 0"
     assert refusal(twice) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-@pytest.mark.parametrize(("partitions", "factor", "field"), [(1, -1, "numPartitions"), (-1, 1, "replication factor")])
-def test_assignments_and_counts_exclude_each_other(partitions: int, factor: int, field: str) -> None:
+@pytest.mark.parametrize(
+    ("partitions", "factor", "field"), [(1, -1, "numPartitions"), (-1, 1, "replication factor")]
+)
+def test_assignments_and_counts_exclude_each_other(
+    partitions: int, factor: int, field: str
+) -> None:
     message = f"A manual partition assignment was specified, but {field} was not set to -1."
-    assert refusal(wanted(partitions=partitions, factor=factor, assignments={0: (1,)})) == (ErrorCode.INVALID_REQUEST, message)
+    assert refusal(wanted(partitions=partitions, factor=factor, assignments={0: (1,)})) == (
+        ErrorCode.INVALID_REQUEST,
+        message,
+    )

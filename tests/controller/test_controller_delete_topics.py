@@ -6,11 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.delete_topics import delete_topics
+from penstock.controller.topics.delete import delete_topics
 from penstock.errors import ErrorCode
 from penstock.metadata.image import TOPIC, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
-from penstock.protocol.internal.metadata_topics import PartitionRecord, RemoveTopicRecord, TopicRecord
+from penstock.protocol.internal.metadata_topics import (
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.controller.clusters import after, cluster, context
 
@@ -22,16 +26,36 @@ def two_topics() -> MetadataImage:
     records = [
         TopicRecord(name="a", topic_id=A),
         ConfigRecord(resource_type=TOPIC, resource_name="a", name="retention.ms", value="1"),
-        PartitionRecord(topic_id=A, partition_id=0, replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0),
+        PartitionRecord(
+            topic_id=A,
+            partition_id=0,
+            replicas=(1,),
+            isr=(1,),
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+        ),
         TopicRecord(name="b", topic_id=B),
-        PartitionRecord(topic_id=B, partition_id=0, replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0),
+        PartitionRecord(
+            topic_id=B,
+            partition_id=0,
+            replicas=(1,),
+            isr=(1,),
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+        ),
     ]
     return cluster().replay(records, 20)[0]
 
 
-def deleted(*topics: Topic, names: tuple[str, ...] = ()) -> tuple[list[str], tuple[DeleteTopicsResponse.Response, ...]]:
+def deleted(
+    *topics: Topic, names: tuple[str, ...] = ()
+) -> tuple[list[str], tuple[DeleteTopicsResponse.Response, ...]]:
     """The topics that are left, and the answers."""
-    decision = delete_topics(two_topics(), DeleteTopicsRequest(topics=topics, topic_names=names), context())
+    decision = delete_topics(
+        two_topics(), DeleteTopicsRequest(topics=topics, topic_names=names), context()
+    )
     return list(after(two_topics(), decision).topics), decision.response.responses
 
 
@@ -55,10 +79,22 @@ def test_settings_go_with_the_topic() -> None:
 @pytest.mark.parametrize(
     ("topics", "code", "message"),
     [
-        ([Topic(name="c")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
-        ([Topic(topic_id=UUID(int=7_777))], ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."),
+        (
+            [Topic(name="c")],
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        ),
+        (
+            [Topic(topic_id=UUID(int=7_777))],
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            "This server does not host this topic ID.",
+        ),
         ([Topic()], ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
-        ([Topic(name="a", topic_id=A)], ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
+        (
+            [Topic(name="a", topic_id=A)],
+            ErrorCode.INVALID_REQUEST,
+            "You may not specify both topic name and topic id.",
+        ),
         ([Topic(name="a"), Topic(name="a")], ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
         ([Topic(topic_id=A), Topic(topic_id=A)], ErrorCode.INVALID_REQUEST, "Duplicate topic id."),
     ],
@@ -71,4 +107,8 @@ def test_refusals(topics: list[Topic], code: ErrorCode, message: str) -> None:
 def test_a_topic_by_name_and_by_id_at_once_is_not_deleted() -> None:
     left, responses = deleted(Topic(name="a"), Topic(topic_id=A), Topic(name="b"))
     assert left == ["a"]
-    assert [response.error_code for response in responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+    assert [response.error_code for response in responses] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        0,
+    ]

@@ -4,26 +4,46 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from penstock.controller.brokers.directories import assign_replicas_to_dirs
 from penstock.controller.decision import Decision
-from penstock.controller.directories import assign_replicas_to_dirs
 from penstock.errors import ErrorCode
 from penstock.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
-from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
-from tests.controller.clusters import TOPIC_ID, after, broker, context, directory, partition, running, state_of, with_topic
+from penstock.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from tests.controller.clusters import (
+    TOPIC_ID,
+    after,
+    broker,
+    context,
+    directory,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 Directory = AssignReplicasToDirsRequest.Directory
 
 
 def two() -> MetadataImage:
     image = running(broker(1, directories=2), broker(2))
-    return with_topic(image, partition(1, 2, directories=(UNASSIGNED_DIRECTORY, directory(2))), partition(2))
+    return with_topic(
+        image, partition(1, 2, directories=(UNASSIGNED_DIRECTORY, directory(2))), partition(2)
+    )
 
 
 def assign(
     image: MetadataImage, where: UUID, *partitions: int, epoch: int = 101, topic_id: UUID = TOPIC_ID
 ) -> Decision[AssignReplicasToDirsResponse]:
-    topic = Directory.Topic(topic_id=topic_id, partitions=tuple(Directory.Topic.Partition(partition_index=one) for one in partitions))
-    request = AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch, directories=(Directory(id=where, topics=(topic,)),))
+    topic = Directory.Topic(
+        topic_id=topic_id,
+        partitions=tuple(Directory.Topic.Partition(partition_index=one) for one in partitions),
+    )
+    request = AssignReplicasToDirsRequest(
+        broker_id=1, broker_epoch=epoch, directories=(Directory(id=where, topics=(topic,)),)
+    )
     return assign_replicas_to_dirs(image, request, context())
 
 
@@ -46,8 +66,13 @@ def test_a_replica_in_a_lost_directory_leads_no_more() -> None:
 
 
 def test_what_cannot_be_assigned_is_told() -> None:
-    assert errors(assign(two(), directory(1), 1, 7)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert errors(assign(two(), directory(1), 0, topic_id=UUID(int=77))) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert errors(assign(two(), directory(1), 1, 7)) == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert errors(assign(two(), directory(1), 0, topic_id=UUID(int=77))) == [
+        ErrorCode.UNKNOWN_TOPIC_ID
+    ]
     stale = assign(two(), directory(1), 0, epoch=99)
     assert (stale.records, stale.response.error_code) == ((), ErrorCode.STALE_BROKER_EPOCH)
 

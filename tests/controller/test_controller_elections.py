@@ -5,11 +5,23 @@ from __future__ import annotations
 import pytest
 
 from penstock.controller.decision import Decision
-from penstock.controller.elections import elect_leaders, elect_unclean_leaders, rebalance_leaders
+from penstock.controller.partitions.elections import (
+    elect_leaders,
+    elect_unclean_leaders,
+    rebalance_leaders,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, MetadataImage
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from tests.controller.clusters import after, broker, context, partition, running, state_of, with_topic
+from tests.controller.clusters import (
+    after,
+    broker,
+    context,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 PREFERRED, UNCLEAN = 0, 1
 Asked = ElectLeadersRequest.TopicPartition
@@ -23,8 +35,12 @@ def three(*fenced: int) -> MetadataImage:
     return running(*(broker(index, fenced=index in fenced) for index in (1, 2, 3)))
 
 
-def elect(image: MetadataImage, kind: int, *partitions: int, topic: str = "t") -> Decision[ElectLeadersResponse]:
-    request = ElectLeadersRequest(election_type=kind, topic_partitions=(Asked(topic=topic, partitions=partitions),))
+def elect(
+    image: MetadataImage, kind: int, *partitions: int, topic: str = "t"
+) -> Decision[ElectLeadersResponse]:
+    request = ElectLeadersRequest(
+        election_type=kind, topic_partitions=(Asked(topic=topic, partitions=partitions),)
+    )
     return elect_leaders(image, request, context())
 
 
@@ -37,7 +53,10 @@ def test_the_preferred_leader_takes_over() -> None:
     image = with_topic(three(), DISPLACED)
     decision = elect(image, PREFERRED, 0)
     assert results(decision) == [(0, ErrorCode.NONE, None)]
-    assert (state_of(after(image, decision)).leader, state_of(after(image, decision)).leader_epoch) == (1, 1)
+    assert (
+        state_of(after(image, decision)).leader,
+        state_of(after(image, decision)).leader_epoch,
+    ) == (1, 1)
 
 
 def test_elections_that_are_not_needed_or_cannot_be_held() -> None:
@@ -49,26 +68,47 @@ def test_elections_that_are_not_needed_or_cannot_be_held() -> None:
         (1, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."),
         (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-2"),
     ]
-    assert results(elect(image, PREFERRED, 0, topic="u")) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as u")]
+    assert results(elect(image, PREFERRED, 0, topic="u")) == [
+        (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as u")
+    ]
 
 
 def test_an_unclean_election_on_demand_needs_no_setting() -> None:
     image = with_topic(three(1), OFFLINE, partition(2, 3))
     decision = elect(image, UNCLEAN, 0, 1)
-    assert [code for _index, code, _message in results(decision)] == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
+    assert [code for _index, code, _message in results(decision)] == [
+        ErrorCode.NONE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+    ]
     assert state_of(after(image, decision)).leader == 2
     assert len(decision.notes) == 1
 
 
 def test_an_unclean_election_without_anybody_alive_fails() -> None:
     decision = elect(with_topic(three(1, 2), OFFLINE), UNCLEAN, 0)
-    assert results(decision) == [(0, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")]
+    assert results(decision) == [
+        (
+            0,
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            "Eligible topic partition leaders are not available.",
+        )
+    ]
 
 
 def test_for_all_partitions_only_those_that_need_one_are_listed() -> None:
-    image = with_topic(with_topic(three(), partition(1, 2), DISPLACED, BEHIND), DISPLACED, name="u", topic_id=broker(9).incarnation_id)
-    decision = elect_leaders(image, ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None), context())
-    listed = [(one.topic, [result.partition_id for result in one.partition_result]) for one in decision.response.replica_election_results]
+    image = with_topic(
+        with_topic(three(), partition(1, 2), DISPLACED, BEHIND),
+        DISPLACED,
+        name="u",
+        topic_id=broker(9).incarnation_id,
+    )
+    decision = elect_leaders(
+        image, ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None), context()
+    )
+    listed = [
+        (one.topic, [result.partition_id for result in one.partition_result])
+        for one in decision.response.replica_election_results
+    ]
     assert listed == [("t", [1, 2]), ("u", [0])]
     assert len(decision.records) == 2
 

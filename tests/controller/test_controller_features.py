@@ -1,4 +1,5 @@
-"""Feature levels, what a new cluster begins with, and what eligible leader replicas ask of settings."""
+"""Feature levels, what a new cluster begins with, and what eligible leader replicas ask of
+settings."""
 
 from __future__ import annotations
 
@@ -6,18 +7,30 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.controller.bootstrap import bootstrap_records
-from penstock.controller.configs import alter_configs, incremental_alter_configs
+from penstock.controller.configs.alter import alter_configs, incremental_alter_configs
 from penstock.controller.decision import Decision
-from penstock.controller.features import consumer_groups_refusal
-from penstock.controller.update_features import SAFE_DOWNGRADE, UPGRADE, update_features
+from penstock.controller.features.bootstrap import bootstrap_records
+from penstock.controller.features.features import consumer_groups_refusal
+from penstock.controller.features.update import SAFE_DOWNGRADE, UPGRADE, update_features
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, TOPIC, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest
-from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from tests.controller.clusters import after, broker, cluster, context, partition, running, state_of, with_topic
+from tests.controller.clusters import (
+    after,
+    broker,
+    cluster,
+    context,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 GROUP_VERSION = "group.version"
 ELR = "eligible.leader.replicas.version"
@@ -26,10 +39,16 @@ Update = UpdateFeaturesRequest.FeatureUpdate
 Resource = IncrementalAlterConfigsRequest.Resource
 
 
-def update(image: MetadataImage, name: str, level: int, kind: int = UPGRADE, **more: bool) -> Decision[UpdateFeaturesResponse]:
+def update(
+    image: MetadataImage, name: str, level: int, kind: int = UPGRADE, **more: bool
+) -> Decision[UpdateFeaturesResponse]:
     validate_only = more.pop("validate_only", False)
     wanted = Update(feature=name, max_version_level=level, upgrade_type=kind, **more)
-    return update_features(image, UpdateFeaturesRequest(feature_updates=(wanted,), validate_only=validate_only), context())
+    return update_features(
+        image,
+        UpdateFeaturesRequest(feature_updates=(wanted,), validate_only=validate_only),
+        context(),
+    )
 
 
 def test_a_new_cluster_has_kafka_s_levels_and_one_min_insync() -> None:
@@ -60,14 +79,33 @@ def test_consumer_groups_are_there_where_the_cluster_says_so() -> None:
 
 
 def test_version_0_says_downgrade_in_its_own_way() -> None:
-    assert update(running(broker(1)), ELR, 0, allow_downgrade=True).response.error_code == ErrorCode.NONE
+    assert (
+        update(running(broker(1)), ELR, 0, allow_downgrade=True).response.error_code
+        == ErrorCode.NONE
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "level", "kind", "said"),
     [
-        (ELR, 0, UPGRADE, f"Invalid update version 0 for feature {ELR}. Can't downgrade the version of this feature without setting"),
-        (ELR, 2, UPGRADE, f"Invalid update version 2 for feature {ELR}. Local controller 1 only supports versions 0-1"),
+        (
+            ELR,
+            0,
+            UPGRADE,
+            (
+                f"Invalid update version 0 for feature {ELR}. Can't downgrade the version of this "
+                "feature without setting"
+            ),
+        ),
+        (
+            ELR,
+            2,
+            UPGRADE,
+            (
+                f"Invalid update version 2 for feature {ELR}. Local controller 1 only supports "
+                "versions 0-1"
+            ),
+        ),
         (ELR, -1, UPGRADE, "A feature version cannot be less than 0."),
         (ELR, 1, 0, "The controller does not support the given upgrade type."),
         ("metadata.version", 29, SAFE_DOWNGRADE, "Local controller 1 only supports versions 30"),
@@ -76,14 +114,21 @@ def test_version_0_says_downgrade_in_its_own_way() -> None:
 )
 def test_updates_that_are_refused(name: str, level: int, kind: int, said: str) -> None:
     decision = update(running(broker(1)), name, level, kind)
-    assert (decision.records, decision.response.error_code) == ((), ErrorCode.INVALID_UPDATE_VERSION)
+    assert (decision.records, decision.response.error_code) == (
+        (),
+        ErrorCode.INVALID_UPDATE_VERSION,
+    )
     assert said in str(decision.response.error_message)
 
 
 def test_a_level_that_one_broker_does_not_know_is_refused() -> None:
     image = cluster(broker(1), replace(broker(2), features=()))
-    assert "Broker 2 does not support this feature." in str(update(image, ELR, 1).response.error_message)
-    assert "Can't downgrade to a newer version." in str(update(cluster(), ELR, 1, SAFE_DOWNGRADE).response.error_message)
+    assert "Broker 2 does not support this feature." in str(
+        update(image, ELR, 1).response.error_message
+    )
+    assert "Can't downgrade to a newer version." in str(
+        update(cluster(), ELR, 1, SAFE_DOWNGRADE).response.error_message
+    )
 
 
 def test_eligible_replicas_come_with_one_min_insync_for_all() -> None:
@@ -92,9 +137,15 @@ def test_eligible_replicas_come_with_one_min_insync_for_all() -> None:
     assert after(image, update(image, ELR, 1)).configs == {(BROKER, ""): {MIN_INSYNC: "1"}}
 
 
-def set_min_insync(image: MetadataImage, kind: int, name: str, value: str | None) -> Decision[IncrementalAlterConfigsResponse]:
-    config = Resource.Config(name=MIN_INSYNC, config_operation=1 if value is None else 0, value=value)
-    request = IncrementalAlterConfigsRequest(resources=(Resource(resource_type=kind, resource_name=name, configs=(config,)),))
+def set_min_insync(
+    image: MetadataImage, kind: int, name: str, value: str | None
+) -> Decision[IncrementalAlterConfigsResponse]:
+    config = Resource.Config(
+        name=MIN_INSYNC, config_operation=1 if value is None else 0, value=value
+    )
+    request = IncrementalAlterConfigsRequest(
+        resources=(Resource(resource_type=kind, resource_name=name, configs=(config,)),)
+    )
     return incremental_alter_configs(image, request, context())
 
 
@@ -107,7 +158,9 @@ def test_with_another_min_insync_nobody_stays_eligible(kind: int, name: str) -> 
     state = state_of(after(image, decision))
     assert (state.eligible_leader_replicas, state.partition_epoch) == ((), 1)
     without_feature = replace(image, features={})
-    assert state_of(after(without_feature, set_min_insync(without_feature, kind, name, "3"))).eligible_leader_replicas == (2,)
+    assert state_of(
+        after(without_feature, set_min_insync(without_feature, kind, name, "3"))
+    ).eligible_leader_replicas == (2,)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +173,16 @@ def test_with_another_min_insync_nobody_stays_eligible(kind: int, name: str) -> 
 def test_min_insync_stays_one_for_the_cluster(name: str, value: str | None, said: str) -> None:
     decision = set_min_insync(running(broker(1)), BROKER, name, value)
     refused = decision.response.responses[0]
-    assert (decision.records, refused.error_code, refused.error_message) == ((), ErrorCode.INVALID_CONFIG, said)
+    assert (decision.records, refused.error_code, refused.error_message) == (
+        (),
+        ErrorCode.INVALID_CONFIG,
+        said,
+    )
 
 
 def test_it_is_not_taken_away_by_leaving_it_out_either() -> None:
     resource = AlterConfigsRequest.Resource(resource_type=BROKER, resource_name="", configs=())
-    decision = alter_configs(running(broker(1)), AlterConfigsRequest(resources=(resource,)), context())
+    decision = alter_configs(
+        running(broker(1)), AlterConfigsRequest(resources=(resource,)), context()
+    )
     assert decision.response.responses[0].error_code == ErrorCode.INVALID_CONFIG

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.controller.fencing import fence_broker, unfence_broker, unregister_broker
+from penstock.controller.brokers.fencing import fence_broker, unfence_broker, unregister_broker
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, MetadataImage
-from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
+from penstock.protocol.internal.metadata_nodes import (
+    BrokerRegistrationChangeRecord,
+    UnregisterBrokerRecord,
+)
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from tests.controller.clusters import after, broker, cluster, context, partition, running, state_of, with_topic
+from tests.controller.clusters import (
+    after,
+    broker,
+    cluster,
+    context,
+    partition,
+    running,
+    state_of,
+    with_topic,
+)
 
 
 def three(*fenced: int) -> MetadataImage:
@@ -28,16 +40,29 @@ def unfenced(image: MetadataImage, broker_id: int, **settings: str) -> MetadataI
 
 
 def test_the_next_in_sync_replica_leads_when_the_leader_is_lost() -> None:
-    image = fenced(with_topic(three(), partition(1, 2, 3), partition(2, 3, 1), partition(3, 1, 2, isr=(3, 2))), 1)
+    image = fenced(
+        with_topic(three(), partition(1, 2, 3), partition(2, 3, 1), partition(3, 1, 2, isr=(3, 2))),
+        1,
+    )
     assert image.brokers[1].fenced
     states = [state_of(image, index) for index in range(3)]
-    assert [(state.leader, state.isr) for state in states] == [(2, (2, 3)), (2, (2, 3)), (3, (3, 2))]
-    assert [(state.leader_epoch, state.partition_epoch) for state in states] == [(1, 1), (0, 1), (0, 0)]
+    assert [(state.leader, state.isr) for state in states] == [
+        (2, (2, 3)),
+        (2, (2, 3)),
+        (3, (3, 2)),
+    ]
+    assert [(state.leader_epoch, state.partition_epoch) for state in states] == [
+        (1, 1),
+        (0, 1),
+        (0, 0),
+    ]
 
 
 def test_partitions_change_before_their_broker_is_fenced() -> None:
     decision = fence_broker(with_topic(three(), partition(1, 2, 3)), 1, context())
-    assert decision.records[-1] == BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=101, fenced=1)
+    assert decision.records[-1] == BrokerRegistrationChangeRecord(
+        broker_id=1, broker_epoch=101, fenced=1
+    )
     assert len(decision.records) == 2
 
 
@@ -51,7 +76,8 @@ def test_fencing_twice_is_nothing_and_strangers_are_refused() -> None:
 
 
 def test_the_last_of_the_isr_goes_and_comes_back() -> None:
-    """Offline meanwhile, although another replica is there that was not in sync; no unclean election, nothing lost."""
+    """Offline meanwhile, although another replica is there that was not in sync; no unclean
+    election, nothing lost."""
     gone = fenced(with_topic(three(), partition(1, 2, isr=(1,))), 1)
     assert state_of(gone).leader == NO_LEADER
     assert state_of(unfenced(fenced(gone, 2), 2)).leader == NO_LEADER
@@ -60,17 +86,26 @@ def test_the_last_of_the_isr_goes_and_comes_back() -> None:
 
 
 def test_eligible_members_lead_in_any_order_of_return() -> None:
-    """factor 3, min.insync 2: all three are lost one after the other; the second to go may lead, since nothing was acknowledged after."""
+    """factor 3, min.insync 2: all three are lost one after the other; the second to go may lead,
+    since nothing was acknowledged after."""
     gone = fenced(with_topic(three(), partition(1, 2, 3), min_insync_replicas="2"), 3, 2, 1)
     state = state_of(gone)
     assert (state.isr, state.eligible_leader_replicas, state.last_known_elr) == ((), (1, 2), (1,))
     assert state_of(unfenced(gone, 3)).leader == NO_LEADER
     back = unfenced(unfenced(gone, 3), 2)
-    assert (state_of(back).leader, state_of(back).isr, state_of(back).eligible_leader_replicas) == (2, (2,), (1,))
+    assert (state_of(back).leader, state_of(back).isr, state_of(back).eligible_leader_replicas) == (
+        2,
+        (2,),
+        (1,),
+    )
 
 
 def test_unclean_election_by_the_topic_s_setting_and_by_the_cluster_s() -> None:
-    decision = fence_broker(with_topic(three(), partition(1, 2, isr=(1,)), unclean_leader_election_enable="true"), 1, context())
+    decision = fence_broker(
+        with_topic(three(), partition(1, 2, isr=(1,)), unclean_leader_election_enable="true"),
+        1,
+        context(),
+    )
     assert len(decision.notes) == 1
     assert "unclean" in decision.notes[0]
     image = with_topic(three(), partition(1, 2, isr=(1,)))
@@ -97,9 +132,13 @@ def test_without_the_feature_nobody_is_eligible() -> None:
 
 
 def test_who_comes_back_is_let_in_before_it_leads_and_takes_nothing_from_others() -> None:
-    image = with_topic(three(1), partition(1, isr=(), last_known_elr=(1,)), partition(1, 2, 3, isr=(2, 3)))
+    image = with_topic(
+        three(1), partition(1, isr=(), last_known_elr=(1,)), partition(1, 2, 3, isr=(2, 3))
+    )
     decision = unfence_broker(image, 1, context())
-    assert decision.records[0] == BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=101, fenced=-1)
+    assert decision.records[0] == BrokerRegistrationChangeRecord(
+        broker_id=1, broker_epoch=101, fenced=-1
+    )
     assert len(decision.records) == 2
     assert "last known leader" in decision.notes[0]
     assert state_of(after(image, decision), 1).leader == 2
@@ -111,7 +150,11 @@ def test_an_unregistered_broker_leaves_its_partitions_and_the_image() -> None:
     assert decision.records[-1] == UnregisterBrokerRecord(broker_id=1, broker_epoch=101)
     now = after(image, decision)
     assert 1 not in now.brokers
-    assert (state_of(now).leader, state_of(now).isr, state_of(now).replicas) == (2, (2, 3), (1, 2, 3))
+    assert (state_of(now).leader, state_of(now).isr, state_of(now).replicas) == (
+        2,
+        (2, 3),
+        (1, 2, 3),
+    )
 
 
 def test_unregistering_a_stranger_is_told_in_the_answer() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.controller.heartbeats import Heartbeats
+from penstock.controller.brokers.liveness import Heartbeats
 
 SESSION = 9.0
 
@@ -15,7 +15,10 @@ def test_a_session_ends_when_nothing_is_heard_for_its_timeout() -> None:
     assert heartbeats.expired(109.0, SESSION) == []
     assert heartbeats.expired(109.5, SESSION) == [1]
     assert heartbeats.expired(111.0, SESSION) == [1, 2]
-    assert (heartbeats.has_session(1, 109.5, SESSION), heartbeats.has_session(2, 109.5, SESSION)) == (False, True)
+    assert (
+        heartbeats.has_session(1, 109.5, SESSION),
+        heartbeats.has_session(2, 109.5, SESSION),
+    ) == (False, True)
 
 
 def test_a_heartbeat_makes_it_longer() -> None:

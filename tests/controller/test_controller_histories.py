@@ -1,7 +1,9 @@
-"""Any history of a cluster: brokers crash, stop, come back, leaders propose, elections are held. After every step the rules hold.
+"""Any history of a cluster: brokers crash, stop, come back, leaders propose, elections are held.
+After every step the rules hold.
 
-Each partition has a model beside it: what is acknowledged, and what each broker has in its log. So invariant 10 is checked as it is meant:
-whoever is elected has every acknowledged record, unless the partition says that it may not.
+Each partition has a model beside it: what is acknowledged, and what each broker has in its log. So
+invariant 10 is checked as it is meant: whoever is elected has every acknowledged record, unless the
+partition says that it may not.
 """
 
 from __future__ import annotations
@@ -14,15 +16,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.controller.alter_partition import alter_partition
-from penstock.controller.broker_heartbeat import broker_heartbeat
-from penstock.controller.brokers import register_broker
+from penstock.controller.brokers.fencing import fence_broker, unregister_broker
+from penstock.controller.brokers.heartbeat import broker_heartbeat
+from penstock.controller.brokers.liveness import Heartbeats
+from penstock.controller.brokers.registration import register_broker
 from penstock.controller.decision import Decision
-from penstock.controller.elections import elect_leaders, elect_unclean_leaders, rebalance_leaders
-from penstock.controller.features import SUPPORTED_FEATURES
-from penstock.controller.fencing import fence_broker, unregister_broker
-from penstock.controller.heartbeats import Heartbeats
-from penstock.controller.partition_change import RECOVERING
+from penstock.controller.features.features import SUPPORTED_FEATURES
+from penstock.controller.partitions.alter import alter_partition
+from penstock.controller.partitions.change import RECOVERING
+from penstock.controller.partitions.elections import (
+    elect_leaders,
+    elect_unclean_leaders,
+    rebalance_leaders,
+)
 from penstock.metadata.image import NO_LEADER, MetadataImage, PartitionState
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -46,14 +52,25 @@ Key = tuple[UUID, int]
 class Model:
     """One partition as it is on disks: record ids, each written once."""
 
-    logs: dict[int, list[int]] = field(default_factory=lambda: {broker_id: [] for broker_id in BROKERS})
+    logs: dict[int, list[int]] = field(
+        default_factory=lambda: {broker_id: [] for broker_id in BROKERS}
+    )
     acknowledged: set[int] = field(default_factory=set)
 
 
 def beginning() -> MetadataImage:
     image = running(*(broker(broker_id) for broker_id in BROKERS))
-    image = with_topic(image, partition(1, 2, 3), partition(3, 1, 2), name="safe", topic_id=SAFE, min_insync_replicas=str(MIN_ISR))
-    image = with_topic(image, partition(2, 1), name="wild", topic_id=WILD, unclean_leader_election_enable="true")
+    image = with_topic(
+        image,
+        partition(1, 2, 3),
+        partition(3, 1, 2),
+        name="safe",
+        topic_id=SAFE,
+        min_insync_replicas=str(MIN_ISR),
+    )
+    image = with_topic(
+        image, partition(2, 1), name="wild", topic_id=WILD, unclean_leader_election_enable="true"
+    )
     # Above the epochs that the brokers have: a new one is the offset of its registration.
     return replace(image, offset=1_000)
 
@@ -76,12 +93,17 @@ class Histories(RuleBasedStateMachine):
     # What the cluster does
 
     def commit(self, decision: Decision[Any]) -> None:
-        before, self.image = self.image, self.image.replay(decision.records, self.image.offset + len(decision.records))[0]
+        before, self.image = (
+            self.image,
+            self.image.replay(decision.records, self.image.offset + len(decision.records))[0],
+        )
         self.committed += decision.records
         for key, model in self.models.items():
             self.check_change(key, model, state(before, key), state(self.image, key))
 
-    def check_change(self, key: Key, model: Model, old: PartitionState, new: PartitionState) -> None:
+    def check_change(
+        self, key: Key, model: Model, old: PartitionState, new: PartitionState
+    ) -> None:
         assert new.leader_epoch >= old.leader_epoch
         assert new.partition_epoch > old.partition_epoch or new == old
         if new.leader == old.leader:
@@ -89,12 +111,17 @@ class Histories(RuleBasedStateMachine):
         assert new.leader_epoch > old.leader_epoch
         if new.leader == NO_LEADER:
             return
-        if new.leader_recovery_state == RECOVERING and new.leader not in (*old.isr, *old.eligible_leader_replicas):
+        if new.leader_recovery_state == RECOVERING and new.leader not in (
+            *old.isr,
+            *old.eligible_leader_replicas,
+        ):
             assert old.last_known_elr == (new.leader,) or key[0] == WILD or self.unclean_asked
             model.acknowledged &= set(model.logs[new.leader])
         else:
             assert new.leader in (*old.isr, *old.eligible_leader_replicas)
-        assert model.acknowledged <= set(model.logs[new.leader]), f"{key}: the new leader {new.leader} lacks acknowledged records"
+        assert model.acknowledged <= set(model.logs[new.leader]), (
+            f"{key}: the new leader {new.leader} lacks acknowledged records"
+        )
 
     # What happens
 
@@ -118,7 +145,11 @@ class Histories(RuleBasedStateMachine):
     def come_back(self, broker_id: int) -> None:
         if broker_id not in self.up:
             decision = register_broker(
-                self.image, registration(broker_id, next(self.ids), self.shown[broker_id]), self.context, cluster_id="c", alive=no_one
+                self.image,
+                registration(broker_id, next(self.ids), self.shown[broker_id]),
+                self.context,
+                cluster_id="c",
+                alive=no_one,
             )
             self.commit(decision)
             self.epochs[broker_id] = decision.response.broker_epoch
@@ -131,7 +162,10 @@ class Histories(RuleBasedStateMachine):
             return
         applied = self.epochs[broker_id] - 1 if behind else self.image.offset
         request = BrokerHeartbeatRequest(
-            broker_id=broker_id, broker_epoch=self.epochs[broker_id], current_metadata_offset=applied, want_shut_down=leaves
+            broker_id=broker_id,
+            broker_epoch=self.epochs[broker_id],
+            current_metadata_offset=applied,
+            want_shut_down=leaves,
         )
         decision = broker_heartbeat(self.image, request, self.context, self.heartbeats)
         self.commit(decision)
@@ -155,11 +189,16 @@ class Histories(RuleBasedStateMachine):
     def unregister(self, broker_id: int) -> None:
         """Kafka's tools ask for it when a broker is gone for good."""
         if broker_id not in self.up:
-            self.commit(unregister_broker(self.image, UnregisterBrokerRequest(broker_id=broker_id), self.context))
+            self.commit(
+                unregister_broker(
+                    self.image, UnregisterBrokerRequest(broker_id=broker_id), self.context
+                )
+            )
 
     @rule(key=partition_keys)
     def write(self, key: Key) -> None:
-        """Acknowledged if everybody in sync has it, and they are enough. Otherwise it is in the leader's log alone."""
+        """Acknowledged if everybody in sync has it, and they are enough. Otherwise it is in the
+        leader's log alone."""
         now, model, record = state(self.image, key), self.models[key], next(self.ids)
         if now.leader not in self.up or now.leader_recovery_state == RECOVERING:
             return
@@ -176,25 +215,40 @@ class Histories(RuleBasedStateMachine):
         now, model = state(self.image, key), self.models[key]
         if now.leader not in self.up:
             return
-        isr = [replica for replica in now.replicas if replica == now.leader or replica in members & self.up]
+        isr = [
+            replica
+            for replica in now.replicas
+            if replica == now.leader or replica in members & self.up
+        ]
         for follower in set(isr) - set(now.isr):
             model.logs[follower] = list(model.logs[now.leader])
         self.commit(self.proposed(key, now, now.leader, isr))
 
     def proposed(self, key: Key, now: PartitionState, leader: int, isr: list[int]) -> Decision[Any]:
-        members = tuple(Proposal.NewIsrWithEpoch(broker_id=one, broker_epoch=self.epochs[one]) for one in isr)
+        members = tuple(
+            Proposal.NewIsrWithEpoch(broker_id=one, broker_epoch=self.epochs[one]) for one in isr
+        )
         proposal = Proposal(
-            partition_index=key[1], leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch, new_isr_with_epochs=members
+            partition_index=key[1],
+            leader_epoch=now.leader_epoch,
+            partition_epoch=now.partition_epoch,
+            new_isr_with_epochs=members,
         )
         topic = AlterPartitionRequest.Topic(topic_id=key[0], partitions=(proposal,))
-        request = AlterPartitionRequest(broker_id=leader, broker_epoch=self.epochs[leader], topics=(topic,))
+        request = AlterPartitionRequest(
+            broker_id=leader, broker_epoch=self.epochs[leader], topics=(topic,)
+        )
         return alter_partition(self.image, request, self.context)
 
     @rule(key=partition_keys, back=st.integers(1, 3), which=st.booleans())
     def propose_with_a_stale_epoch(self, key: Key, back: int, which: bool) -> None:
         """Invariant 12: refused, without effect."""
         now = state(self.image, key)
-        stale = replace(now, leader_epoch=now.leader_epoch - back) if which else replace(now, partition_epoch=now.partition_epoch - back)
+        stale = (
+            replace(now, leader_epoch=now.leader_epoch - back)
+            if which
+            else replace(now, partition_epoch=now.partition_epoch - back)
+        )
         for leader in self.up & self.image.brokers.keys():
             assert self.proposed(key, stale, leader, [leader]).records == ()
 
@@ -246,7 +300,9 @@ class Histories(RuleBasedStateMachine):
         """Replaying the log, and loading a snapshot, give exactly the image that was decided on."""
         begin = beginning()
         assert begin.replay(self.committed, self.image.offset)[0] == self.image
-        assert MetadataImage.empty().replay(self.image.records(), self.image.offset)[0] == self.image
+        assert (
+            MetadataImage.empty().replay(self.image.records(), self.image.offset)[0] == self.image
+        )
 
 
 def state(image: MetadataImage, key: Key) -> PartitionState:
@@ -256,7 +312,9 @@ def state(image: MetadataImage, key: Key) -> PartitionState:
 
 
 def asked(image: MetadataImage, key: Key, kind: int) -> ElectLeadersRequest:
-    named = ElectLeadersRequest.TopicPartition(topic=image.topic_names[key[0]], partitions=(key[1],))
+    named = ElectLeadersRequest.TopicPartition(
+        topic=image.topic_names[key[0]], partitions=(key[1],)
+    )
     return ElectLeadersRequest(election_type=kind, topic_partitions=(named,))
 
 
@@ -270,7 +328,9 @@ def registration(broker_id: int, life: int, previous_epoch: int) -> BrokerRegist
         cluster_id="c",
         incarnation_id=UUID(int=100_000 + life),
         features=tuple(
-            BrokerRegistrationRequest.Feature(name=one.name, min_supported_version=one.first, max_supported_version=one.last)
+            BrokerRegistrationRequest.Feature(
+                name=one.name, min_supported_version=one.first, max_supported_version=one.last
+            )
             for one in SUPPORTED_FEATURES
         ),
         log_dirs=(directory(broker_id),),

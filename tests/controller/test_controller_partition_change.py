@@ -1,4 +1,5 @@
-"""How one partition changes: Kafka's rules for in-sync, eligible and last known leaders, one test for each."""
+"""How one partition changes: Kafka's rules for in-sync, eligible and last known leaders, one test
+for each."""
 
 from __future__ import annotations
 
@@ -7,10 +8,24 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.candidates import Candidates
-from penstock.controller.partition_change import RECOVERED, RECOVERING, Change, Election, Wanted, change_partition
-from penstock.controller.topic_rules import TopicRules
-from penstock.metadata.image import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, BrokerImage, PartitionState, TopicImage
+from penstock.controller.partitions.candidates import Candidates
+from penstock.controller.partitions.change import (
+    RECOVERED,
+    RECOVERING,
+    Change,
+    Election,
+    Wanted,
+    change_partition,
+)
+from penstock.controller.topics.rules import TopicRules
+from penstock.metadata.image import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    BrokerImage,
+    PartitionState,
+    TopicImage,
+)
 from penstock.metadata.topic_records import changed_partition
 from penstock.protocol.internal.metadata_topics import PartitionChangeRecord
 from tests.controller.clusters import TOPIC_ID, broker, cluster, directory, partition
@@ -30,7 +45,9 @@ def change(
 ) -> Change | None:
     candidates = Candidates(cluster(*(brokers or ALL_UP)), added=added, removed=removed)
     topic = TopicImage("t", TOPIC_ID, {0: state})
-    return change_partition(topic, 0, state, TopicRules(min_isr, False, elr), candidates, election, Wanted(**wanted))
+    return change_partition(
+        topic, 0, state, TopicRules(min_isr, False, elr), candidates, election, Wanted(**wanted)
+    )
 
 
 def changed(state: PartitionState, *brokers: BrokerImage, **more: Any) -> PartitionState:
@@ -79,11 +96,18 @@ def test_those_who_leave_above_min_insync_do_not() -> None:
 
 
 def test_enough_in_sync_again_nobody_else_is_eligible() -> None:
-    assert changed(partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3)), isr=(1, 3)).eligible_leader_replicas == ()
+    assert (
+        changed(
+            partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3)), isr=(1, 3)
+        ).eligible_leader_replicas
+        == ()
+    )
 
 
 def test_who_comes_back_into_the_isr_is_no_longer_in_the_elr() -> None:
-    state = changed(partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3)), min_isr=3, isr=(1, 2))
+    state = changed(
+        partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3)), min_isr=3, isr=(1, 2)
+    )
     assert (state.isr, state.eligible_leader_replicas) == ((1, 2), (3,))
 
 
@@ -96,13 +120,17 @@ def test_an_unclean_restart_takes_the_broker_out_of_isr_and_elr() -> None:
 
 def test_the_last_in_sync_replica_leaves_an_offline_partition_that_remembers_it() -> None:
     made = change(partition(1, 2, isr=(1,)), broker(1), broker(2), removed=1, isr=())
-    assert made == Change(record(leader=NO_LEADER, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,)), None)
+    assert made == Change(
+        record(leader=NO_LEADER, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,)), None
+    )
 
 
 def test_an_eligible_replica_leads_when_nobody_is_in_sync() -> None:
     gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(1, 2), last_known_elr=(1,))
     made = change(gone, broker(1, fenced=True), broker(2), broker(3))
-    assert made == Change(record(leader=2, isr=(2,), eligible_leader_replicas=(1,), last_known_elr=()), None)
+    assert made == Change(
+        record(leader=2, isr=(2,), eligible_leader_replicas=(1,), last_known_elr=()), None
+    )
 
 
 def test_an_eligible_replica_does_not_lead_while_somebody_is_in_sync() -> None:
@@ -114,13 +142,18 @@ def test_the_last_known_leader_leads_when_isr_and_elr_are_empty() -> None:
     """Whatever the unclean setting, marked as recovering, and told."""
     made = change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2))
     assert made is not None
-    assert made.record == record(leader=1, isr=(1,), leader_recovery_state=RECOVERING, last_known_elr=())
+    assert made.record == record(
+        leader=1, isr=(1,), leader_recovery_state=RECOVERING, last_known_elr=()
+    )
     assert made.note is not None
     assert "t-0: broker 1 leads as the last known leader" in made.note
 
 
 def test_nobody_else_leads_in_its_place() -> None:
-    assert change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1, fenced=True), broker(2)) is None
+    assert (
+        change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1, fenced=True), broker(2))
+        is None
+    )
 
 
 def test_several_last_known_members_are_no_last_leader() -> None:
@@ -128,16 +161,27 @@ def test_several_last_known_members_are_no_last_leader() -> None:
 
 
 def test_a_last_known_leader_leads_only_with_elr() -> None:
-    assert change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2), elr=False) is None
+    assert (
+        change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2), elr=False)
+        is None
+    )
 
 
 def test_an_unclean_election_takes_anybody_alive_and_tells_what_is_lost() -> None:
-    gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,), leader_epoch=6)
+    gone = partition(
+        1, 2, 3, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,), leader_epoch=6
+    )
     up = (broker(1, fenced=True), broker(2), broker(3))
     assert change(gone, *up) is None
     made = change(gone, *up, election=Election.UNCLEAN)
     assert made is not None
-    assert made.record == record(leader=2, isr=(2,), eligible_leader_replicas=(), last_known_elr=(), leader_recovery_state=RECOVERING)
+    assert made.record == record(
+        leader=2,
+        isr=(2,),
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        leader_recovery_state=RECOVERING,
+    )
     assert made.note is not None
     assert "broker 2 leads by an unclean election, in leader epoch 7" in made.note
     assert "eligible [1]" in made.note
@@ -150,16 +194,28 @@ def test_an_unclean_election_prefers_those_in_sync() -> None:
 
 def test_without_elr_the_last_in_sync_replica_stays_one() -> None:
     state = changed(partition(1, 2, isr=(1,)), broker(1), broker(2), elr=False, removed=1, isr=())
-    assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (NO_LEADER, (1,), (), ())
+    assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (
+        NO_LEADER,
+        (1,),
+        (),
+        (),
+    )
 
 
 def test_without_elr_nobody_stays_eligible() -> None:
-    assert changed(partition(1, 2, isr=(1,), eligible_leader_replicas=(2,)), elr=False).eligible_leader_replicas == ()
+    assert (
+        changed(
+            partition(1, 2, isr=(1,), eligible_leader_replicas=(2,)), elr=False
+        ).eligible_leader_replicas
+        == ()
+    )
 
 
 def test_a_leader_that_has_recovered_says_so() -> None:
     state = partition(1, 2, isr=(1,), leader_recovery_state=RECOVERING)
-    assert change(state, isr=(1,), recovery_state=RECOVERED, min_isr=1) == Change(record(leader_recovery_state=RECOVERED), None)
+    assert change(state, isr=(1,), recovery_state=RECOVERED, min_isr=1) == Change(
+        record(leader_recovery_state=RECOVERED), None
+    )
 
 
 @pytest.mark.parametrize("where", [LOST_DIRECTORY, directory(1, 7)])
@@ -174,14 +230,21 @@ def test_a_replica_whose_directory_is_not_known_yet_may_lead() -> None:
 
 
 def test_brokers_that_shut_down_do_not_lead() -> None:
-    assert changed(partition(1, 2, leader=NO_LEADER), broker(1, shutting_down=True), broker(2)).leader == 2
+    assert (
+        changed(partition(1, 2, leader=NO_LEADER), broker(1, shutting_down=True), broker(2)).leader
+        == 2
+    )
 
 
 def test_a_reassignment_ends_when_all_that_stay_are_in_sync() -> None:
     moving = partition(1, 2, 3, isr=(1, 2), adding_replicas=(3,), removing_replicas=(1,))
     state = changed(moving, isr=(1, 2, 3))
     assert (state.replicas, state.isr, state.leader) == ((2, 3), (2, 3), 2)
-    assert (state.adding_replicas, state.removing_replicas, state.directories) == ((), (), (directory(2), directory(3)))
+    assert (state.adding_replicas, state.removing_replicas, state.directories) == (
+        (),
+        (),
+        (directory(2), directory(3)),
+    )
 
 
 def test_a_reassignment_goes_on_until_then() -> None:

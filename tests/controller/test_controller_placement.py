@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.controller.placement import place_replicas
+from penstock.controller.topics.placement import place_replicas
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage
 from tests.controller.clusters import broker
@@ -19,12 +19,16 @@ seeds = st.integers(0, 2**128)
 @st.composite
 def clusters(draw: st.DrawFn) -> list[BrokerImage]:
     racks = draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=7))
-    brokers = [broker(index, rack=rack, fenced=draw(st.booleans())) for index, rack in enumerate(racks)]
+    brokers = [
+        broker(index, rack=rack, fenced=draw(st.booleans())) for index, rack in enumerate(racks)
+    ]
     return [*brokers, broker(len(racks), rack=draw(st.sampled_from([None, "a", "d"])))]
 
 
 @given(clusters(), seeds, st.data())
-def test_replicas_differ_and_fenced_brokers_never_lead(brokers: list[BrokerImage], seed: int, data: st.DataObject) -> None:
+def test_replicas_differ_and_fenced_brokers_never_lead(
+    brokers: list[BrokerImage], seed: int, data: st.DataObject
+) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
     active = {one.id for one in brokers if not one.fenced}
     placed = place_replicas(brokers, 20, factor, seed)
@@ -35,7 +39,9 @@ def test_replicas_differ_and_fenced_brokers_never_lead(brokers: list[BrokerImage
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 40), seeds, st.data())
-def test_leaders_and_replicas_are_spread_evenly(racks: int, each: int, partitions: int, seed: int, data: st.DataObject) -> None:
+def test_leaders_and_replicas_are_spread_evenly(
+    racks: int, each: int, partitions: int, seed: int, data: st.DataObject
+) -> None:
     brokers = [broker(index, rack=str(index % racks)) for index in range(racks * each)]
     factor = data.draw(st.integers(1, racks * each))
     placed = place_replicas(brokers, partitions, factor, seed)
@@ -76,7 +82,9 @@ def test_no_rack_of_uneven_ones_holds_two_replicas_while_another_with_room_holds
 
 
 @given(racks_of_brokers, seeds)
-def test_leaders_go_round_uneven_racks_and_round_the_brokers_of_each(sizes: list[int], seed: int) -> None:
+def test_leaders_go_round_uneven_racks_and_round_the_brokers_of_each(
+    sizes: list[int], seed: int
+) -> None:
     brokers = racked(sizes)
     rack_of = {one.id: int(one.rack or "") for one in brokers}
     leaders = [replicas[0] for replicas in place_replicas(brokers, len(brokers), 1, seed)]
@@ -114,9 +122,17 @@ def test_one_broker_gets_everything() -> None:
 
 def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
     cordoned = BrokerImage(
-        3, 1, broker(3).incarnation_id, fenced=False, directories=broker(3).directories, cordoned_directories=broker(3).directories
+        3,
+        1,
+        broker(3).incarnation_id,
+        fenced=False,
+        directories=broker(3).directories,
+        cordoned_directories=broker(3).directories,
     )
-    assert place_replicas([broker(1), broker(2, shutting_down=True), cordoned], 2, 1, 7) == [(1,), (1,)]
+    assert place_replicas([broker(1), broker(2, shutting_down=True), cordoned], 2, 1, 7) == [
+        (1,),
+        (1,),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +141,8 @@ def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
         (0, "Invalid replication factor 0: the replication factor must be positive."),
         (
             3,
-            "The target replication factor of 3 cannot be reached because only 2 broker\\(s\\) are registered or some brokers have all "
+            "The target replication factor of 3 cannot be reached because only 2 broker\\(s\\) "
+            "are registered or some brokers have all "
             "their log directories cordoned.",
         ),
     ],

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.coordinator.consumer_embedded import read_assignment
+from penstock.coordinator.consumer.embedded import read_assignment
 from penstock.errors import ErrorCode
-from penstock.protocol.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription, encode_consumer_protocol
+from penstock.protocol.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    encode_consumer_protocol,
+)
 from tests.coordinator.consumer_world import ConsumerWorld, TopicPartitions
 from tests.coordinator.shards import GROUP
 
 
 class ClassicConsumer:
-    """It joins again whenever it is told to. A cooperative one keeps what it has meanwhile; an eager one gives up everything, and where it
-    leads deals out all partitions.
+    """It joins again whenever it is told to. A cooperative one keeps what it has meanwhile; an
+    eager one gives up everything, and where it leads deals out all partitions.
     """
 
-    def __init__(self, world: ConsumerWorld, name: str, *topics: str, instance: str | None = None, eager: bool = False) -> None:
+    def __init__(
+        self,
+        world: ConsumerWorld,
+        name: str,
+        *topics: str,
+        instance: str | None = None,
+        eager: bool = False,
+    ) -> None:
         self.world = world
         self.eager = eager
         self.name = name
@@ -46,16 +57,26 @@ class ClassicConsumer:
         for topic, partition in sorted(self.owned):
             numbers.setdefault(topic, []).append(partition)
         owned = tuple(
-            ConsumerProtocolSubscription.OwnedPartition(topic=self.world.image.topic_names[topic], partitions=tuple(listed))
+            ConsumerProtocolSubscription.OwnedPartition(
+                topic=self.world.image.topic_names[topic], partitions=tuple(listed)
+            )
             for topic, listed in numbers.items()
             if topic in self.world.image.topic_names
         )
-        metadata = encode_consumer_protocol(ConsumerProtocolSubscription(topics=self.topics, owned_partitions=owned), 1)
-        self.joining = self.world.join(self.id, instance=self.instance, protocols={"cooperative": metadata}, client=self.name)
+        metadata = encode_consumer_protocol(
+            ConsumerProtocolSubscription(topics=self.topics, owned_partitions=owned), 1
+        )
+        self.joining = self.world.join(
+            self.id, instance=self.instance, protocols={"cooperative": metadata}, client=self.name
+        )
 
     def _must_rejoin(self) -> bool:
         code = self.world.beat(self.id, self.generation, self.instance)
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID):
+        if code in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.FENCED_INSTANCE_ID,
+        ):
             self.owned = frozenset()
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.id = ""
@@ -79,7 +100,9 @@ class ClassicConsumer:
         self.generation = answer.generation_id
         self.leads = answer.leader == self.id
         shares = self._shares(sorted(member.member_id for member in answer.members))
-        self.syncing = self.world.sync(self.id, self.generation, shares if self.leads else None, instance=self.instance)
+        self.syncing = self.world.sync(
+            self.id, self.generation, shares if self.leads else None, instance=self.instance
+        )
 
     def _shares(self, member_ids: list[str]) -> dict[str, bytes]:
         if not self.eager:
@@ -87,10 +110,14 @@ class ClassicConsumer:
         shares = {}
         for index, member_id in enumerate(member_ids):
             mine = tuple(
-                ConsumerProtocolAssignment.AssignedPartition(topic=name, partitions=tuple(topic.partitions)[index :: len(member_ids)])
+                ConsumerProtocolAssignment.AssignedPartition(
+                    topic=name, partitions=tuple(topic.partitions)[index :: len(member_ids)]
+                )
                 for name, topic in self.world.image.topics.items()
             )
-            shares[member_id] = encode_consumer_protocol(ConsumerProtocolAssignment(assigned_partitions=mine))
+            shares[member_id] = encode_consumer_protocol(
+                ConsumerProtocolAssignment(assigned_partitions=mine)
+            )
         return shares
 
     def _synced(self) -> None:
@@ -99,7 +126,9 @@ class ClassicConsumer:
         self.syncing = None
         if answer.error_code == ErrorCode.NONE:
             assigned = read_assignment(answer.assignment, self.world.image)
-            self.owned = frozenset((topic, partition) for topic, numbers in assigned.items() for partition in numbers)
+            self.owned = frozenset(
+                (topic, partition) for topic, numbers in assigned.items() for partition in numbers
+            )
 
     def leave(self) -> None:
         self.world.leave(self.id)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from penstock.coordinator.consumer_group import ConsumerGroup
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.consumer.group import ConsumerGroup
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
-from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.protocol.schema import fields_of
 from tests.coordinator.shards import GROUP, World
 
@@ -19,11 +22,18 @@ AT_ONCE = GroupSettings(consumer_assignment_interval_ms=0)
 TopicPartitions = frozenset[tuple[UUID, int]]
 
 
-def image_of(counts: Mapping[str, int], racks: Mapping[int, str] | None = None, base: MetadataImage | None = None) -> MetadataImage:
-    """Topics with so many partitions, over the brokers that have racks; those of `base` that stay the same keep their ids and images."""
+def image_of(
+    counts: Mapping[str, int],
+    racks: Mapping[int, str] | None = None,
+    base: MetadataImage | None = None,
+) -> MetadataImage:
+    """Topics with so many partitions, over the brokers that have racks; those of `base` that stay
+    the same keep their ids and images."""
     brokers = racks or {}
     known = {} if base is None else dict(base.topics)
-    next_id = 1_000 if base is None else max((topic.id.int for topic in known.values()), default=999) + 1
+    next_id = (
+        1_000 if base is None else max((topic.id.int for topic in known.values()), default=999) + 1
+    )
     images: dict[str, TopicImage] = {}
     for name, count in counts.items():
         before = known.get(name)
@@ -31,33 +41,54 @@ def image_of(counts: Mapping[str, int], racks: Mapping[int, str] | None = None, 
             images[name] = before
             continue
         replicas = [(partition % len(brokers),) if brokers else (0,) for partition in range(count)]
-        states = {partition: PartitionState(replicas=who, isr=who, leader=who[0]) for partition, who in enumerate(replicas)}
+        states = {
+            partition: PartitionState(replicas=who, isr=who, leader=who[0])
+            for partition, who in enumerate(replicas)
+        }
         images[name] = TopicImage(name, UUID(int=next_id) if before is None else before.id, states)
         next_id += before is None
     return MetadataImage(
         topics=images,
         topic_names={topic.id: name for name, topic in images.items()},
-        brokers={number: BrokerImage(number, 0, UUID(int=number), rack=rack) for number, rack in brokers.items()},
+        brokers={
+            number: BrokerImage(number, 0, UUID(int=number), rack=rack)
+            for number, rack in brokers.items()
+        },
     )
 
 
-def changed(request: ConsumerGroupHeartbeatRequest, **changes: object) -> ConsumerGroupHeartbeatRequest:
+def changed(
+    request: ConsumerGroupHeartbeatRequest, **changes: object
+) -> ConsumerGroupHeartbeatRequest:
     """The same but for this; messages are no dataclasses."""
-    fields = {field.name: getattr(request, field.name) for field in fields_of(ConsumerGroupHeartbeatRequest)}
+    fields = {
+        field.name: getattr(request, field.name)
+        for field in fields_of(ConsumerGroupHeartbeatRequest)
+    }
     return ConsumerGroupHeartbeatRequest(**{**fields, **changes})
 
 
 class ConsumerWorld(World):
     def __init__(
-        self, counts: Mapping[str, int] | None = None, settings: GroupSettings = AT_ONCE, image: MetadataImage | None = None
+        self,
+        counts: Mapping[str, int] | None = None,
+        settings: GroupSettings = AT_ONCE,
+        image: MetadataImage | None = None,
     ) -> None:
         super().__init__(settings, image or image_of(counts or {"t": 6}))
 
-    def send(self, request: ConsumerGroupHeartbeatRequest, version: int = 1) -> ConsumerGroupHeartbeatResponse:
+    def send(
+        self, request: ConsumerGroupHeartbeatRequest, version: int = 1
+    ) -> ConsumerGroupHeartbeatResponse:
         ticket = self.new_ticket()
-        step = self.take(self.shard.consumer_heartbeat(request, self.caller(version), ticket, self.now_ms))
+        step = self.take(
+            self.shard.consumer_heartbeat(request, self.caller(version), ticket, self.now_ms)
+        )
         response = self.answer(ticket, ConsumerGroupHeartbeatResponse)
-        assert not (step.at_once and (step.records or response.assignment is not None or response.error_code))
+        assert not (
+            step.at_once
+            and (step.records or response.assignment is not None or response.error_code)
+        )
         return response
 
     def change_topics(self, counts: Mapping[str, int]) -> None:
@@ -89,7 +120,8 @@ class ConsumerWorld(World):
 
 
 class Consumer:
-    """Sends what has changed, takes what it is given, and gives up what it is not given any more, at its next heartbeat."""
+    """Sends what has changed, takes what it is given, and gives up what it is not given any more,
+    at its next heartbeat."""
 
     def __init__(
         self,
@@ -159,11 +191,17 @@ class Consumer:
 
     def subscribe(self, *topics: str) -> ErrorCode:
         self.full = changed(self.full, subscribed_topic_names=topics)
-        self.take(self.world.send(self.whole() if self.lost else changed(self.short(), subscribed_topic_names=topics)))
+        self.take(
+            self.world.send(
+                self.whole() if self.lost else changed(self.short(), subscribed_topic_names=topics)
+            )
+        )
         return self.error
 
     def leave(self, for_a_while: bool = False) -> ErrorCode:
-        request = changed(self.short(), member_epoch=-2 if for_a_while else -1, topic_partitions=None)
+        request = changed(
+            self.short(), member_epoch=-2 if for_a_while else -1, topic_partitions=None
+        )
         self.error = ErrorCode(self.world.send(request).error_code)
         self.epoch, self.owned = 0, frozenset()
         return self.error
@@ -177,14 +215,19 @@ class Consumer:
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self.owned = frozenset(
-                (topic.topic_id, partition) for topic in response.assignment.topic_partitions for partition in topic.partitions
+                (topic.topic_id, partition)
+                for topic in response.assignment.topic_partitions
+                for partition in topic.partitions
             )
 
 
-def _listed(partitions: TopicPartitions) -> tuple[ConsumerGroupHeartbeatRequest.TopicPartition, ...]:
+def _listed(
+    partitions: TopicPartitions,
+) -> tuple[ConsumerGroupHeartbeatRequest.TopicPartition, ...]:
     numbers: dict[UUID, list[int]] = {}
     for topic, partition in sorted(partitions):
         numbers.setdefault(topic, []).append(partition)
     return tuple(
-        ConsumerGroupHeartbeatRequest.TopicPartition(topic_id=topic, partitions=tuple(listed)) for topic, listed in numbers.items()
+        ConsumerGroupHeartbeatRequest.TopicPartition(topic_id=topic, partitions=tuple(listed))
+        for topic, listed in numbers.items()
     )

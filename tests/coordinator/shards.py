@@ -1,4 +1,5 @@
-"""A shard with the little world that a test needs: a log, a clock, tickets and the answers to them."""
+"""A shard with the little world that a test needs: a log, a clock, tickets and the answers to
+them."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from itertools import count
 from typing import TypedDict, TypeVar, Unpack
 from uuid import UUID
 
-from penstock.coordinator.classic_group import ClassicGroup
-from penstock.coordinator.settings import GroupSettings
-from penstock.coordinator.shard import Shard
-from penstock.coordinator.step import Caller, Record, Step, Ticket
+from penstock.coordinator.classic.group import ClassicGroup
+from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.shard import Shard
+from penstock.coordinator.runtime.step import Caller, Record, Step, Ticket
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
-from penstock.protocol.internal.consumer_protocol import ConsumerProtocolSubscription, encode_consumer_protocol
+from penstock.protocol.internal.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    encode_consumer_protocol,
+)
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -32,9 +36,12 @@ GROUP = "g"
 def topics(*names: str, partitions: int = 4, first_id: int = 1_000) -> MetadataImage:
     state = PartitionState(replicas=(1,), isr=(1,), leader=1)
     images = {
-        name: TopicImage(name, UUID(int=first_id + index), dict.fromkeys(range(partitions), state)) for index, name in enumerate(names)
+        name: TopicImage(name, UUID(int=first_id + index), dict.fromkeys(range(partitions), state))
+        for index, name in enumerate(names)
     }
-    return MetadataImage(topics=images, topic_names={topic.id: name for name, topic in images.items()})
+    return MetadataImage(
+        topics=images, topic_names={topic.id: name for name, topic in images.items()}
+    )
 
 
 def subscription(*names: str) -> bytes:
@@ -52,7 +59,9 @@ class CommitDetails(TypedDict, total=False):
 
 
 class World:
-    def __init__(self, settings: GroupSettings | None = None, image: MetadataImage | None = None) -> None:
+    def __init__(
+        self, settings: GroupSettings | None = None, image: MetadataImage | None = None
+    ) -> None:
         self.settings = settings or GroupSettings()
         self.image = image or topics("t", "u")
         self.now_ms = 0
@@ -132,7 +141,10 @@ class World:
             member_id=member,
             group_instance_id=instance,
             protocol_type=protocol_type,
-            protocols=tuple(JoinGroupRequest.Protocol(name=name, metadata=metadata) for name, metadata in wanted.items()),
+            protocols=tuple(
+                JoinGroupRequest.Protocol(name=name, metadata=metadata)
+                for name, metadata in wanted.items()
+            ),
         )
         ticket = self.new_ticket()
         self.take(self.shard.join_group(request, self.caller(version, client), ticket, self.now_ms))
@@ -164,7 +176,10 @@ class World:
             group_instance_id=instance,
             protocol_name=protocol,
             protocol_type=protocol_type,
-            assignments=tuple(SyncGroupRequest.Assignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()),
+            assignments=tuple(
+                SyncGroupRequest.Assignment(member_id=m, assignment=a)
+                for m, a in (assignments or {}).items()
+            ),
         )
         ticket = self.new_ticket()
         self.take(self.shard.sync_group(request, self.caller(5), ticket, self.now_ms))
@@ -174,23 +189,34 @@ class World:
         return self.answer(ticket, SyncGroupResponse)
 
     def beat(self, member: str, generation: int, instance: str | None = None) -> ErrorCode:
-        request = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=member, group_instance_id=instance)
+        request = HeartbeatRequest(
+            group_id=GROUP, generation_id=generation, member_id=member, group_instance_id=instance
+        )
         ticket = self.new_ticket()
         step = self.take(self.shard.heartbeat(request, self.caller(4), ticket, self.now_ms))
         assert step.at_once
         return ErrorCode(self.answer(ticket, HeartbeatResponse).error_code)
 
-    def leave(self, *members: str, instance: str | None = None, version: int = 5) -> LeaveGroupResponse:
-        return self.answer(self.send_leave(*members, instance=instance, version=version), LeaveGroupResponse)
+    def leave(
+        self, *members: str, instance: str | None = None, version: int = 5
+    ) -> LeaveGroupResponse:
+        return self.answer(
+            self.send_leave(*members, instance=instance, version=version), LeaveGroupResponse
+        )
 
     def send_leave(self, *members: str, instance: str | None = None, version: int = 5) -> int:
-        leaving = tuple(LeaveGroupRequest.Member(member_id=member, group_instance_id=instance) for member in members)
+        leaving = tuple(
+            LeaveGroupRequest.Member(member_id=member, group_instance_id=instance)
+            for member in members
+        )
         request = LeaveGroupRequest(group_id=GROUP, member_id=members[0], members=leaving)
         ticket = self.new_ticket()
         self.take(self.shard.leave_group(request, self.caller(version), ticket, self.now_ms))
         return ticket
 
-    def commit(self, offset: int, member: str = "", generation: int = -1, **details: Unpack[CommitDetails]) -> ErrorCode:
+    def commit(
+        self, offset: int, member: str = "", generation: int = -1, **details: Unpack[CommitDetails]
+    ) -> ErrorCode:
         ticket = self.send_commit(offset, member, generation, **details)
         return self.commit_answer(ticket)
 
@@ -213,12 +239,17 @@ class World:
         retention_ms: int = -1,
     ) -> int:
         wanted = OffsetCommitRequest.Topic.Partition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=7, committed_metadata=metadata
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=7,
+            committed_metadata=metadata,
         )
         known = self.image.topics.get(topic)
         named = OffsetCommitRequest.Topic(name=topic, partitions=(wanted,))
         if version >= 10:
-            named = OffsetCommitRequest.Topic(topic_id=known.id if known else UUID(int=99), partitions=(wanted,))
+            named = OffsetCommitRequest.Topic(
+                topic_id=known.id if known else UUID(int=99), partitions=(wanted,)
+            )
         request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -236,9 +267,15 @@ class World:
 
     def offsets(self, group: str = GROUP) -> dict[TopicPartition, int]:
         """All that OffsetFetch gives without a list of partitions."""
-        answered = self.shard.fetch_offsets(OffsetFetchRequest.Group(group_id=group, topics=None), version=9)
+        answered = self.shard.fetch_offsets(
+            OffsetFetchRequest.Group(group_id=group, topics=None), version=9
+        )
         assert answered.error_code == ErrorCode.NONE
-        return {TopicPartition(t.name, p.partition_index): p.committed_offset for t in answered.topics for p in t.partitions}
+        return {
+            TopicPartition(t.name, p.partition_index): p.committed_offset
+            for t in answered.topics
+            for p in t.partitions
+        }
 
     @property
     def group(self) -> ClassicGroup:
@@ -247,12 +284,19 @@ class World:
         return group
 
     def stable_group(self, *clients: str) -> list[str]:
-        """Members of generation 1, the first of which leads; each has its own client's name as its assignment."""
+        """Members of generation 1, the first of which leads; each has its own client's name as its
+        assignment."""
         ids = [self.member_id(client) for client in clients]
         for member in ids:
             self.join(member)
         self.wait(2 * self.settings.initial_rebalance_delay_ms)
         for member in reversed(ids):
-            self.sync(member, 1, {m: c.encode() for m, c in zip(ids, clients, strict=True)} if member == ids[0] else None)
+            self.sync(
+                member,
+                1,
+                {m: c.encode() for m, c in zip(ids, clients, strict=True)}
+                if member == ids[0]
+                else None,
+            )
         assert self.group.state_name == "Stable"
         return ids

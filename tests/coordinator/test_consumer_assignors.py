@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.coordinator.assignor_range import assign_range
-from penstock.coordinator.assignor_spec import AssignableTopic, Assignment, Assignor, Subscriber
-from penstock.coordinator.assignor_uniform import assign_uniform, level_shares
+from penstock.coordinator.assignors.range import assign_range
+from penstock.coordinator.assignors.spec import AssignableTopic, Assignment, Assignor, Subscriber
+from penstock.coordinator.assignors.uniform import assign_uniform, level_shares
 
 Members = dict[str, Subscriber]
 Topics = dict[UUID, AssignableTopic]
@@ -25,7 +25,9 @@ def topic(number: int) -> UUID:
     return UUID(int=number)
 
 
-def members_of(*names: str, topics: Mapping[UUID, AssignableTopic], rack: str | None = None) -> Members:
+def members_of(
+    *names: str, topics: Mapping[UUID, AssignableTopic], rack: str | None = None
+) -> Members:
     return {name: Subscriber(frozenset(topics), rack) for name in names}
 
 
@@ -48,27 +50,40 @@ def groups(draw: st.DrawFn) -> tuple[Members, Topics]:
     topics = {}
     for number in range(draw(st.integers(1, 5))):
         count = draw(st.integers(0, 8))
-        topics[topic(number)] = AssignableTopic(count, tuple(draw(racks) for _ in range(count)) if with_racks else ())
+        topics[topic(number)] = AssignableTopic(
+            count, tuple(draw(racks) for _ in range(count)) if with_racks else ()
+        )
     members = {}
     for number in range(draw(st.integers(1, 6))):
         wanted = draw(st.frozensets(st.sampled_from([*topics, topic(99)]), min_size=1))
         former: dict[UUID, frozenset[int]] = {}
-        for topic_id in draw(st.lists(st.sampled_from([*topics, topic(98)]), unique=True, max_size=3)):
+        for topic_id in draw(
+            st.lists(st.sampled_from([*topics, topic(98)]), unique=True, max_size=3)
+        ):
             former[topic_id] = draw(st.frozensets(st.integers(0, 10), min_size=1))
         rack = draw(st.sampled_from((None, *RACKS))) if with_racks else None
-        members[f"m{number}"] = Subscriber(wanted, rack, draw(st.sampled_from([None, f"i{number}"])), former)
+        members[f"m{number}"] = Subscriber(
+            wanted, rack, draw(st.sampled_from([None, f"i{number}"])), former
+        )
     return members, topics
 
 
 @pytest.mark.parametrize("assign", [assign_uniform, assign_range])
 @settings(max_examples=40)
 @given(group=groups())
-def test_each_partition_goes_to_one_who_wants_it(assign: Assignor, group: tuple[Members, Topics]) -> None:
+def test_each_partition_goes_to_one_who_wants_it(
+    assign: Assignor, group: tuple[Members, Topics]
+) -> None:
     members, topics = group
     assigned = assign(members, topics)
     assert assigned.keys() == members.keys()
     given_out = [one for assignment in assigned.values() for one in partitions(assignment)]
-    wanted = {(t, p) for t, known in topics.items() for p in range(known.partitions) if any(t in m.topics for m in members.values())}
+    wanted = {
+        (t, p)
+        for t, known in topics.items()
+        for p in range(known.partitions)
+        if any(t in m.topics for m in members.values())
+    }
     assert len(given_out) == len(set(given_out))
     assert set(given_out) == wanted
     assert all(assignment.keys() <= members[name].topics for name, assignment in assigned.items())
@@ -83,7 +98,9 @@ def test_uniform_leaves_no_move_that_would_make_it_more_even(group: tuple[Member
     for giver, assignment in assigned.items():
         for taker in members:
             if assignment.keys() & members[taker].topics:
-                assert load(assignment) - load(assigned[taker]) <= 1, f"{giver} could give to {taker}"
+                assert load(assignment) - load(assigned[taker]) <= 1, (
+                    f"{giver} could give to {taker}"
+                )
 
 
 @settings(max_examples=40)
@@ -95,7 +112,11 @@ def test_uniform_changes_nothing_that_need_not_change(group: tuple[Members, Topi
 
 
 @settings(max_examples=50)
-@given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=4), before=st.integers(1, 6), after=st.integers(1, 6))
+@given(
+    counts=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    before=st.integers(1, 6),
+    after=st.integers(1, 6),
+)
 def test_uniform_moves_as_little_as_it_can(counts: list[int], before: int, after: int) -> None:
     topics = {topic(number): AssignableTopic(count) for number, count in enumerate(counts)}
     names = [f"m{number}" for number in range(8)]
@@ -103,7 +124,9 @@ def test_uniform_moves_as_little_as_it_can(counts: list[int], before: int, after
     # The first goes if others are to come, so that there is always something to move.
     staying = names[1 : 1 + after]
     assigned = assign_uniform(with_former(members_of(*staying, topics=topics), former), topics)
-    moved = sum(len(partitions(assigned[name]) - partitions(former.get(name, {}))) for name in staying)
+    moved = sum(
+        len(partitions(assigned[name]) - partitions(former.get(name, {}))) for name in staying
+    )
     least, more = divmod(sum(counts), after)
     kept = sorted((load(former.get(name, {})) for name in staying), reverse=True)
     fits = sum(min(had, least + (rank < more)) for rank, had in enumerate(kept))
@@ -114,7 +137,9 @@ def test_uniform_deals_each_topic_to_all() -> None:
     topics = {topic(0): AssignableTopic(4), topic(1): AssignableTopic(4)}
     former = assign_uniform(members_of("a", topics=topics), topics)
     shared = assign_uniform(with_former(members_of("a", "b", topics=topics), former), topics)
-    assert {len(numbers) for assignment in shared.values() for numbers in assignment.values()} == {2}
+    assert {len(numbers) for assignment in shared.values() for numbers in assignment.values()} == {
+        2
+    }
 
 
 def test_shares_are_put_upon_what_each_has() -> None:
@@ -124,8 +149,12 @@ def test_shares_are_put_upon_what_each_has() -> None:
 
 
 def test_uniform_prefers_replicas_that_are_near() -> None:
-    topics = {topic(0): AssignableTopic(6, tuple(frozenset({RACKS[number % 3]}) for number in range(6)))}
-    members = {f"m{number}": Subscriber(frozenset(topics), rack) for number, rack in enumerate(RACKS)}
+    topics = {
+        topic(0): AssignableTopic(6, tuple(frozenset({RACKS[number % 3]}) for number in range(6)))
+    }
+    members = {
+        f"m{number}": Subscriber(frozenset(topics), rack) for number, rack in enumerate(RACKS)
+    }
     assert assign_uniform(members, topics) == {
         "m0": {topic(0): frozenset({0, 3})},
         "m1": {topic(0): frozenset({1, 4})},
@@ -135,32 +164,52 @@ def test_uniform_prefers_replicas_that_are_near() -> None:
 
 def test_evenness_comes_before_nearness() -> None:
     topics = {topic(0): AssignableTopic(4, (frozenset({"r0"}),) * 4)}
-    assigned = assign_uniform({"a": Subscriber(frozenset(topics), "r0"), "b": Subscriber(frozenset(topics), "r1")}, topics)
+    assigned = assign_uniform(
+        {"a": Subscriber(frozenset(topics), "r0"), "b": Subscriber(frozenset(topics), "r1")}, topics
+    )
     assert [load(assignment) for assignment in assigned.values()] == [2, 2]
 
 
 def test_range_gives_runs_that_are_the_same_for_topics_alike() -> None:
-    topics = {topic(0): AssignableTopic(5), topic(1): AssignableTopic(5), topic(2): AssignableTopic(1)}
+    topics = {
+        topic(0): AssignableTopic(5),
+        topic(1): AssignableTopic(5),
+        topic(2): AssignableTopic(1),
+    }
     assert assign_range(members_of("b", "a", topics=topics), topics) == {
-        "a": {topic(0): frozenset({0, 1, 2}), topic(1): frozenset({0, 1, 2}), topic(2): frozenset({0})},
+        "a": {
+            topic(0): frozenset({0, 1, 2}),
+            topic(1): frozenset({0, 1, 2}),
+            topic(2): frozenset({0}),
+        },
         "b": {topic(0): frozenset({3, 4}), topic(1): frozenset({3, 4})},
     }
 
 
 def test_range_goes_by_instances() -> None:
     topics = {topic(0): AssignableTopic(2)}
-    members = {"a": Subscriber(frozenset(topics), instance_id="i2"), "b": Subscriber(frozenset(topics), instance_id="i1")}
+    members = {
+        "a": Subscriber(frozenset(topics), instance_id="i2"),
+        "b": Subscriber(frozenset(topics), instance_id="i1"),
+    }
     assert assign_range(members, topics)["b"] == {topic(0): frozenset({0})}
 
 
 def test_range_gives_runs_to_those_who_are_near() -> None:
-    topics = {topic(0): AssignableTopic(4, tuple(frozenset({rack}) for rack in ("r1", "r1", "r0", "r0")))}
+    topics = {
+        topic(0): AssignableTopic(4, tuple(frozenset({rack}) for rack in ("r1", "r1", "r0", "r0")))
+    }
     members = {"a": Subscriber(frozenset(topics), "r0"), "b": Subscriber(frozenset(topics), "r1")}
-    assert assign_range(members, topics) == {"a": {topic(0): frozenset({2, 3})}, "b": {topic(0): frozenset({0, 1})}}
+    assert assign_range(members, topics) == {
+        "a": {topic(0): frozenset({2, 3})},
+        "b": {topic(0): frozenset({0, 1})},
+    }
 
 
 @pytest.mark.parametrize("assign", [assign_uniform, assign_range])
-@pytest.mark.parametrize(("count", "size", "members", "limit_ms"), [(9, 100, 10, 10), (100, 100, 100, 200)])
+@pytest.mark.parametrize(
+    ("count", "size", "members", "limit_ms"), [(9, 100, 10, 10), (100, 100, 100, 200)]
+)
 def test_it_is_quick(assign: Assignor, count: int, size: int, members: int, limit_ms: int) -> None:
     """The best of a few: this machine has other things to do."""
     topics = {topic(number): AssignableTopic(size) for number in range(count)}

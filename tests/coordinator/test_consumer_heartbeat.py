@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.consumer_member import MemberState
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.consumer.member import MemberState
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.limits import SETTLING_HEARTBEAT_MS
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -19,7 +19,12 @@ Request = ConsumerGroupHeartbeatRequest
 
 def joining(**changes: object) -> Request:
     request = Request(
-        group_id=GROUP, member_id="a", member_epoch=0, rebalance_timeout_ms=60_000, subscribed_topic_names=("t",), topic_partitions=()
+        group_id=GROUP,
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
     )
     return changed(request, **changes)
 
@@ -27,9 +32,16 @@ def joining(**changes: object) -> Request:
 def test_the_first_member_gets_everything_at_once() -> None:
     world = ConsumerWorld({"t": 6})
     response = world.send(joining())
-    assert (response.error_code, response.member_id, response.member_epoch, response.heartbeat_interval_ms) == (0, "a", 1, 5_000)
+    assert (
+        response.error_code,
+        response.member_id,
+        response.member_epoch,
+        response.heartbeat_interval_ms,
+    ) == (0, "a", 1, 5_000)
     assert response.assignment is not None
-    assert [topic.partitions for topic in response.assignment.topic_partitions] == [(0, 1, 2, 3, 4, 5)]
+    assert [topic.partitions for topic in response.assignment.topic_partitions] == [
+        (0, 1, 2, 3, 4, 5)
+    ]
     assert world.consumers.state_name == "Stable"
     assert world.told == ["group g: epoch 1 is stable with 1 members after 0 ms: a came"]
 
@@ -48,10 +60,16 @@ def test_before_version_1_the_coordinator_makes_the_id() -> None:
         (joining(rack_id=""), "RackId can't be empty."),
         (joining(rebalance_timeout_ms=-1), "RebalanceTimeoutMs must be provided in first request."),
         (joining(topic_partitions=None), "TopicPartitions must be empty when (re-)joining."),
-        (joining(topic_partitions=(Request.TopicPartition(partitions=(1,)),)), "TopicPartitions must be empty when (re-)joining."),
+        (
+            joining(topic_partitions=(Request.TopicPartition(partitions=(1,)),)),
+            "TopicPartitions must be empty when (re-)joining.",
+        ),
         (
             joining(subscribed_topic_names=None),
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+            (
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                "(re-)joining."
+            ),
         ),
         (joining(member_epoch=-3), "MemberEpoch is invalid."),
         (joining(member_epoch=-2), "InstanceId can't be null."),
@@ -65,12 +83,17 @@ def test_a_request_must_make_sense(request_: Request, message: str) -> None:
 def test_an_assignor_must_be_known() -> None:
     response = ConsumerWorld().send(joining(server_assignor="mine"))
     assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
-    assert response.error_message == "ServerAssignor mine is not supported. Supported assignors: uniform, range."
+    assert (
+        response.error_message
+        == "ServerAssignor mine is not supported. Supported assignors: uniform, range."
+    )
 
 
 @pytest.mark.parametrize("epoch", [-1, 1])
 def test_who_is_in_no_group_is_told_so(epoch: int) -> None:
-    assert ConsumerWorld().send(joining(member_epoch=epoch)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (
+        ConsumerWorld().send(joining(member_epoch=epoch)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    )
 
 
 def test_a_group_has_room_for_so_many() -> None:
@@ -83,16 +106,26 @@ def test_a_group_has_room_for_so_many() -> None:
 def test_unknown_members_are_told_so() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
-    assert world.send(joining(member_id="b", member_epoch=1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.send(joining(member_id="b", member_epoch=-1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.send(joining(member_id="b", member_epoch=1, instance_id="i")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (
+        world.send(joining(member_id="b", member_epoch=1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    assert (
+        world.send(joining(member_id="b", member_epoch=-1)).error_code
+        == ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    assert (
+        world.send(joining(member_id="b", member_epoch=1, instance_id="i")).error_code
+        == ErrorCode.UNKNOWN_MEMBER_ID
+    )
 
 
 def test_an_idle_heartbeat_changes_nothing_and_is_answered_at_once() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     log = len(world.log)
-    step = world.shard.consumer_heartbeat(a.idle(), world.caller(1), world.new_ticket(), world.now_ms)
+    step = world.shard.consumer_heartbeat(
+        a.idle(), world.caller(1), world.new_ticket(), world.now_ms
+    )
     assert step.at_once
     assert step.records == ()
     assert world.send(a.idle()).assignment is None
@@ -105,7 +138,10 @@ def test_partitions_pass_on_only_when_they_were_given_up() -> None:
     assert (len(a.owned), len(b.owned)) == (6, 0)
     assert (b.epoch, world.consumers.members["b"].state) == (2, MemberState.UNRELEASED_PARTITIONS)
     response = world.send(a.short())
-    assert (response.member_epoch, world.consumers.members["a"].state) == (1, MemberState.UNREVOKED_PARTITIONS)
+    assert (response.member_epoch, world.consumers.members["a"].state) == (
+        1,
+        MemberState.UNREVOKED_PARTITIONS,
+    )
     b.beat()
     assert not b.owned, "a has not said yet that it gave up anything"
     a.take(response)
@@ -180,7 +216,11 @@ def test_the_epoch_before_will_not_do_for_partitions_that_have_gone() -> None:
     a, b = world.consumer("a").join(), world.consumer("b").join()
     world.settle([a, b])
     stale = changed(
-        a.short(), member_epoch=1, topic_partitions=(Request.TopicPartition(topic_id=world.image.topics["t"].id, partitions=(0, 1)),)
+        a.short(),
+        member_epoch=1,
+        topic_partitions=(
+            Request.TopicPartition(topic_id=world.image.topics["t"].id, partitions=(0, 1)),
+        ),
     )
     assert world.send(stale).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
@@ -228,7 +268,9 @@ def test_a_topic_that_is_given_up_stops_before_the_next_assignment() -> None:
 def test_a_member_is_told_all_when_it_says_all() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
-    response = world.send(changed(a.full, member_epoch=a.epoch, topic_partitions=a.short().topic_partitions))
+    response = world.send(
+        changed(a.full, member_epoch=a.epoch, topic_partitions=a.short().topic_partitions)
+    )
     assert response.assignment is not None
 
 

@@ -1,7 +1,9 @@
-"""Random lives of consumer groups: members come, go, fall silent and lose answers, topics change, coordinators move.
+"""Random lives of consumer groups: members come, go, fall silent and lose answers, topics change,
+coordinators move.
 
-At any time no partition has two owners that the coordinator would take a commit from; the log gives the same group; and once things calm
-down every partition has one owner, and heartbeats change nothing.
+At any time no partition has two owners that the coordinator would take a commit from; the log gives
+the same group; and once things calm down every partition has one owner, and heartbeats change
+nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.coordinator.consumer_group import ConsumerGroup
-from penstock.coordinator.settings import GroupSettings
-from penstock.coordinator.shard import Shard
-from penstock.coordinator.table import Groups
+from penstock.coordinator.consumer.group import ConsumerGroup
+from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.shard import Shard
+from penstock.coordinator.groups.table import Groups
 from penstock.errors import ErrorCode
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld, TopicPartitions
 from tests.coordinator.shards import GROUP
@@ -29,15 +31,24 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(interval_ms=st.sampled_from([0, 1_000]))
     def begin(self, interval_ms: int) -> None:
-        self.world = ConsumerWorld({"t": 4, "u": 3}, GroupSettings(consumer_assignment_interval_ms=interval_ms))
+        self.world = ConsumerWorld(
+            {"t": 4, "u": 3}, GroupSettings(consumer_assignment_interval_ms=interval_ms)
+        )
         self.alive: list[Consumer] = []
         self.all: list[Consumer] = []
         self.names = 0
 
-    @rule(target=consumers, topics=subscriptions, instance=st.sampled_from([None, None, "i"]), rack=st.sampled_from([None, "r"]))
+    @rule(
+        target=consumers,
+        topics=subscriptions,
+        instance=st.sampled_from([None, None, "i"]),
+        rack=st.sampled_from([None, "r"]),
+    )
     def come(self, topics: tuple[str, ...], instance: str | None, rack: str | None) -> Consumer:
         self.names += 1
-        consumer = self.world.consumer(f"m{self.names}", *topics, instance=instance, rack=rack, rebalance_ms=20_000)
+        consumer = self.world.consumer(
+            f"m{self.names}", *topics, instance=instance, rack=rack, rebalance_ms=20_000
+        )
         self.alive.append(consumer)
         self.all.append(consumer)
         consumer.join()
@@ -84,7 +95,9 @@ class Histories(RuleBasedStateMachine):
         before = {name: len(topic.partitions) for name, topic in self.world.image.topics.items()}
         wanted = {"t": t, "u": u, "v": v}
         # Partitions never get fewer; a topic goes with a count of 0, and is back as another.
-        self.world.change_topics({name: max(count, before.get(name, 0)) for name, count in wanted.items() if count})
+        self.world.change_topics(
+            {name: max(count, before.get(name, 0)) for name, count in wanted.items() if count}
+        )
 
     @rule()
     def move_the_coordinator(self) -> None:
@@ -98,9 +111,15 @@ class Histories(RuleBasedStateMachine):
         owned: dict[tuple[UUID, int], str] = {}
         for consumer in self.all:
             member = group.members.get(consumer.id)
-            if member is not None and consumer.epoch in (member.epoch, member.previous_epoch) and consumer.epoch > 0:
+            if (
+                member is not None
+                and consumer.epoch in (member.epoch, member.previous_epoch)
+                and consumer.epoch > 0
+            ):
                 for partition in consumer.owned:
-                    assert partition not in owned, f"{partition} is owned by {owned[partition]} and {consumer.id}"
+                    assert partition not in owned, (
+                        f"{partition} is owned by {owned[partition]} and {consumer.id}"
+                    )
                     owned[partition] = consumer.id
 
     @invariant()
@@ -113,7 +132,10 @@ class Histories(RuleBasedStateMachine):
             for partitions_by_topic in (member.assigned, member.revoking):
                 for topic, partitions in partitions_by_topic.items():
                     for partition in partitions:
-                        assert owners.setdefault(topic, {}).setdefault(partition, member.id) == member.id
+                        assert (
+                            owners.setdefault(topic, {}).setdefault(partition, member.id)
+                            == member.id
+                        )
         assert owners == group.owners
 
     @invariant()
@@ -147,7 +169,9 @@ class Histories(RuleBasedStateMachine):
             (topic.id, partition)
             for topic in self.world.image.topics.values()
             for partition in topic.partitions
-            if any(topic.name in (consumer.full.subscribed_topic_names or ()) for consumer in members)
+            if any(
+                topic.name in (consumer.full.subscribed_topic_names or ()) for consumer in members
+            )
         }
         have: list[TopicPartitions] = [consumer.owned for consumer in members]
         assert sum(map(len, have)) == len(wanted)

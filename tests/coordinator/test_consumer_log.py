@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.coordinator.consumer_group import ConsumerGroup
-from penstock.coordinator.consumer_member import MemberState
-from penstock.coordinator.records import decode, record, tombstone
+from penstock.coordinator.consumer.group import ConsumerGroup
+from penstock.coordinator.consumer.member import MemberState
+from penstock.coordinator.groups.records import decode, record, tombstone
 from penstock.errors import ErrorCode
 from penstock.protocol.internal import consumer_group_records as log
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -38,12 +38,18 @@ def test_a_first_member_is_written_as_kafka_does() -> None:
         (
             log.ConsumerGroupTargetAssignmentMemberKey(group_id=GROUP, member_id="a"),
             log.ConsumerGroupTargetAssignmentMemberValue(
-                topic_partitions=(log.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic, partitions=(0, 1)),)
+                topic_partitions=(
+                    log.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
+                        topic_id=topic, partitions=(0, 1)
+                    ),
+                )
             ),
         ),
         (
             log.ConsumerGroupTargetAssignmentMetadataKey(group_id=GROUP),
-            log.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=1, assignment_timestamp=world.wall_ms),
+            log.ConsumerGroupTargetAssignmentMetadataValue(
+                assignment_epoch=1, assignment_timestamp=world.wall_ms
+            ),
         ),
         (
             log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"),
@@ -99,9 +105,17 @@ def test_tombstones_of_what_is_not_there_mean_nothing() -> None:
 def test_records_before_kafka_4_3_have_no_epochs_of_partitions() -> None:
     world = ConsumerWorld()
     topic = world.image.topics["t"].id
-    listed = (log.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(topic_id=topic, partitions=(0, 1)),)
-    value = log.ConsumerGroupCurrentMemberAssignmentValue(member_epoch=5, state=77, assigned_partitions=listed)
-    key, content = record(log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"), value)
+    listed = (
+        log.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+            topic_id=topic, partitions=(0, 1)
+        ),
+    )
+    value = log.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=5, state=77, assigned_partitions=listed
+    )
+    key, content = record(
+        log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"), value
+    )
     world.shard.replay(0, key, content, 0)
     member = world.consumers.members["a"]
     assert (member.assigned, member.state) == ({topic: {0: 5, 1: 5}}, MemberState.UNKNOWN)
@@ -111,8 +125,12 @@ def test_records_before_kafka_4_3_have_no_epochs_of_partitions() -> None:
 def test_a_member_in_an_unknown_state_starts_from_nothing() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
-    value = log.ConsumerGroupCurrentMemberAssignmentValue(member_epoch=1, previous_member_epoch=0, state=99)
-    key, content = record(log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"), value)
+    value = log.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=1, previous_member_epoch=0, state=99
+    )
+    key, content = record(
+        log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"), value
+    )
     world.shard.replay(0, key, content, 0)
     assert a.beat() is ErrorCode.FENCED_MEMBER_EPOCH
     a.beat()
@@ -132,15 +150,37 @@ def test_sessions_begin_anew_when_the_coordinator_moves() -> None:
 
 def test_a_group_is_described() -> None:
     world = ConsumerWorld({"t": 2})
-    a, _ = world.consumer("a", instance="i", rack="r").join(), world.consumer("b", assignor="range").join()
+    a, _ = (
+        world.consumer("a", instance="i", rack="r").join(),
+        world.consumer("b", assignor="range").join(),
+    )
     group = world.shard.describe_consumer_group(GROUP)
-    assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (0, "Reconciling", 2, 2)
+    assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (
+        0,
+        "Reconciling",
+        2,
+        2,
+    )
     assert group.assignor_name == "range"
     first, second = group.members
-    assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch, first.member_type) == ("a", "i", "r", a.epoch, 1)
-    assert [(topic.topic_name, topic.partitions) for topic in first.assignment.topic_partitions] == [("t", (0, 1))]
-    assert [(topic.topic_name, topic.partitions) for topic in first.target_assignment.topic_partitions] == [("t", (0,))]
-    assert (second.client_host, second.subscribed_topic_names, second.assignment.topic_partitions) == ("/127.0.0.1", ("t",), ())
+    assert (
+        first.member_id,
+        first.instance_id,
+        first.rack_id,
+        first.member_epoch,
+        first.member_type,
+    ) == ("a", "i", "r", a.epoch, 1)
+    assert [
+        (topic.topic_name, topic.partitions) for topic in first.assignment.topic_partitions
+    ] == [("t", (0, 1))]
+    assert [
+        (topic.topic_name, topic.partitions) for topic in first.target_assignment.topic_partitions
+    ] == [("t", (0,))]
+    assert (
+        second.client_host,
+        second.subscribed_topic_names,
+        second.assignment.topic_partitions,
+    ) == ("/127.0.0.1", ("t",), ())
 
 
 def test_only_consumer_groups_are_described() -> None:
@@ -148,14 +188,22 @@ def test_only_consumer_groups_are_described() -> None:
     assert world.shard.describe_consumer_group(GROUP).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     world.join(version=3)
     answer = world.shard.describe_consumer_group(GROUP)
-    assert (answer.error_code, answer.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Group g is not a consumer group.",
+    )
 
 
 def test_groups_are_listed_by_their_kind() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
     (listed,) = world.shard.list_groups(types=["Consumer"])
-    assert (listed.group_id, listed.group_state, listed.group_type, listed.protocol_type) == (GROUP, "Stable", "consumer", "consumer")
+    assert (listed.group_id, listed.group_state, listed.group_type, listed.protocol_type) == (
+        GROUP,
+        "Stable",
+        "consumer",
+        "consumer",
+    )
 
 
 def test_commits_are_fenced_by_epochs() -> None:
@@ -179,7 +227,9 @@ def test_fetches_are_fenced_by_epochs() -> None:
 
     def fetch(member: str | None, epoch: int) -> int:
         return world.shard.fetch_offsets(
-            OffsetFetchRequest.Group(group_id=GROUP, member_id=member, member_epoch=epoch, topics=None)
+            OffsetFetchRequest.Group(
+                group_id=GROUP, member_id=member, member_epoch=epoch, topics=None
+            )
         ).error_code
 
     assert fetch("a", a.epoch) == fetch(None, -1) == ErrorCode.NONE

@@ -6,15 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.classic_group import ClassicGroup
+from penstock.coordinator.classic.group import ClassicGroup
 from penstock.errors import ErrorCode
-from penstock.protocol.internal.consumer_protocol import ConsumerProtocolAssignment, encode_consumer_protocol
+from penstock.protocol.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    encode_consumer_protocol,
+)
 from tests.coordinator.classic_client import ClassicConsumer, kind
 from tests.coordinator.consumer_world import AT_ONCE, Consumer, ConsumerWorld, TopicPartitions
 from tests.coordinator.shards import GROUP, subscription
 
 
-def classic_world(count: int = 2, policy: str = "bidirectional") -> tuple[ConsumerWorld, list[ClassicConsumer]]:
+def classic_world(
+    count: int = 2, policy: str = "bidirectional"
+) -> tuple[ConsumerWorld, list[ClassicConsumer]]:
     """A stable classic group whose leader gave two partitions to everybody in turn."""
     world = ConsumerWorld({"t": 6}, replace(AT_ONCE, consumer_migration_policy=policy))
     clients = [ClassicConsumer(world, f"c{number}") for number in range(count)]
@@ -22,7 +27,9 @@ def classic_world(count: int = 2, policy: str = "bidirectional") -> tuple[Consum
         client.run()
         client.run()
     world.wait(6_000)
-    leader = world.joined(next(client.joining for client in clients if client.joining is not None)).leader
+    leader = world.joined(
+        next(client.joining for client in clients if client.joining is not None)
+    ).leader
     for client in clients:
         assert client.joining is not None
         client.id, client.generation = world.joined(client.joining).member_id, 1
@@ -37,7 +44,9 @@ def classic_world(count: int = 2, policy: str = "bidirectional") -> tuple[Consum
 
 
 def share(number: int) -> bytes:
-    mine = ConsumerProtocolAssignment.AssignedPartition(topic="t", partitions=(2 * number, 2 * number + 1))
+    mine = ConsumerProtocolAssignment.AssignedPartition(
+        topic="t", partitions=(2 * number, 2 * number + 1)
+    )
     return encode_consumer_protocol(ConsumerProtocolAssignment(assigned_partitions=(mine,)))
 
 
@@ -52,7 +61,11 @@ def settle(world: ConsumerWorld, *members: ClassicConsumer | Consumer, rounds: i
 
 
 def everything(world: ConsumerWorld) -> TopicPartitions:
-    return frozenset((topic.id, partition) for topic in world.image.topics.values() for partition in topic.partitions)
+    return frozenset(
+        (topic.id, partition)
+        for topic in world.image.topics.values()
+        for partition in topic.partitions
+    )
 
 
 def test_the_first_new_consumer_brings_the_group_over() -> None:
@@ -61,7 +74,9 @@ def test_the_first_new_consumer_brings_the_group_over() -> None:
     had = c0.owned
     new = world.consumer("new").join()
     assert (new.error, kind(world), world.committed()) == (ErrorCode.NONE, "consumer", 7)
-    assert new.owned == {(world.image.topics["t"].id, 4), (world.image.topics["t"].id, 5)}, "what nobody had is free at once"
+    assert new.owned == {(world.image.topics["t"].id, 4), (world.image.topics["t"].id, 5)}, (
+        "what nobody had is free at once"
+    )
     settle(world, c0, c1, new)
     assert [len(one.owned) for one in (c0, c1, new)] == [2, 2, 2]
     assert c0.owned == had
@@ -128,7 +143,9 @@ def test_an_instance_changes_its_protocol() -> None:
     assert world.beat(classic.id, classic.generation, "i") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_without_a_rebalance() -> None:
+def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_without_a_rebalance() -> (
+    None
+):
     world = ConsumerWorld({"t": 6})
     new = world.consumer("new", instance="i").join()
     had, epoch = new.owned, world.consumers.epoch
@@ -141,7 +158,10 @@ def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_withou
     assert (classic.owned, classic.generation) == (had, epoch)
 
 
-@pytest.mark.parametrize(("policy", "code"), [("disabled", ErrorCode.GROUP_ID_NOT_FOUND), ("downgrade", ErrorCode.GROUP_ID_NOT_FOUND)])
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [("disabled", ErrorCode.GROUP_ID_NOT_FOUND), ("downgrade", ErrorCode.GROUP_ID_NOT_FOUND)],
+)
 def test_a_group_may_be_told_to_stay_classic(policy: str, code: ErrorCode) -> None:
     world, (c0, c1) = classic_world(policy=policy)
     assert world.consumer("new").join().error is code
@@ -196,9 +216,12 @@ def test_an_empty_group_changes_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol_type", "protocols"), [("connect", {"range": subscription("t")}), ("consumer", {}), ("consumer", {"range": b""})]
+    ("protocol_type", "protocols"),
+    [("connect", {"range": subscription("t")}), ("consumer", {}), ("consumer", {"range": b""})],
 )
-def test_a_classic_member_must_be_a_consumer(protocol_type: str, protocols: dict[str, bytes]) -> None:
+def test_a_classic_member_must_be_a_consumer(
+    protocol_type: str, protocols: dict[str, bytes]
+) -> None:
     world = ConsumerWorld({"t": 6})
     world.consumer("new").join()
     answer = world.joined(world.join(version=3, protocol_type=protocol_type, protocols=protocols))
@@ -212,7 +235,10 @@ def test_classic_requests_are_fenced_by_epochs() -> None:
     assert world.beat(classic.id, classic.generation + 1) is ErrorCode.ILLEGAL_GENERATION
     assert world.beat("new", new.epoch) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.beat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.synced(world.sync(classic.id, classic.generation, protocol="range")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        world.synced(world.sync(classic.id, classic.generation, protocol="range")).error_code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
     assert world.commit(5, classic.id, classic.generation) is ErrorCode.NONE
     assert world.commit(6, classic.id, classic.generation - 1) is ErrorCode.ILLEGAL_GENERATION
     assert world.committed() == 5

@@ -1,4 +1,5 @@
-"""Random lives of a group whose members speak either protocol, and which goes over and back as they come and go."""
+"""Random lives of a group whose members speak either protocol, and which goes over and back as they
+come and go."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import KafkaError
 from tests.coordinator.classic_client import ClassicConsumer, kind
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld
@@ -23,7 +24,9 @@ class Migrations(RuleBasedStateMachine):
     @initialize(interval_ms=st.sampled_from([0, 1_000]), eager=st.booleans())
     def begin(self, interval_ms: int, eager: bool) -> None:
         self.eager = eager
-        self.world = ConsumerWorld({"t": 5}, GroupSettings(consumer_assignment_interval_ms=interval_ms))
+        self.world = ConsumerWorld(
+            {"t": 5}, GroupSettings(consumer_assignment_interval_ms=interval_ms)
+        )
         self.alive: list[Member] = []
         self.all: list[Member] = []
         self.names = 0
@@ -94,7 +97,9 @@ class Migrations(RuleBasedStateMachine):
         for member in self.all:
             if self.may_commit(member):
                 for partition in member.owned:
-                    assert partition not in owned, f"{partition} is owned by {owned[partition]} and {member.id}"
+                    assert partition not in owned, (
+                        f"{partition} is owned by {owned[partition]} and {member.id}"
+                    )
                     owned[partition] = member.id
 
     def may_commit(self, member: Member) -> bool:

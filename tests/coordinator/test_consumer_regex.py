@@ -1,4 +1,5 @@
-"""Subscriptions by regular expression: what they match, and that no expression can hold up a node."""
+"""Subscriptions by regular expression: what they match, and that no expression can hold up a
+node."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from time import perf_counter
 
 import pytest
 
-from penstock.coordinator import regex
-from penstock.coordinator.regex import compiled, matching
+from penstock.coordinator.consumer import regex
+from penstock.coordinator.consumer.regex import compiled, matching
 from penstock.errors import ErrorCode, KafkaError
 from tests.coordinator.consumer_world import ConsumerWorld
 from tests.coordinator.shards import GROUP
@@ -18,7 +19,9 @@ def test_an_expression_matches_whole_names() -> None:
     assert matching("t.*|u", ["t", "tea", "u", "up", "at"]) == {"t", "tea", "u"}
 
 
-@pytest.mark.parametrize("expression", ["(", "(?=a)b", r"(a)\1", "a{1001}", "x" * 1_001, "((a{10}){10}){10}b{100}"])
+@pytest.mark.parametrize(
+    "expression", ["(", "(?=a)b", r"(a)\1", "a{1001}", "x" * 1_001, "((a{10}){10}){10}b{100}"]
+)
 def test_what_is_no_expression_or_too_large_is_refused(expression: str) -> None:
     with pytest.raises(KafkaError, match="is not a valid regular expression") as refused:
         compiled(expression)
@@ -26,7 +29,15 @@ def test_what_is_no_expression_or_too_large_is_refused(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["(a+)+b", "(a|aa)+b", "(.*a){20}b", "(a|b|c|d|e)*" * 40 + "z", "(a?){300}a{300}", "[ab]*a[ab]{240}"]
+    "expression",
+    [
+        "(a+)+b",
+        "(a|aa)+b",
+        "(.*a){20}b",
+        "(a|b|c|d|e)*" * 40 + "z",
+        "(a?){300}a{300}",
+        "[ab]*a[ab]{240}",
+    ],
 )
 def test_malicious_expressions_take_bounded_time(expression: str) -> None:
     names = ["ab" * 124] * 200
@@ -83,7 +94,9 @@ def test_after_a_move_of_the_coordinator_nothing_is_written_anew() -> None:
     assert (len(world.log), world.consumers.regexes) == (log, {"t.*": frozenset({"t1"})})
 
 
-def test_an_expression_that_this_broker_cannot_match_keeps_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expression_that_this_broker_cannot_match_keeps_its_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = ConsumerWorld({"t1": 2})
     a = world.consumer("a", regex="t.+").join()
     world.reload()

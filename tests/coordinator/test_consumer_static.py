@@ -1,4 +1,5 @@
-"""Static members of consumer groups: an instance goes for a while, and is back without a rebalance."""
+"""Static members of consumer groups: an instance goes for a while, and is back without a
+rebalance."""
 
 from __future__ import annotations
 

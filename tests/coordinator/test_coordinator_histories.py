@@ -1,6 +1,8 @@
-"""Rules 12 to 14 over random histories of a classic group: members come, go, die and stall, the log's tail is lost, the coordinator moves.
+"""Rules 12 to 14 over random histories of a classic group: members come, go, die and stall, the
+log's tail is lost, the coordinator moves.
 
-Answers leave only when what the shard had appended is committed, as the shell holds them; what was not committed is lost with the broker.
+Answers leave only when what the shard had appended is committed, as the shell holds them; what was
+not committed is lost with the broker.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.coordinator.classic_group import ClassicGroup
-from penstock.coordinator.shard import Shard
-from penstock.coordinator.step import Answer, Step
+from penstock.coordinator.classic.group import ClassicGroup
+from penstock.coordinator.groups.shard import Shard
+from penstock.coordinator.runtime.step import Answer, Step
 from penstock.errors import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
@@ -70,7 +72,10 @@ class Client:
 
     def joined(self, answer: JoinGroupResponse | None) -> None:
         self.joining = None
-        if answer is None or answer.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS):
+        if answer is None or answer.error_code in (
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+        ):
             return
         self.member_id = answer.member_id
         if answer.error_code == ErrorCode.NONE:
@@ -106,7 +111,14 @@ def durable(shard: Shard) -> Durable | None:
         group.leader_id,
         group.subscribed_topics,
         tuple(
-            (m.id, m.instance_id, m.session_timeout_ms, m.rebalance_timeout_ms, m.metadata(group.protocol), m.assignment)
+            (
+                m.id,
+                m.instance_id,
+                m.session_timeout_ms,
+                m.rebalance_timeout_ms,
+                m.metadata(group.protocol),
+                m.assignment,
+            )
             for m in group.members.values()
         ),
     )
@@ -119,7 +131,8 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         self.clients = [Client(index) for index in range(CLIENTS)]
         self.syncs: dict[int, tuple[int, str]] = {}
         self.sources_used = 0
-        # From which of the leader's requests the assignments of a generation came, and who has which.
+        # From which of the leader's requests the assignments of a generation came, and who has
+        # which.
         self.sources: dict[int, bytes] = {}
         self.owners: dict[bytes, str] = {}
         self.commits: dict[int, int] = {}
@@ -131,8 +144,17 @@ class ClassicGroupHistories(RuleBasedStateMachine):
     def join(self, client: int, changed: bool) -> None:
         """Also while it waits for an earlier answer: it timed out."""
         me = self.clients[client]
-        protocols = {"range": subscription("t", "u") if changed else subscription("t"), "sticky": subscription("t")}
-        me.joining = self.world.join(me.member_id, instance=me.instance, protocols=protocols, session_ms=15_000, rebalance_ms=20_000)
+        protocols = {
+            "range": subscription("t", "u") if changed else subscription("t"),
+            "sticky": subscription("t"),
+        }
+        me.joining = self.world.join(
+            me.member_id,
+            instance=me.instance,
+            protocols=protocols,
+            session_ms=15_000,
+            rebalance_ms=20_000,
+        )
 
     @rule(client=clients)
     def sync(self, client: int) -> None:
@@ -141,7 +163,9 @@ class ClassicGroupHistories(RuleBasedStateMachine):
             self.sources_used += 1
             source = str(self.sources_used).encode()
             assignments = {member: source + b"/" + member.encode() for member in me.led}
-            me.syncing = self.world.sync(me.member_id, me.generation, assignments, instance=me.instance)
+            me.syncing = self.world.sync(
+                me.member_id, me.generation, assignments, instance=me.instance
+            )
             self.syncs[me.syncing] = me.generation, me.member_id
 
     @rule(first=clients, changed=st.booleans())
@@ -177,7 +201,9 @@ class ClassicGroupHistories(RuleBasedStateMachine):
             return
         generation = max(me.generation - stale_by, 0)
         before = self.world.offsets()
-        ticket = self.world.send_commit(self.next_offset, me.member_id, generation, instance=me.instance)
+        ticket = self.world.send_commit(
+            self.next_offset, me.member_id, generation, instance=me.instance
+        )
         if self.world.offsets() != before:
             assert generation >= self.fence, "a stale generation committed"
             self.commits[ticket] = self.next_offset
@@ -226,11 +252,19 @@ class ClassicGroupHistories(RuleBasedStateMachine):
     def _check_assignment(self, ticket: int) -> None:
         generation, member_id = self.syncs.pop(ticket)
         answer = self.world.answers[ticket]
-        if not isinstance(answer, SyncGroupResponse) or answer.error_code != ErrorCode.NONE or not answer.assignment:
+        if (
+            not isinstance(answer, SyncGroupResponse)
+            or answer.error_code != ErrorCode.NONE
+            or not answer.assignment
+        ):
             return
         source, owner = answer.assignment.split(b"/")
-        assert self.sources.setdefault(generation, source) == source, "two assignments of one generation were handed out"
-        assert self.owners.setdefault(answer.assignment, member_id) == member_id or owner.startswith(b"i"), "two dynamic owners"
+        assert self.sources.setdefault(generation, source) == source, (
+            "two assignments of one generation were handed out"
+        )
+        assert self.owners.setdefault(
+            answer.assignment, member_id
+        ) == member_id or owner.startswith(b"i"), "two dynamic owners"
         self.fence = max(self.fence, generation)
 
     @invariant()
@@ -251,18 +285,25 @@ class ClassicGroupHistories(RuleBasedStateMachine):
     def a_group_is_in_order(self) -> None:
         group = self.world.shard.groups.by_id.get(GROUP)
         if isinstance(group, ClassicGroup):
-            assert group.is_empty == (not group.members and group.state_name != "PreparingRebalance")
-            assert set(group.static_ids.values()) == {m.id for m in group.members.values() if m.instance_id is not None}
+            assert group.is_empty == (
+                not group.members and group.state_name != "PreparingRebalance"
+            )
+            assert set(group.static_ids.values()) == {
+                m.id for m in group.members.values() if m.instance_id is not None
+            }
             assert not group.members or group.leader_id in group.members
             assert all(member.id == key for key, member in group.members.items())
 
     def _all_get_their_share(self) -> None:
-        """Whatever happened: a few rounds of good behaviour, and all are in one stable generation."""
+        """Whatever happened: a few rounds of good behaviour, and all are in one stable
+        generation."""
         for _ in range(10):
             self.settle(0, False)
             self.commit_the_log()
             group = self.world.group
-            if group.state_name == "Stable" and set(group.members) == {me.member_id for me in self.clients}:
+            if group.state_name == "Stable" and set(group.members) == {
+                me.member_id for me in self.clients
+            }:
                 assert all(member.assignment for member in group.members.values())
                 return
             for client in range(CLIENTS):
@@ -270,7 +311,8 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         raise AssertionError(f"the group does not settle: it is {self.world.group.state_name}")
 
     def teardown(self) -> None:
-        """After that, left alone, everything comes to an end, and nobody is left without an answer."""
+        """After that, left alone, everything comes to an end, and nobody is left without an
+        answer."""
         if not hasattr(self, "world"):
             return
         self._all_get_their_share()
@@ -283,4 +325,6 @@ class ClassicGroupHistories(RuleBasedStateMachine):
 
 
 TestClassicGroupHistories = ClassicGroupHistories.TestCase
-TestClassicGroupHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestClassicGroupHistories.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)

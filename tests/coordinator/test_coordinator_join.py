@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import ErrorCode
 from tests.coordinator.shards import GROUP, World, subscription
 
@@ -54,7 +54,11 @@ def test_the_leader_is_told_of_all_members_and_the_others_of_none() -> None:
     assert [m.member_id for m in leader.members] == [first, second]
     assert leader.members[1].metadata == subscription("t")
     assert other.members == ()
-    assert (leader.generation_id, leader.protocol_name, leader.protocol_type) == (1, "range", "consumer")
+    assert (leader.generation_id, leader.protocol_name, leader.protocol_type) == (
+        1,
+        "range",
+        "consumer",
+    )
 
 
 def test_the_first_rebalance_waits_on_while_members_come() -> None:
@@ -90,7 +94,10 @@ def test_without_a_delay_the_first_generation_begins_at_once() -> None:
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
 def test_session_timeouts_have_bounds(session_ms: int) -> None:
     world = World()
-    assert world.joined(world.join(session_ms=session_ms)).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert (
+        world.joined(world.join(session_ms=session_ms)).error_code
+        == ErrorCode.INVALID_SESSION_TIMEOUT
+    )
 
 
 def test_a_group_has_a_name() -> None:
@@ -104,7 +111,10 @@ def test_a_member_of_no_group_is_unknown_and_makes_none() -> None:
     assert world.shard.list_groups() == []
 
 
-@pytest.mark.parametrize(("protocol_type", "protocols"), [("connect", {"range": b""}), ("consumer", {"sticky": b""}), ("consumer", {})])
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"),
+    [("connect", {"range": b""}), ("consumer", {"sticky": b""}), ("consumer", {})],
+)
 def test_who_shares_no_protocol_is_refused(protocol_type: str, protocols: dict[str, bytes]) -> None:
     world = World()
     world.stable_group("a")
@@ -115,8 +125,13 @@ def test_who_shares_no_protocol_is_refused(protocol_type: str, protocols: dict[s
 
 def test_a_group_needs_a_protocol() -> None:
     world = World()
-    assert world.joined(world.join(protocols={})).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.joined(world.join(protocol_type="")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        world.joined(world.join(protocols={})).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert (
+        world.joined(world.join(protocol_type="")).error_code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
 
 
 def test_members_vote_among_the_protocols_that_all_know() -> None:
@@ -205,7 +220,11 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert former.startswith("i-")
     world.sync(former, 1, {former: b"mine"}, instance="i")
     answer = world.joined(world.join(instance="i"))
-    assert (answer.generation_id, answer.leader, answer.skip_assignment) == (1, answer.member_id, True)
+    assert (answer.generation_id, answer.leader, answer.skip_assignment) == (
+        1,
+        answer.member_id,
+        True,
+    )
     assert [m.group_instance_id for m in answer.members] == ["i"]
     assert world.synced(world.sync(answer.member_id, 1, instance="i")).assignment == b"mine"
     assert world.beat(former, 1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
@@ -233,7 +252,10 @@ def test_the_request_of_a_replaced_static_member_is_answered() -> None:
 
 def test_a_static_member_that_is_away_stays_in_the_next_generation() -> None:
     world = World()
-    tickets = [world.join(instance="i", session_ms=100_000), world.join(instance="j", session_ms=100_000)]
+    tickets = [
+        world.join(instance="i", session_ms=100_000),
+        world.join(instance="j", session_ms=100_000),
+    ]
     world.wait(6_000)
     i, j = (world.joined(ticket).member_id for ticket in tickets)
     world.sync(j, 1, instance="j")
@@ -251,5 +273,9 @@ def test_a_rebalance_is_told_in_one_line() -> None:
     world.sync(a, world.joined(ticket).generation_id)
     assert world.told == [
         f"group {GROUP}: generation 1 is stable with 2 members after 6000 ms: {a} came; {b} came",
-        f"group {GROUP}: generation 2 is stable with 1 members after 0 ms: {b} left; {a} joined again",
+        (
+            f"group {GROUP}: generation 2 is stable with 1 members after 0 ms: {b} left; {a} "
+            "joined "
+            "again"
+        ),
     ]

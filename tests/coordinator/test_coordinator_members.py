@@ -28,7 +28,10 @@ def test_members_wait_for_the_leaders_assignment() -> None:
     assert ticket not in world.answers
     own = world.sync(a, 1, {a: b"A", b: b"B"})
     assert (world.synced(own).assignment, world.synced(ticket).assignment) == (b"A", b"B")
-    assert (world.synced(own).protocol_type, world.synced(own).protocol_name) == ("consumer", "range")
+    assert (world.synced(own).protocol_type, world.synced(own).protocol_name) == (
+        "consumer",
+        "range",
+    )
     assert world.group.state_name == "Stable"
 
 
@@ -66,7 +69,9 @@ def test_strangers_are_refused() -> None:
     assert world.leave("x").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize(("protocol", "protocol_type"), [("sticky", "consumer"), ("range", "connect")])
+@pytest.mark.parametrize(
+    ("protocol", "protocol_type"), [("sticky", "consumer"), ("range", "connect")]
+)
 def test_who_thinks_of_another_protocol_is_refused(protocol: str, protocol_type: str) -> None:
     world = World()
     (a,) = begun(world, 1)
@@ -143,16 +148,28 @@ def test_the_last_who_leaves_leaves_an_empty_group() -> None:
     world = World()
     (a,) = world.stable_group("a")
     assert world.leave(a).members[0].error_code == ErrorCode.NONE
-    assert (world.group.state_name, world.group.generation, world.group.leader_id) == ("Empty", 2, None)
+    assert (world.group.state_name, world.group.generation, world.group.leader_id) == (
+        "Empty",
+        2,
+        None,
+    )
     world.reload()
-    assert (world.group.state_name, world.group.generation, world.group.protocol_type) == ("Empty", 2, "consumer")
+    assert (world.group.state_name, world.group.generation, world.group.protocol_type) == (
+        "Empty",
+        2,
+        "consumer",
+    )
 
 
 def test_many_leave_with_one_rebalance() -> None:
     world = World()
     a, b, c = world.stable_group("a", "b", "c")
     answer = world.leave(a, "x", b)
-    assert [m.error_code for m in answer.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+    assert [m.error_code for m in answer.members] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]
     assert world.beat(c, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -241,9 +258,27 @@ def test_without_the_name_of_a_group_nothing_is_done() -> None:
     world = World()
     caller, now_ms = world.caller(5), world.now_ms
     tickets = [world.new_ticket() for _ in range(3)]
-    world.take(world.shard.heartbeat(HeartbeatRequest(group_id="", generation_id=1, member_id="x"), caller, tickets[0], now_ms))
-    world.take(world.shard.leave_group(LeaveGroupRequest(group_id="", member_id="x"), caller, tickets[1], now_ms))
-    world.take(world.shard.sync_group(SyncGroupRequest(group_id="", generation_id=1, member_id="x"), caller, tickets[2], now_ms))
+    world.take(
+        world.shard.heartbeat(
+            HeartbeatRequest(group_id="", generation_id=1, member_id="x"),
+            caller,
+            tickets[0],
+            now_ms,
+        )
+    )
+    world.take(
+        world.shard.leave_group(
+            LeaveGroupRequest(group_id="", member_id="x"), caller, tickets[1], now_ms
+        )
+    )
+    world.take(
+        world.shard.sync_group(
+            SyncGroupRequest(group_id="", generation_id=1, member_id="x"),
+            caller,
+            tickets[2],
+            now_ms,
+        )
+    )
     assert world.answer(tickets[0], HeartbeatResponse).error_code == ErrorCode.INVALID_GROUP_ID
     assert world.answer(tickets[1], LeaveGroupResponse).error_code == ErrorCode.INVALID_GROUP_ID
     assert world.answer(tickets[2], SyncGroupResponse).error_code == ErrorCode.INVALID_GROUP_ID

@@ -1,4 +1,5 @@
-"""Requests that make no sense, in any order: each is answered or waits, none breaks a shard, and the log still says what the shard says."""
+"""Requests that make no sense, in any order: each is answered or waits, none breaks a shard, and
+the log still says what the shard says."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
@@ -24,7 +25,15 @@ group_ids = st.sampled_from(["g"] * 8 + ["h", ""])
 member_names = st.sampled_from(["", "", "0", "0", "1", "2", "nobody"])
 instances = st.sampled_from([None] * 6 + ["i", "j", ""])
 numbers = st.sampled_from([-(2**31), -2, -1, 0, 1, 2, 3, 2**31 - 1])
-blobs = st.sampled_from([b"", b"\x00", b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff", b"\x00\x00\x7f\xff\xff\xff", b"\xff\xff"])
+blobs = st.sampled_from(
+    [
+        b"",
+        b"\x00",
+        b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff",
+        b"\x00\x00\x7f\xff\xff\xff",
+        b"\xff\xff",
+    ]
+)
 names = st.sampled_from(["range"] * 4 + ["sticky", ""])
 protocols = st.lists(st.builds(JoinGroupRequest.Protocol, name=names, metadata=blobs), max_size=3)
 
@@ -43,7 +52,10 @@ def _member(world: World, name: str) -> str:
 def joins(draw: st.DrawFn) -> Act:
     group, name, instance = draw(group_ids), draw(member_names), draw(instances)
     wanted, kind = tuple(draw(protocols)), draw(st.sampled_from(["consumer"] * 6 + ["connect", ""]))
-    session_ms, rebalance_ms = draw(st.sampled_from([6_000, 10_000, 10_000, -1])), draw(st.one_of(st.just(10_000), numbers))
+    session_ms, rebalance_ms = (
+        draw(st.sampled_from([6_000, 10_000, 10_000, -1])),
+        draw(st.one_of(st.just(10_000), numbers)),
+    )
     version = draw(st.integers(0, 9))
 
     def act(world: World) -> None:
@@ -56,7 +68,9 @@ def joins(draw: st.DrawFn) -> Act:
             protocol_type=kind,
             protocols=wanted,
         )
-        world.take(world.shard.join_group(request, world.caller(version), world.new_ticket(), world.now_ms))
+        world.take(
+            world.shard.join_group(request, world.caller(version), world.new_ticket(), world.now_ms)
+        )
 
     return act
 
@@ -64,32 +78,58 @@ def joins(draw: st.DrawFn) -> Act:
 @st.composite
 def others(draw: st.DrawFn) -> Act:
     group, name, instance = draw(group_ids), draw(member_names), draw(instances)
-    drawn, blob, version = draw(st.one_of(st.just(NOW), numbers)), draw(blobs), draw(st.integers(2, 10))
+    drawn, blob, version = (
+        draw(st.one_of(st.just(NOW), numbers)),
+        draw(blobs),
+        draw(st.integers(2, 10)),
+    )
     kind = draw(st.sampled_from(["sync", "beat", "leave", "commit", "delete"]))
 
     def act(world: World) -> None:
         member, ticket, now_ms = _member(world, name), world.new_ticket(), world.now_ms
         shard, caller, number = world.shard, world.caller(version), _generation(world, drawn)
         if kind == "sync":
-            given_out = tuple(SyncGroupRequest.Assignment(member_id=_member(world, n), assignment=blob) for n in ("0", "1", "nobody"))
+            given_out = tuple(
+                SyncGroupRequest.Assignment(member_id=_member(world, n), assignment=blob)
+                for n in ("0", "1", "nobody")
+            )
             wanted = SyncGroupRequest(
-                group_id=group, generation_id=number, member_id=member, group_instance_id=instance, assignments=given_out
+                group_id=group,
+                generation_id=number,
+                member_id=member,
+                group_instance_id=instance,
+                assignments=given_out,
             )
             world.take(shard.sync_group(wanted, caller, ticket, now_ms))
         elif kind == "beat":
-            beat = HeartbeatRequest(group_id=group, generation_id=number, member_id=member, group_instance_id=instance)
+            beat = HeartbeatRequest(
+                group_id=group, generation_id=number, member_id=member, group_instance_id=instance
+            )
             world.take(shard.heartbeat(beat, caller, ticket, now_ms))
         elif kind == "leave":
             leaving = (LeaveGroupRequest.Member(member_id=member, group_instance_id=instance),) * 2
-            world.take(shard.leave_group(LeaveGroupRequest(group_id=group, member_id=member, members=leaving), caller, ticket, now_ms))
+            world.take(
+                shard.leave_group(
+                    LeaveGroupRequest(group_id=group, member_id=member, members=leaving),
+                    caller,
+                    ticket,
+                    now_ms,
+                )
+            )
         elif kind == "commit":
-            partition = OffsetCommitRequest.Topic.Partition(partition_index=number, committed_offset=number, committed_metadata=None)
+            partition = OffsetCommitRequest.Topic.Partition(
+                partition_index=number, committed_offset=number, committed_metadata=None
+            )
             commit = OffsetCommitRequest(
                 group_id=group,
                 generation_id_or_member_epoch=number,
                 member_id=member,
                 group_instance_id=instance,
-                topics=(OffsetCommitRequest.Topic(name="t", topic_id=world.image.topics["t"].id, partitions=(partition,) * 2),),
+                topics=(
+                    OffsetCommitRequest.Topic(
+                        name="t", topic_id=world.image.topics["t"].id, partitions=(partition,) * 2
+                    ),
+                ),
             )
             world.take(shard.commit_offsets(commit, caller, ticket, now_ms))
         else:
@@ -102,10 +142,19 @@ waits = st.sampled_from([0, 1_000, 7_000, 400_000]).map(lambda ms: lambda world:
 reloads = st.just(lambda world: world.reload())
 
 
-@given(st.lists(st.one_of(joins(), joins(), others(), others(), waits, reloads), min_size=8, max_size=40), st.sampled_from([2, 3, 1_000]))
+@given(
+    st.lists(
+        st.one_of(joins(), joins(), others(), others(), waits, reloads), min_size=8, max_size=40
+    ),
+    st.sampled_from([2, 3, 1_000]),
+)
 @settings(max_examples=150)
 def test_nonsense_breaks_nothing(acts: list[Act], max_size: int) -> None:
-    limits = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=1_000, offsets_retention_check_interval_ms=10**9)
+    limits = GroupSettings(
+        max_size=max_size,
+        initial_rebalance_delay_ms=1_000,
+        offsets_retention_check_interval_ms=10**9,
+    )
     world = World(limits, topics("t"))
     world.stable_group("a", "b")
     for act in acts:
@@ -119,7 +168,13 @@ def test_nonsense_breaks_nothing(acts: list[Act], max_size: int) -> None:
 def test_a_protocol_that_is_named_twice_counts_once() -> None:
     world = World()
     named = JoinGroupRequest.Protocol(name="range", metadata=b"")
-    request = JoinGroupRequest(group_id="g", session_timeout_ms=6_000, member_id="", protocol_type="consumer", protocols=(named, named))
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=6_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(named, named),
+    )
     ticket = world.new_ticket()
     world.take(world.shard.join_group(request, world.caller(0), ticket, world.now_ms))
     world.wait(3_000)

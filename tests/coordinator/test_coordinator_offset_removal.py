@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -16,7 +16,9 @@ DAY_MS = 24 * 60 * 60 * 1_000
 
 def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCode, ErrorCode]:
     """The error of the whole and of the partition."""
-    wanted = OffsetDeleteRequest.Topic(name=topic, partitions=(OffsetDeleteRequest.Topic.Partition(partition_index=partition),))
+    wanted = OffsetDeleteRequest.Topic(
+        name=topic, partitions=(OffsetDeleteRequest.Topic.Partition(partition_index=partition),)
+    )
     ticket = world.new_ticket()
     request = OffsetDeleteRequest(group_id=GROUP, topics=(wanted,))
     world.take(world.shard.delete_offsets(request, world.caller(0), ticket, world.now_ms))
@@ -91,7 +93,9 @@ def test_offsets_of_a_group_that_only_commits_expire_by_their_commit() -> None:
 
 
 def test_while_members_are_there_only_topics_they_do_not_read_expire() -> None:
-    world = World(GroupSettings(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=1_000))
+    world = World(
+        GroupSettings(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=1_000)
+    )
     (a,) = world.stable_group("a")
     world.commit(5, a, 1)
     world.commit(6, a, 1, topic="u")
@@ -111,8 +115,10 @@ def test_old_clients_say_how_long_an_offset_is_kept() -> None:
 
 
 def test_a_sweep_takes_many_turns_when_there_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.coordinator.offset_expiry.EXPIRY_OFFSETS_A_TURN", 3)
-    world = World(GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000))
+    monkeypatch.setattr("penstock.coordinator.offsets.expiry.EXPIRY_OFFSETS_A_TURN", 3)
+    world = World(
+        GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000)
+    )
     for index in range(10):
         world.commit(1, group=f"g{index}")
     step = world.shard.expire(2_000, world.wall_ms + 2_000)

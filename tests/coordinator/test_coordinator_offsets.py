@@ -8,7 +8,10 @@ import pytest
 
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.ids import NO_UUID, TopicPartition
-from penstock.protocol.internal.classic_group_records import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from penstock.protocol.internal.classic_group_records import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+)
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.coordinator.consumer_world import ConsumerWorld
@@ -17,10 +20,14 @@ from tests.coordinator.shards import GROUP, World, subscription, topics
 Asked = OffsetFetchRequest.Group
 
 
-def fetched(world: World, *indexes: int, topic: str = "t", topic_id: UUID | None = None) -> OffsetFetchResponse.Group.Topic:
+def fetched(
+    world: World, *indexes: int, topic: str = "t", topic_id: UUID | None = None
+) -> OffsetFetchResponse.Group.Topic:
     asked = Asked.Topic(name=topic, topic_id=topic_id or NO_UUID, partition_indexes=indexes)
     version = 9 if topic_id is None else 10
-    (answer,) = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=(asked,)), version=version).topics
+    (answer,) = world.shard.fetch_offsets(
+        Asked(group_id=GROUP, topics=(asked,)), version=version
+    ).topics
     return answer
 
 
@@ -35,7 +42,9 @@ def test_a_member_commits() -> None:
 def test_without_members_anybody_commits() -> None:
     world = World()
     assert world.commit(5) == ErrorCode.NONE
-    assert [(g.group_id, g.group_state, g.protocol_type) for g in world.shard.list_groups()] == [(GROUP, "Empty", "")]
+    assert [(g.group_id, g.group_state, g.protocol_type) for g in world.shard.list_groups()] == [
+        (GROUP, "Empty", "")
+    ]
     world.reload()
     assert world.committed() == 5
 
@@ -57,7 +66,9 @@ def test_no_metadata_is_empty_metadata() -> None:
         ("a", 1, "i", ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_only_members_of_the_present_generation_commit(member: str, generation: int, instance: str | None, code: ErrorCode) -> None:
+def test_only_members_of_the_present_generation_commit(
+    member: str, generation: int, instance: str | None, code: ErrorCode
+) -> None:
     world = World()
     (a,) = world.stable_group("a")
     assert world.commit(5, a if member == "a" else member, generation, instance=instance) == code
@@ -108,12 +119,17 @@ def test_who_commits_lives() -> None:
         assert world.commit(offset, a, 1) == ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
+)
 def test_a_generation_of_a_group_that_is_not_there(version: int, code: ErrorCode) -> None:
     assert World().commit(5, "a", 1, version=version) == code
 
 
-@pytest.mark.parametrize(("version", "code"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)])
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)],
+)
 def test_a_topic_that_is_not_there(version: int, code: ErrorCode) -> None:
     world = World()
     assert world.commit(5, topic="x", version=version) == code
@@ -147,7 +163,9 @@ def test_by_id_all_offsets_come_with_ids_and_topics_that_are_gone_do_not() -> No
     world.commit(6, topic="u")
     world.shard.groups.image = topics("t")
     answer = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=None))
-    assert [(t.topic_id, t.partitions[0].committed_offset) for t in answer.topics] == [(world.image.topics["t"].id, 5)]
+    assert [(t.topic_id, t.partitions[0].committed_offset) for t in answer.topics] == [
+        (world.image.topics["t"].id, 5)
+    ]
     assert world.offsets() == {TopicPartition("t", 0): 5, TopicPartition("u", 0): 6}
 
 
@@ -164,7 +182,9 @@ def test_an_unfinished_transaction_makes_an_offset_unstable() -> None:
     committed = world.shard.groups.offsets.get(GROUP, partition)
     assert committed is not None
     world.shard.groups.offsets.pending[7] = {GROUP: {partition: committed}}
-    answer = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=None), require_stable=True, version=9)
+    answer = world.shard.fetch_offsets(
+        Asked(group_id=GROUP, topics=None), require_stable=True, version=9
+    )
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert world.committed() == 5
 
@@ -172,7 +192,9 @@ def test_an_unfinished_transaction_makes_an_offset_unstable() -> None:
 def test_records_of_long_ago_are_read() -> None:
     world = World()
     key = GROUP_LOG.encode_key(LegacyOffsetCommitKey(group=GROUP, topic="t", partition=0))
-    value = GROUP_LOG.encode_value(LegacyOffsetCommitValue(offset=5, metadata="", commit_timestamp=1))
+    value = GROUP_LOG.encode_value(
+        LegacyOffsetCommitValue(offset=5, metadata="", commit_timestamp=1)
+    )
     world.shard.replay(0, key, value, 0)
     assert world.committed() == 5
 

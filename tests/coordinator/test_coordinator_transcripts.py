@@ -1,6 +1,8 @@
-"""Whole lives of groups, as transcripts: after `>` what happens, below it who is answered what, and what the node's log says.
+"""Whole lives of groups, as transcripts: after `>` what happens, below it who is answered what, and
+what the node's log says.
 
-Members are called by their client's name, static ones (`i`, `j`) by their instance. `wait` is in milliseconds.
+Members are called by their client's name, static ones (`i`, `j`) by their instance. `wait` is in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Play:
                 ticket = world.join("", instance=instance, client=who)
             case ["syncs", *pairs]:
                 given = dict(pair.split("=") for pair in pairs)
-                assignments = {self.ids[name]: assignment.encode() for name, assignment in given.items()}
+                assignments = {
+                    self.ids[name]: assignment.encode() for name, assignment in given.items()
+                }
                 ticket = world.sync(member, generation, assignments, instance=instance)
             case ["commits", offset]:
                 ticket = world.send_commit(int(offset), member, generation, instance=instance)
@@ -66,7 +70,10 @@ class Play:
     def _news(self) -> list[str]:
         new = [ticket for ticket in self.world.answers if ticket not in self.seen]
         self.seen.update(new)
-        lines = [f"{self.asked[ticket]}: {self._text(self.asked[ticket], self.world.answers[ticket])}" for ticket in new]
+        lines = [
+            f"{self.asked[ticket]}: {self._text(self.asked[ticket], self.world.answers[ticket])}"
+            for ticket in new
+        ]
         lines += [self._short(line) for line in self.world.told[self.told :]]
         self.told = len(self.world.told)
         return lines
@@ -75,8 +82,15 @@ class Play:
         match answer:
             case JoinGroupResponse(error_code=ErrorCode.NONE):
                 self.ids[who], self.generations[who] = answer.member_id, answer.generation_id
-                known = f" of {' '.join(m.member_id[:-UUID_LENGTH] for m in answer.members)}" if answer.members else ""
-                return f"in generation {answer.generation_id}, led by {answer.leader[:-UUID_LENGTH]}{known}"
+                known = (
+                    f" of {' '.join(m.member_id[:-UUID_LENGTH] for m in answer.members)}"
+                    if answer.members
+                    else ""
+                )
+                return (
+                    f"in generation {answer.generation_id}, led by "
+                    f"{answer.leader[:-UUID_LENGTH]}{known}"
+                )
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
                 self.ids[who] = answer.member_id
             case SyncGroupResponse(error_code=ErrorCode.NONE):
@@ -85,7 +99,9 @@ class Play:
                 return ErrorCode(answer.members[0].error_code).name
             case OffsetCommitResponse():
                 return ErrorCode(answer.topics[0].partitions[0].error_code).name
-        assert isinstance(answer, JoinGroupResponse | SyncGroupResponse | LeaveGroupResponse | HeartbeatResponse)
+        assert isinstance(
+            answer, JoinGroupResponse | SyncGroupResponse | LeaveGroupResponse | HeartbeatResponse
+        )
         return ErrorCode(answer.error_code).name
 
     def _short(self, line: str) -> str:

@@ -1,13 +1,19 @@
-"""What ListGroups and DescribeGroups show, and the records that a group leaves, byte by byte as Kafka writes them."""
+"""What ListGroups and DescribeGroups show, and the records that a group leaves, byte by byte as
+Kafka writes them."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.deadlines import Deadlines
-from penstock.coordinator.settings import GroupSettings
+from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.runtime.deadlines import Deadlines
 from penstock.errors import ErrorCode
-from penstock.protocol.internal.classic_group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from penstock.protocol.internal.classic_group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
 from tests.coordinator.shards import GROUP, WALL_MS, World, subscription
 
@@ -30,7 +36,11 @@ def test_a_stable_group_is_described_with_all_it_has() -> None:
     world = World()
     (a,) = world.stable_group("a")
     described = world.shard.describe_group(GROUP)
-    assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
+    assert (described.group_state, described.protocol_type, described.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
     (member,) = described.members
     assert (member.member_id, member.client_id, member.client_host) == (a, "c", "/127.0.0.1")
     assert (member.member_metadata, member.member_assignment) == (subscription("t"), b"a")
@@ -45,7 +55,9 @@ def test_a_group_in_a_rebalance_is_described_without_assignments() -> None:
     assert {(m.member_metadata, m.member_assignment) for m in described.members} == {(b"", b"")}
 
 
-@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
+)
 def test_a_group_that_is_not_there_is_dead(version: int, code: ErrorCode) -> None:
     described = World().shard.describe_group("x", version)
     assert (described.group_state, described.error_code) == ("Dead", code)
@@ -58,11 +70,23 @@ def test_a_group_leaves_the_records_that_kafka_would() -> None:
     world.commit(6, a, 1, version=10)
     world.commit(7, a, 1, version=4, retention_ms=1_000)
     keys = [GROUP_LOG.decode_key(record.key) for record in world.log]
-    assert keys == [GroupMetadataKey(group=GROUP)] * 2 + [OffsetCommitKey(group=GROUP, topic="t", partition=0)] * 3
+    assert (
+        keys
+        == [GroupMetadataKey(group=GROUP)] * 2
+        + [OffsetCommitKey(group=GROUP, topic="t", partition=0)] * 3
+    )
     values = [record.value or b"" for record in world.log]
-    assert [value[:2] for value in values] == [b"\x00\x03", b"\x00\x03", b"\x00\x03", b"\x00\x04", b"\x00\x01"], "versions"
+    assert [value[:2] for value in values] == [
+        b"\x00\x03",
+        b"\x00\x03",
+        b"\x00\x03",
+        b"\x00\x04",
+        b"\x00\x01",
+    ], "versions"
     decoded = [GROUP_LOG.decode_value(key, value) for key, value in zip(keys, values, strict=True)]
-    assert decoded[0] == GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=WALL_MS)
+    assert decoded[0] == GroupMetadataValue(
+        protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=WALL_MS
+    )
     assert decoded[1] == GroupMetadataValue(
         protocol_type="consumer",
         generation=1,
@@ -82,9 +106,19 @@ def test_a_group_leaves_the_records_that_kafka_would() -> None:
         ),
     )
     now = world.wall_ms
-    assert decoded[2] == OffsetCommitValue(offset=5, leader_epoch=7, metadata="m", commit_timestamp=now)
-    assert decoded[3] == OffsetCommitValue(offset=6, leader_epoch=7, metadata="", commit_timestamp=now, topic_id=world.image.topics["t"].id)
-    assert decoded[4] == OffsetCommitValue(offset=7, metadata="", commit_timestamp=now, expire_timestamp=now + 1_000)
+    assert decoded[2] == OffsetCommitValue(
+        offset=5, leader_epoch=7, metadata="m", commit_timestamp=now
+    )
+    assert decoded[3] == OffsetCommitValue(
+        offset=6,
+        leader_epoch=7,
+        metadata="",
+        commit_timestamp=now,
+        topic_id=world.image.topics["t"].id,
+    )
+    assert decoded[4] == OffsetCommitValue(
+        offset=7, metadata="", commit_timestamp=now, expire_timestamp=now + 1_000
+    )
 
 
 def test_a_generation_that_the_log_cannot_take_harms_nobody() -> None:
@@ -96,11 +130,14 @@ def test_a_generation_that_the_log_cannot_take_harms_nobody() -> None:
     assert world.synced(refused).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert (len(world.log), world.group.state_name) == (length, "PreparingRebalance")
     ticket = world.join(a)
-    assert world.synced(world.sync(a, world.joined(ticket).generation_id, {a: b"A"})).assignment == b"A"
+    assert (
+        world.synced(world.sync(a, world.joined(ticket).generation_id, {a: b"A"})).assignment
+        == b"A"
+    )
 
 
 def test_ids_that_are_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.coordinator.classic_join.MAX_PENDING_MEMBERS", 2)
+    monkeypatch.setattr("penstock.coordinator.classic.join.MAX_PENDING_MEMBERS", 2)
     world = World()
     first, second, third = (world.member_id() for _ in range(3))
     assert list(world.group.pending_ids) == [second, third]

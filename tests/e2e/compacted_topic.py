@@ -1,4 +1,5 @@
-"""A compacted topic: numbered updates of its keys, what is read of it from the start, and how far its broker has compacted it.
+"""A compacted topic: numbered updates of its keys, what is read of it from the start, and how far
+its broker has compacted it.
 
 Knows the broker by its address and its directory.
 """
@@ -19,25 +20,37 @@ from penstock.log.checkpoint import parse_offsets
 from tests.e2e.penstock_process import PenstockProcess
 
 KEYS = 1_000
-SETTINGS = ("log.cleaner.backoff.ms=50", "log.segment.delete.delay.ms=100", "log.flush.offset.checkpoint.interval.ms=1000")
+SETTINGS = (
+    "log.cleaner.backoff.ms=50",
+    "log.segment.delete.delay.ms=100",
+    "log.flush.offset.checkpoint.interval.ms=1000",
+)
 TOPIC = "table"
-TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.2", "delete.retention.ms": "0"}
+TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "min.cleanable.dirty.ratio": "0.2",
+    "delete.retention.ms": "0",
+}
 DEADLINE_S = 120.0
 PADDING = "." * 60
 
 
 class Updates:
-    """Sends numbered updates of random keys, and knows the highest number of each key that was acknowledged."""
+    """Sends numbered updates of random keys, and knows the highest number of each key that was
+    acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: dict[bytes, int] = {}
         self.sent = 0
-        self._chance = random.Random(1)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._rng = random.Random(1)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+        )
 
     def send(self, count: int) -> None:
         for _ in range(count):
-            key = b"key-%d" % self._chance.randrange(KEYS)
+            key = b"key-%d" % self._rng.randrange(KEYS)
             self._produce(key, f"{self.sent}{PADDING}".encode())
             self.sent += 1
 
@@ -52,7 +65,9 @@ class Updates:
 
     def _delivered(self, error: Any, message: Any) -> None:
         assert error is None, error
-        self.acknowledged[message.key()] = max(self.acknowledged.get(message.key(), -1), number_in(message.value()))
+        self.acknowledged[message.key()] = max(
+            self.acknowledged.get(message.key(), -1), number_in(message.value())
+        )
 
     def flush(self) -> None:
         assert self._producer.flush(DEADLINE_S) == 0
@@ -64,18 +79,31 @@ def number_in(value: bytes) -> int:
 
 def scan(bootstrap: str) -> list[tuple[int, bytes, int]]:
     """Offset, key and number of every record that there is when it begins, read from the start."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "scan", "enable.auto.commit": False, "check.crcs": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "scan",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
     partition = TopicPartition(TOPIC, 0, OFFSET_BEGINNING)
     found: list[tuple[int, bytes, int]] = []
     try:
-        end = retried(lambda: consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10))[1]
+        end = retried(lambda: consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10))[
+            1
+        ]
         consumer.assign([partition])
         deadline = time.monotonic() + DEADLINE_S
         # The last record is the newest of its key: it is there.
         while end and (not found or found[-1][0] < end - 1):
             assert time.monotonic() < deadline, f"read up to {found[-1:]} of {end}"
             messages: list[Any] = consumer.consume(10_000, timeout=1)
-            found += [(one.offset(), one.key(), number_in(one.value())) for one in messages if one.error() is None]
+            found += [
+                (one.offset(), one.key(), number_in(one.value()))
+                for one in messages
+                if one.error() is None
+            ]
     finally:
         consumer.close()
     return found
@@ -106,7 +134,9 @@ def clean_offset(data: Path, topic: str = TOPIC) -> int:
     """Up to where the node with this log directory has compacted the topic's partition."""
     checkpoint = data / "cleaner-offset-checkpoint"
     offsets = parse_offsets(checkpoint.read_bytes()) if checkpoint.exists() else {}
-    return max((offset for partition, offset in offsets.items() if partition.topic == topic), default=0)
+    return max(
+        (offset for partition, offset in offsets.items() if partition.topic == topic), default=0
+    )
 
 
 def active_segment(data: Path, topic: str = TOPIC) -> int:
@@ -117,7 +147,9 @@ def active_segment(data: Path, topic: str = TOPIC) -> int:
 def wait_clean(data: Path, offset: int, topic: str = TOPIC) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while clean_offset(data, topic) < offset:
-        assert time.monotonic() < deadline, f"compacted up to {clean_offset(data, topic)}, not {offset}"
+        assert time.monotonic() < deadline, (
+            f"compacted up to {clean_offset(data, topic)}, not {offset}"
+        )
         time.sleep(0.05)
 
 

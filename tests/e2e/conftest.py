@@ -1,4 +1,5 @@
-"""One broker for the tests that a broker must survive: a Penstock process, or the broker that PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
+"""One broker for the tests that a broker must survive: a Penstock process, or the broker that
+PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def bootstrap(broker: PenstockProcess | None) -> str:
 
 @pytest.fixture
 def bystander(bootstrap: str) -> Iterator[RawConnection]:
-    """Another client, connected before and during the misdeeds: it is answered before and after, and may be asked in between."""
+    """Another client, connected before and during the misdeeds: it is answered before and after,
+    and may be asked in between."""
     with RawConnection(bootstrap) as connection:
         assert metadata(connection).brokers
         yield connection

@@ -1,8 +1,10 @@
-"""A node that recovers another log directory on its own event loop when it is told to, and says how late its loop was when it ends.
+"""A node that recovers another log directory on its own event loop when it is told to, and says how
+late its loop was when it ends.
 
     python -m tests.e2e.loop_delay_node DIRECTORY OTHER_DIRECTORY KEY=VALUE ...
 
-It prints "ready HOST:PORT". A line on stdin makes it open OTHER_DIRECTORY, and print "recovered SECONDS"; the end of stdin ends it.
+It prints "ready HOST:PORT". A line on stdin makes it open OTHER_DIRECTORY, and print "recovered
+SECONDS"; the end of stdin ends it.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.config.topic import log_config
 from penstock.log.directory import formatted_directory
 from penstock.log.store import LogStore
-from penstock.node.formatting import format_directories
+from penstock.node.broker.formatting import format_directories
 from penstock.server.loop_delay import LoopDelay
 from penstock.start import serving
 from penstock.world import World
-from penstock.world.real import RealChance, RealDisk, run
+from penstock.world.real import RealDisk, RealRng, run
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -34,8 +36,9 @@ log.dirs={directory}
 
 
 class TimeOfOurOwn:
-    """A clock that stands still while the loop's thread could run and may not: another process has the core, or the host has taken the
-    virtual machine's away. That is the machine's doing, not the loop's. Of the two, which may overlap, the longer counts."""
+    """A clock that stands still while the loop's thread could run and may not: another process has
+    the core, or the host has taken the virtual machine's away. That is the machine's doing, not the
+    loop's. Of the two, which may overlap, the longer counts."""
 
     def __init__(self) -> None:
         self._scheduling = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
@@ -76,7 +79,9 @@ async def serve(world: World, config: NodeConfig, other: str) -> None:
         own.start()
         while await loop.run_in_executor(None, sys.stdin.readline):
             start = time.monotonic()
-            await LogStore(world, [formatted_directory(world.disk, other, config.node_id)]).open(lambda _: log_config(config, {}))
+            await LogStore(world, [formatted_directory(world.disk, other, config.node_id)]).open(
+                lambda _: log_config(config, {})
+            )
             say(f"recovered {time.monotonic() - start:.2f}")
         own.stop()
         say(f"own {own}")
@@ -88,10 +93,16 @@ def say(line: str) -> None:
 
 
 def main(directory: str, other: str, *settings: str) -> None:
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s"
+    )
     overrides = dict(setting.split("=", 1) for setting in settings)
-    config = read_node_config(PROPERTIES.format(directory=directory).encode(), "loop_delay_node", overrides)
-    format_directories(RealDisk(), RealChance(), config, None, ignore_formatted=True, say=lambda _line: None)
+    config = read_node_config(
+        PROPERTIES.format(directory=directory).encode(), "loop_delay_node", overrides
+    )
+    format_directories(
+        RealDisk(), RealRng(), config, None, ignore_formatted=True, say=lambda _line: None
+    )
     run(lambda world: serve(world, config, other))
 
 

@@ -1,6 +1,8 @@
-"""A load of numbered records that never stops while brokers come and go, and reading all of it back.
+"""A load of numbered records that never stops while brokers come and go, and reading all of it
+back.
 
-The producer is librdkafka's, with acks=all and idempotence: it retries by itself, and what it reports as delivered must never be lost.
+The producer is librdkafka's, with acks=all and idempotence: it retries by itself, and what it
+reports as delivered must never be lost.
 """
 
 from __future__ import annotations
@@ -9,7 +11,14 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -23,7 +32,8 @@ class LoadError(Exception):
 
 
 class NumberedLoad:
-    """Produces from a thread of its own, between `start` and `finish`. A record's value is its number; the partitions take turns."""
+    """Produces from a thread of its own, between `start` and `finish`. A record's value is its
+    number; the partitions take turns."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
@@ -31,7 +41,8 @@ class NumberedLoad:
         self._stopping = False
         self._failure: str | None = None
         self._sent = 0
-        # Per partition, number at offset. The broker need not know the offset of a repeated batch any more: those are not here.
+        # Per partition, number at offset. The broker need not know the offset of a repeated batch
+        # any more: those are not here.
         self.told: dict[int, dict[int, int]] = {partition: {} for partition in range(PARTITIONS)}
         self._count = 0
         self._thread = threading.Thread(target=self._run, name="load")
@@ -52,24 +63,35 @@ class NumberedLoad:
 
     def start(self, factor: int = 1, config: dict[str, str] | None = None) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        admin.create_topics([NewTopic(self._topic, PARTITIONS, factor, config=config or {})])[self._topic].result(DEADLINE_S)
+        admin.create_topics([NewTopic(self._topic, PARTITIONS, factor, config=config or {})])[
+            self._topic
+        ].result(DEADLINE_S)
         self._thread.start()
 
     def wait_acknowledged(self, more: int) -> None:
         """Until this many more records are acknowledged than now."""
         with self._changed:
             wanted = self._count + more
-            if not self._changed.wait_for(lambda: self._count >= wanted or self._failure is not None, DEADLINE_S):
-                raise LoadError(f"{self._count} records acknowledged, {wanted} wanted, and no progress in {DEADLINE_S:.0f} s")
+            if not self._changed.wait_for(
+                lambda: self._count >= wanted or self._failure is not None, DEADLINE_S
+            ):
+                raise LoadError(
+                    f"{self._count} records acknowledged, {wanted} wanted, and no progress in "
+                    f"{DEADLINE_S:.0f} s"
+                )
             if self._failure is not None:
                 raise LoadError(self._failure)
 
     def finish(self) -> int:
-        """Stops producing, waits for the last answers and gives the number of records, all of them acknowledged."""
+        """Stops producing, waits for the last answers and gives the number of records, all of them
+        acknowledged."""
         self.abandon()
         left = self._producer.flush(DEADLINE_S)
         if left or self._failure is not None or self._count != self._sent:
-            raise LoadError(f"{self._count} of {self._sent} records acknowledged, {left} unanswered: {self._failure or 'no error'}")
+            raise LoadError(
+                f"{self._count} of {self._sent} records acknowledged, {left} unanswered: "
+                f"{self._failure or 'no error'}"
+            )
         return self._sent
 
     def abandon(self) -> None:
@@ -80,7 +102,12 @@ class NumberedLoad:
     def _run(self) -> None:
         while not self._stopping and self._failure is None:
             try:
-                self._producer.produce(self._topic, b"%d" % self._sent, partition=self._sent % PARTITIONS, on_delivery=self._delivered)
+                self._producer.produce(
+                    self._topic,
+                    b"%d" % self._sent,
+                    partition=self._sent % PARTITIONS,
+                    on_delivery=self._delivered,
+                )
                 self._sent += 1
                 self._producer.poll(0)
             except BufferError:
@@ -105,7 +132,8 @@ class NumberedLoad:
 
 
 def check(load: NumberedLoad, sent: int, found: dict[int, list[tuple[int, int]]]) -> None:
-    """All that was sent was acknowledged: so the log holds exactly that, in the order of sending, at the offsets that were told."""
+    """All that was sent was acknowledged: so the log holds exactly that, in the order of sending,
+    at the offsets that were told."""
     assert sum(map(len, found.values())) == sent
     for partition, records in found.items():
         assert [offset for offset, _number in records] == list(range(len(records)))
@@ -114,16 +142,26 @@ def check(load: NumberedLoad, sent: int, found: dict[int, list[tuple[int, int]]]
 
 
 def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[tuple[int, int]]]:
-    """Offset and number of every record in the topic, per partition, as a fresh consumer sees them from the beginning to the end. It waits
-    for as many as are expected (a broker that has just started may not lead yet), but neither stops at them nor insists."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "read-back", "enable.auto.commit": False, "enable.partition.eof": True}
+    """Offset and number of every record in the topic, per partition, as a fresh consumer sees them
+    from the beginning to the end. It waits for as many as are expected (a broker that has just
+    started may not lead yet), but neither stops at them nor insists."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "read-back",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
     consumer = Consumer({**settings, "log_level": 0})
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(PARTITIONS)}
     at_end: set[int] = set()
     deadline = time.monotonic() + DEADLINE_S
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-        while (len(at_end) < PARTITIONS or sum(map(len, found.values())) < expected) and time.monotonic() < deadline:
+        consumer.assign(
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+        )
+        while (
+            len(at_end) < PARTITIONS or sum(map(len, found.values())) < expected
+        ) and time.monotonic() < deadline:
             messages: list[Any] = consumer.consume(10_000, timeout=0.2)
             for message in messages:
                 error = message.error()

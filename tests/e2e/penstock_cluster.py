@@ -1,4 +1,5 @@
-"""A real cluster, `penstock up --brokers N`, and what is done to it: `penstock nodes`, and questions to its brokers.
+"""A real cluster, `penstock up --brokers N`, and what is done to it: `penstock nodes`, and
+questions to its brokers.
 
 Knows the command line and the client, and nothing of what is behind them.
 """
@@ -25,9 +26,17 @@ T = TypeVar("T")
 
 
 class PenstockCluster:
-    """`port` is that of broker 1; the others have the ones after it. Ports stay below those of outgoing connections."""
+    """`port` is that of broker 1; the others have the ones after it. Ports stay below those of
+    outgoing connections."""
 
-    def __init__(self, directory: Path, *settings: str, brokers: int = 3, controllers: int | None = None, racks: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        brokers: int = 3,
+        controllers: int | None = None,
+        racks: str | None = None,
+    ) -> None:
         self.directory = directory / "cluster"
         self.brokers = brokers
         self.port = _free_run(brokers + 1)
@@ -58,9 +67,14 @@ class PenstockCluster:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise PenstockError(f"penstock up did not end within {PATIENCE_S} s of SIGTERM; {self.said()}") from None
+            raise PenstockError(
+                f"penstock up did not end within {PATIENCE_S} s of SIGTERM; {self.said()}"
+            ) from None
         if process.returncode != 0 or more:
-            raise PenstockError(f"after SIGTERM penstock up ended with {process.returncode} and printed {more!r}; {self.said()}")
+            raise PenstockError(
+                f"after SIGTERM penstock up ended with {process.returncode} and printed {more!r}; "
+                f"{self.said()}"
+            )
 
     def kill(self) -> None:
         process, self.process = self.process, None
@@ -73,9 +87,18 @@ class PenstockCluster:
 
     def command(self, *arguments: str) -> str:
         """What the command printed, once it has ended well."""
-        done = subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+        done = subprocess.run(
+            [str(COMMAND), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE_S,
+            check=False,
+        )
         if done.returncode != 0:
-            raise PenstockError(f"penstock {' '.join(arguments)} ended with {done.returncode}: {done.stderr}; {self.said()}")
+            raise PenstockError(
+                f"penstock {' '.join(arguments)} ended with {done.returncode}: {done.stderr}; "
+                f"{self.said()}"
+            )
         return done.stdout
 
     def list(self) -> list[dict[str, Any]]:
@@ -88,11 +111,17 @@ class PenstockCluster:
     def said(self) -> str:
         """The end of everything that was written, for whoever must find out why."""
         logs = sorted(self.directory.glob("*/penstock.log"))
-        return "\n".join(f"{file}:\n{file.read_text(errors='replace')[-1500:]}" for file in [self._errors, *logs] if file.exists())
+        return "\n".join(
+            f"{file}:\n{file.read_text(errors='replace')[-1500:]}"
+            for file in [self._errors, *logs]
+            if file.exists()
+        )
 
     # Questions.
 
-    def ask(self, work: Callable[[Client], Coroutine[Any, Any, T]], *, broker: int | None = None) -> T:
+    def ask(
+        self, work: Callable[[Client], Coroutine[Any, Any, T]], *, broker: int | None = None
+    ) -> T:
         """Of any broker, or of this one."""
         bootstrap = self.bootstrap if broker is None else f"127.0.0.1:{self.port + broker - 1}"
 
@@ -124,11 +153,20 @@ class PenstockCluster:
 
         return self.ask(work)
 
-    def wait_partition(self, topic: str, condition: Callable[[PartitionInfo], bool], *, index: int = 0) -> PartitionInfo:
-        return wait_for(lambda: self.partition(topic, index), condition, f"{topic}-{index}", self.said)
+    def wait_partition(
+        self, topic: str, condition: Callable[[PartitionInfo], bool], *, index: int = 0
+    ) -> PartitionInfo:
+        return wait_for(
+            lambda: self.partition(topic, index), condition, f"{topic}-{index}", self.said
+        )
 
 
-def wait_for(look: Callable[[], T], condition: Callable[[T], bool], what: str, explain: Callable[[], str] = lambda: "") -> T:
+def wait_for(
+    look: Callable[[], T],
+    condition: Callable[[T], bool],
+    what: str,
+    explain: Callable[[], str] = lambda: "",
+) -> T:
     """The first look that satisfies the condition. A cluster in change may not answer at times."""
     deadline = time.monotonic() + PATIENCE_S
     seen: object = None
@@ -140,7 +178,10 @@ def wait_for(look: Callable[[], T], condition: Callable[[T], bool], what: str, e
         except KafkaError as error:
             seen = error
         time.sleep(0.05)
-    raise PenstockError(f"{what} did not become as it should within {PATIENCE_S} s, the last look at it gave {seen!r}; {explain()}")
+    raise PenstockError(
+        f"{what} did not become as it should within {PATIENCE_S} s, the last look at it gave "
+        f"{seen!r}; {explain()}"
+    )
 
 
 def _free_run(count: int) -> int:

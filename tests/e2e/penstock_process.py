@@ -1,4 +1,5 @@
-"""A real Penstock broker, `penstock up`, as a process of its own: started, stopped, killed and started again on its port and directory.
+"""A real Penstock broker, `penstock up`, as a process of its own: started, stopped, killed and
+started again on its port and directory.
 
 Knows the command line and nothing of what is behind it.
 """
@@ -31,7 +32,8 @@ class PenstockProcess:
     """`start`, `stop` and `kill` may follow each other any number of times."""
 
     def __init__(self, directory: Path, *settings: str, port: int | None = None) -> None:
-        """On a free port that stays its own; with port 0 the broker chooses, and `bootstrap` is known once it is ready."""
+        """On a free port that stays its own; with port 0 the broker chooses, and `bootstrap` is
+        known once it is ready."""
         self.directory = directory
         self.port = free_port() if port is None else port
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -51,9 +53,19 @@ class PenstockProcess:
 
     def launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [str(COMMAND), "up", "--port", str(self.port), "--dir", str(self.directory / "data"), *self._settings]
+        command = [
+            str(COMMAND),
+            "up",
+            "--port",
+            str(self.port),
+            "--dir",
+            str(self.directory / "data"),
+            *self._settings,
+        ]
         with self._errors.open("ab") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=self.directory)
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, cwd=self.directory
+            )
 
     def wait_ready(self) -> None:
         if self.process is None:
@@ -62,11 +74,14 @@ class PenstockProcess:
         expected = r"127\.0\.0\.1:[1-9]\d*" if self.port == 0 else re.escape(self.bootstrap)
         if not re.fullmatch(READY + expected, line):
             self.kill()
-            raise PenstockError(f"penstock up printed {line!r} where {READY}{expected} should be{self._said()}")
+            raise PenstockError(
+                f"penstock up printed {line!r} where {READY}{expected} should be{self._said()}"
+            )
         self.bootstrap = line.removeprefix(READY)
 
     def stop(self) -> None:
-        """SIGTERM, and a clean end: exit code 0, and nothing more on stdout than the line that said ready."""
+        """SIGTERM, and a clean end: exit code 0, and nothing more on stdout than the line that said
+        ready."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -76,9 +91,14 @@ class PenstockProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise PenstockError(f"penstock up did not end within {STOP_TIMEOUT_S} s of SIGTERM{self._said()}") from None
+            raise PenstockError(
+                f"penstock up did not end within {STOP_TIMEOUT_S} s of SIGTERM{self._said()}"
+            ) from None
         if process.returncode != 0 or more:
-            raise PenstockError(f"after SIGTERM penstock up ended with {process.returncode} and printed {more!r}{self._said()}")
+            raise PenstockError(
+                f"after SIGTERM penstock up ended with {process.returncode} and printed "
+                f"{more!r}{self._said()}"
+            )
 
     def kill(self) -> None:
         """kill -9."""

@@ -1,4 +1,5 @@
-"""A socket that says to a broker what no client would, and hears what it answers. Knows Kafka's framing; sends anything."""
+"""A socket that says to a broker what no client would, and hears what it answers. Knows Kafka's
+framing; sends anything."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ class RawConnection:
     def __enter__(self) -> RawConnection:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
@@ -63,27 +69,41 @@ class RawConnection:
         while len(data) < size:
             more = self.socket.recv(size - len(data))
             if not more:
-                raise ConnectionError(f"the broker closed the connection after {len(data)} of {size} bytes")
+                raise ConnectionError(
+                    f"the broker closed the connection after {len(data)} of {size} bytes"
+                )
             data += more
         return bytes(data)
 
 
 def encoded(request: object, version: int) -> bytes:
     return b"".join(
-        bytes(part) if isinstance(part, bytes | bytearray | memoryview) else b"" for part in frame_request(request, version, 1, "raw")
+        bytes(part) if isinstance(part, bytes | bytearray | memoryview) else b""
+        for part in frame_request(request, version, 1, "raw")
     )
 
 
 def create_topic(connection: RawConnection, name: str, partitions: int = 1, factor: int = 1) -> int:
     """The error code."""
-    topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=factor)
-    answer = connection.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=10_000), 5, CreateTopicsResponse)
+    topic = CreateTopicsRequest.Topic(
+        name=name, num_partitions=partitions, replication_factor=factor
+    )
+    answer = connection.ask(
+        CreateTopicsRequest(topics=(topic,), timeout_ms=10_000), 5, CreateTopicsResponse
+    )
     return answer.topics[0].error_code
 
 
-def produce(connection: RawConnection, topic: str, records: bytes, *, partition: int = 0) -> ProduceResponse.Response.PartitionResponse:
-    data = ProduceRequest.TopicData(name=topic, partition_data=(ProduceRequest.TopicData.PartitionData(index=partition, records=records),))
-    answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(data,)), 9, ProduceResponse)
+def produce(
+    connection: RawConnection, topic: str, records: bytes, *, partition: int = 0
+) -> ProduceResponse.Response.PartitionResponse:
+    data = ProduceRequest.TopicData(
+        name=topic,
+        partition_data=(ProduceRequest.TopicData.PartitionData(index=partition, records=records),),
+    )
+    answer = connection.ask(
+        ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(data,)), 9, ProduceResponse
+    )
     return answer.responses[0].partition_responses[0]
 
 

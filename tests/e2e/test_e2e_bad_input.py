@@ -1,5 +1,5 @@
-"""What strangers, broken clients and greedy ones send to a real broker: Kafka's error code or a closed connection, and other clients are
-answered all the while."""
+"""What strangers, broken clients and greedy ones send to a real broker: Kafka's error code or a
+closed connection, and other clients are answered all the while."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from penstock.protocol.messages.fetch import FetchRequest
 from penstock.records.batch import crc_of, write_crc
 from penstock.records.build import build_batch
 from tests.e2e.penstock_process import PenstockProcess
-from tests.e2e.raw_connection import TIMEOUT_S, RawConnection, create_topic, encoded, metadata, produce
+from tests.e2e.raw_connection import (
+    TIMEOUT_S,
+    RawConnection,
+    create_topic,
+    encoded,
+    metadata,
+    produce,
+)
 
 # Another client is connected all the while.
 pytestmark = pytest.mark.usefixtures("bystander")
@@ -37,9 +44,13 @@ def new_name() -> str:
 def topic(connection: RawConnection) -> str:
     name = new_name()
     assert create_topic(connection, name) == ErrorCode.NONE
-    # Apache Kafka answers before its broker has heard of the topic, and tells of it before it leads its partition.
+    # Apache Kafka answers before its broker has heard of the topic, and tells of it before it leads
+    # its partition.
     deadline = time.monotonic() + TIMEOUT_S
-    while produce(connection, name, b"").error_code != ErrorCode.INVALID_RECORD and time.monotonic() < deadline:
+    while (
+        produce(connection, name, b"").error_code != ErrorCode.INVALID_RECORD
+        and time.monotonic() < deadline
+    ):
         continue
     return name
 
@@ -53,7 +64,9 @@ def framed(data: bytes) -> bytes:
 
 
 def a_batch() -> bytearray:
-    return bytearray(build_batch([(None, b"value %d" % number, (), 1_700_000_000_000) for number in range(3)]))
+    return bytearray(
+        build_batch([(None, b"value %d" % number, (), 1_700_000_000_000) for number in range(3)])
+    )
 
 
 def with_crc(batch: bytearray) -> bytes:
@@ -83,14 +96,23 @@ def with_crc(batch: bytearray) -> bytes:
         pytest.param(framed(header(3, 1) + struct.pack(">i", 2**31 - 1)), id="two-billion-topics"),
     ],
 )
-def test_a_peer_that_breaks_the_protocol_loses_its_connection(connection: RawConnection, data: bytes) -> None:
+def test_a_peer_that_breaks_the_protocol_loses_its_connection(
+    connection: RawConnection, data: bytes
+) -> None:
     connection.send(data)
     assert connection.is_closed_by_broker()
 
 
-@pytest.mark.parametrize("data", [struct.pack(">i", -7), struct.pack(">ih", 1, 2) + b"\xff\xfe"], ids=["minus-seven-topics", "not-utf-8"])
-def test_what_kafka_reads_leniently_is_answered_or_ends_the_connection(connection: RawConnection, data: bytes) -> None:
-    """Kafka takes -7 for null and replaces what is not UTF-8; closing is as good an answer, silence is none."""
+@pytest.mark.parametrize(
+    "data",
+    [struct.pack(">i", -7), struct.pack(">ih", 1, 2) + b"\xff\xfe"],
+    ids=["minus-seven-topics", "not-utf-8"],
+)
+def test_what_kafka_reads_leniently_is_answered_or_ends_the_connection(
+    connection: RawConnection, data: bytes
+) -> None:
+    """Kafka takes -7 for null and replaces what is not UTF-8; closing is as good an answer, silence
+    is none."""
     connection.send(framed(header(3, 1) + data))
     try:
         assert connection.frame()
@@ -99,7 +121,9 @@ def test_what_kafka_reads_leniently_is_answered_or_ends_the_connection(connectio
 
 
 @pytest.mark.parametrize("version", [5, 99, -1])
-def test_an_unknown_version_of_api_versions_is_answered_as_version_0(connection: RawConnection, version: int) -> None:
+def test_an_unknown_version_of_api_versions_is_answered_as_version_0(
+    connection: RawConnection, version: int
+) -> None:
     connection.send(framed(header(18, version) + b"\x00\x02x\x02y\x00"))
     answer = connection.hear(0, ApiVersionsResponse)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -114,17 +138,29 @@ def test_a_bad_crc_is_refused(connection: RawConnection, topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("magic", "code"),
-    [(0, ErrorCode.INVALID_RECORD), (1, ErrorCode.INVALID_RECORD), (3, ErrorCode.CORRUPT_MESSAGE), (127, ErrorCode.CORRUPT_MESSAGE)],
+    [
+        (0, ErrorCode.INVALID_RECORD),
+        (1, ErrorCode.INVALID_RECORD),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+        (127, ErrorCode.CORRUPT_MESSAGE),
+    ],
 )
-def test_a_wrong_magic_is_refused(connection: RawConnection, topic: str, magic: int, code: ErrorCode) -> None:
+def test_a_wrong_magic_is_refused(
+    connection: RawConnection, topic: str, magic: int, code: ErrorCode
+) -> None:
     """Formats that there once were are invalid, those that there never were corrupt."""
     batch = a_batch()
     batch[MAGIC_AT] = magic
     assert produce(connection, topic, with_crc(batch)).error_code == code
 
 
-@pytest.mark.parametrize(("count", "last_delta"), [(2, 2), (4, 2), (3, 0), (3, 9), (0, -1), (-1, 2), (2**31 - 1, 2**31 - 2)])
-def test_lying_record_counts_are_refused(connection: RawConnection, topic: str, count: int, last_delta: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "last_delta"),
+    [(2, 2), (4, 2), (3, 0), (3, 9), (0, -1), (-1, 2), (2**31 - 1, 2**31 - 2)],
+)
+def test_lying_record_counts_are_refused(
+    connection: RawConnection, topic: str, count: int, last_delta: int
+) -> None:
     batch = a_batch()
     struct.pack_into(">i", batch, LAST_OFFSET_DELTA_AT, last_delta)
     struct.pack_into(">i", batch, COUNT_AT, count)
@@ -155,12 +191,25 @@ def test_what_was_refused_is_not_in_the_log(connection: RawConnection, topic: st
 
 
 @pytest.mark.parametrize("partition", [1, -1, 2**31 - 1])
-def test_a_partition_that_is_not_there(connection: RawConnection, topic: str, partition: int) -> None:
+def test_a_partition_that_is_not_there(
+    connection: RawConnection, topic: str, partition: int
+) -> None:
     answer = produce(connection, topic, bytes(a_batch()), partition=partition)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-ILLEGAL = ["", ".", "..", "a/b", "../../etc", "x" * 250, "a b", "ü", "a\x00b", "__cluster_metadata/0"]
+ILLEGAL = [
+    "",
+    ".",
+    "..",
+    "a/b",
+    "../../etc",
+    "x" * 250,
+    "a b",
+    "ü",
+    "a\x00b",
+    "__cluster_metadata/0",
+]
 
 
 @pytest.mark.parametrize("name", ILLEGAL, ids=lambda name: repr(name)[:12])
@@ -170,36 +219,57 @@ def test_illegal_topic_names_are_refused(connection: RawConnection, name: str) -
 
 
 @pytest.mark.parametrize("partitions", [0, -2, -(2**31)])
-def test_impossible_partition_counts_are_refused(connection: RawConnection, partitions: int) -> None:
-    assert create_topic(connection, new_name(), partitions=partitions) == ErrorCode.INVALID_PARTITIONS
+def test_impossible_partition_counts_are_refused(
+    connection: RawConnection, partitions: int
+) -> None:
+    assert (
+        create_topic(connection, new_name(), partitions=partitions) == ErrorCode.INVALID_PARTITIONS
+    )
 
 
 @pytest.mark.parametrize("partitions", [10_000, 1_000_000, 2**31 - 1])
-def test_more_partitions_than_one_request_may_make_are_refused(connection: RawConnection, partitions: int) -> None:
+def test_more_partitions_than_one_request_may_make_are_refused(
+    connection: RawConnection, partitions: int
+) -> None:
     assert create_topic(connection, new_name(), partitions=partitions) == ErrorCode.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize("factor", [0, -2, -(2**15), 2, 4, 2**15 - 1])
 def test_impossible_replication_factors_are_refused(connection: RawConnection, factor: int) -> None:
-    assert create_topic(connection, new_name(), factor=factor) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert (
+        create_topic(connection, new_name(), factor=factor) == ErrorCode.INVALID_REPLICATION_FACTOR
+    )
 
 
-def test_a_client_that_never_reads(bootstrap: str, broker: PenstockProcess | None, bystander: RawConnection, topic: str) -> None:
+def test_a_client_that_never_reads(
+    bootstrap: str, broker: PenstockProcess | None, bystander: RawConnection, topic: str
+) -> None:
     big = build_batch([(None, bytes(900_000), (), 1_700_000_000_000)])
     assert all(produce(bystander, topic, big).error_code == ErrorCode.NONE for _ in range(10))
-    where = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=10_000_000)
-    wish = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=10_000_000, topics=(FetchRequest.Topic(topic=topic, partitions=(where,)),))
+    where = FetchRequest.Topic.Partition(
+        partition=0, fetch_offset=0, partition_max_bytes=10_000_000
+    )
+    wish = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=10_000_000,
+        topics=(FetchRequest.Topic(topic=topic, partitions=(where,)),),
+    )
     before = resident_bytes(broker)
     with RawConnection(bootstrap, receive_buffer=4096) as stuck:
         stuck.socket.settimeout(0.5)
         asked = 0
-        with pytest.raises(TimeoutError):  # 10 MB an answer: the broker stops listening long before this many
+        with pytest.raises(
+            TimeoutError
+        ):  # 10 MB an answer: the broker stops listening long before this many
             for _ in range(200_000):
                 stuck.send(encoded(wish, 11))
                 asked += 1
         for _ in range(100):
             assert metadata(bystander, topic).topics[0].error_code == ErrorCode.NONE
-        assert resident_bytes(broker) - before < STUCK_CLIENT_BYTES, f"after {asked} fetches of 10 MB that nobody read"
+        assert resident_bytes(broker) - before < STUCK_CLIENT_BYTES, (
+            f"after {asked} fetches of 10 MB that nobody read"
+        )
 
 
 def resident_bytes(broker: PenstockProcess | None) -> int:

@@ -1,5 +1,6 @@
-"""Every in-sync replica of a partition gone: it is offline until the last leader returns; or, where unclean election is allowed, another
-replica leads, and what only the lost ones had is lost, which the log says."""
+"""Every in-sync replica of a partition gone: it is offline until the last leader returns; or, where
+unclean election is allowed, another replica leads, and what only the lost ones had is lost, which
+the log says."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def read(cluster: PenstockCluster) -> list[bytes | None]:
 
 def lose_all_in_sync(cluster: PenstockCluster, unclean: str) -> None:
     """Broker 2 dies and misses a record; then broker 1, the only one in sync, dies too."""
-    cluster.create_topic(TOPIC, [[1, 2]], min_insync_replicas="1", unclean_leader_election_enable=unclean)
+    cluster.create_topic(
+        TOPIC, [[1, 2]], min_insync_replicas="1", unclean_leader_election_enable=unclean
+    )
     cluster.wait_partition(TOPIC, lambda one: len(one.isr) == 2)
     produce(cluster, b"both have it")
     cluster.nodes("kill", "2")
@@ -58,7 +61,9 @@ def test_without_unclean_election_the_last_leader_is_waited_for(tmp_path: Path) 
         cluster.nodes("restart", "2")
         offline = cluster.partition(TOPIC)
         assert (offline.leader, offline.isr) == (-1, ())
-        described = cluster.command("topics", "describe", "--offline", "--bootstrap-server", cluster.bootstrap)
+        described = cluster.command(
+            "topics", "describe", "--offline", "--bootstrap-server", cluster.bootstrap
+        )
         assert f"\tTopic: {TOPIC}\tPartition: 0\tLeader: none\tReplicas: 1,2\tIsr: \t" in described
         cluster.nodes("restart", "1")
         cluster.wait_partition(TOPIC, lambda one: one.leader == 1 and len(one.isr) == 2)
@@ -82,7 +87,9 @@ def test_an_unclean_election_can_be_asked_for(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path, controllers=1)) as cluster:
         lose_all_in_sync(cluster, unclean="false")
         cluster.nodes("restart", "2")
-        elected = cluster.command("elect-leaders", "--unclean", "--topic", TOPIC, "--bootstrap-server", cluster.bootstrap)
+        elected = cluster.command(
+            "elect-leaders", "--unclean", "--topic", TOPIC, "--bootstrap-server", cluster.bootstrap
+        )
         assert elected == f"Elected leaders of {TOPIC}-0.\n"
         cluster.wait_partition(TOPIC, lambda one: one.leader == 2)
         assert read(cluster) == [b"both have it"]

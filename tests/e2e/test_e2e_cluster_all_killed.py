@@ -1,4 +1,5 @@
-"""All nodes killed with -9 at once, under load, and started again: everything acknowledged is there, and the cluster works."""
+"""All nodes killed with -9 at once, under load, and started again: everything acknowledged is
+there, and the cluster works."""
 
 from __future__ import annotations
 

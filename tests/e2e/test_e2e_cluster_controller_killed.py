@@ -1,4 +1,5 @@
-"""The active controller killed with -9: another is elected, and topics can be created again; with and without a broker in its process."""
+"""The active controller killed with -9: another is elected, and topics can be created again; with
+and without a broker in its process."""
 
 from __future__ import annotations
 
@@ -13,17 +14,32 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 
 @pytest.mark.parametrize("controllers", [None, 3], ids=["combined", "separate"])
-def test_another_controller_is_elected_and_topics_are_created(tmp_path: Path, controllers: int | None) -> None:
+def test_another_controller_is_elected_and_topics_are_created(
+    tmp_path: Path, controllers: int | None
+) -> None:
     with running(PenstockCluster(tmp_path, controllers=controllers)) as cluster:
         first = cluster.quorum_leader()
         assert (first > 100) == (controllers is not None)
         cluster.create_topic("before", [[1, 2, 3]])
         cluster.nodes("kill", str(first))
-        second = wait_for(cluster.quorum_leader, lambda leader: leader not in (first, -1), "the quorum's leader", cluster.said)
+        second = wait_for(
+            cluster.quorum_leader,
+            lambda leader: leader not in (first, -1),
+            "the quorum's leader",
+            cluster.said,
+        )
         survivors = [node for node in (1, 2, 3) if node != first]
         cluster.create_topic("after", [survivors])
         assert cluster.partition("after").leader == survivors[0]
         cluster.wait_partition("before", lambda one: one.leader in survivors)
         cluster.nodes("restart", str(first))
-        assert wait_for(cluster.quorum_leader, lambda leader: leader > 0, "the quorum's leader", cluster.said) == second
+        assert (
+            wait_for(
+                cluster.quorum_leader,
+                lambda leader: leader > 0,
+                "the quorum's leader",
+                cluster.said,
+            )
+            == second
+        )
         cluster.wait_partition("before", lambda one: len(one.isr) == 3)

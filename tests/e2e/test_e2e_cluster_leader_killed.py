@@ -1,5 +1,6 @@
-"""A leader killed with -9 under load: the next in sync leads, clients go on, and nothing acknowledged is lost or reordered; the killed
-broker comes back, catches up, rejoins, and leads again what it should."""
+"""A leader killed with -9 under load: the next in sync leads, clients go on, and nothing
+acknowledged is lost or reordered; the killed broker comes back, catches up, rejoins, and leads
+again what it should."""
 
 from __future__ import annotations
 
@@ -15,8 +16,14 @@ pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC = "killed"
 
 
-def test_the_next_in_sync_leads_and_the_killed_broker_rejoins_and_leads_again(tmp_path: Path) -> None:
-    cluster = PenstockCluster(tmp_path, "leader.imbalance.check.interval.seconds=1", "leader.imbalance.per.broker.percentage=0")
+def test_the_next_in_sync_leads_and_the_killed_broker_rejoins_and_leads_again(
+    tmp_path: Path,
+) -> None:
+    cluster = PenstockCluster(
+        tmp_path,
+        "leader.imbalance.check.interval.seconds=1",
+        "leader.imbalance.per.broker.percentage=0",
+    )
     with running(cluster):
         load = NumberedLoad(cluster.bootstrap, TOPIC)
         load.start(3, {"min.insync.replicas": "2"})
@@ -27,11 +34,17 @@ def test_the_next_in_sync_leads_and_the_killed_broker_rejoins_and_leads_again(tm
             assert before.leader == victim
             cluster.nodes("kill", str(victim))
             load.wait_acknowledged(2_000)
-            after = cluster.wait_partition(TOPIC, lambda one: one.leader == heir and victim not in one.isr)
+            after = cluster.wait_partition(
+                TOPIC, lambda one: one.leader == heir and victim not in one.isr
+            )
             assert after.leader_epoch > before.leader_epoch
             cluster.nodes("restart", str(victim))
             for index in range(PARTITIONS):
-                cluster.wait_partition(TOPIC, lambda one: len(one.isr) == 3 and one.leader == one.replicas[0], index=index)
+                cluster.wait_partition(
+                    TOPIC,
+                    lambda one: len(one.isr) == 3 and one.leader == one.replicas[0],
+                    index=index,
+                )
             load.wait_acknowledged(2_000)
         except BaseException:
             load.abandon()
@@ -44,7 +57,10 @@ def test_the_next_in_sync_leads_and_the_killed_broker_rejoins_and_leads_again(tm
 def _check_copies(cluster: PenstockCluster) -> None:
     """What was truncated and fetched again is what the others have, byte for byte."""
     for index in range(PARTITIONS):
-        copies = [_bytes_of(cluster.directory / str(node) / "data" / f"{TOPIC}-{index}") for node in (1, 2, 3)]
+        copies = [
+            _bytes_of(cluster.directory / str(node) / "data" / f"{TOPIC}-{index}")
+            for node in (1, 2, 3)
+        ]
         assert copies[0] == copies[1] == copies[2]
 
 
@@ -60,6 +76,12 @@ def test_preferred_leaders_return_when_they_are_asked_for(tmp_path: Path) -> Non
         cluster.nodes("restart", "1")
         cluster.wait_partition("asked", lambda one: len(one.isr) == 3)
         assert cluster.partition("asked").leader == 2
-        assert cluster.command("elect-leaders", "--bootstrap-server", cluster.bootstrap) == "Elected leaders of asked-0.\n"
+        assert (
+            cluster.command("elect-leaders", "--bootstrap-server", cluster.bootstrap)
+            == "Elected leaders of asked-0.\n"
+        )
         assert cluster.wait_partition("asked", lambda one: one.leader == 1).isr
-        assert cluster.command("elect-leaders", "--bootstrap-server", cluster.bootstrap) == "No partition needs an election.\n"
+        assert (
+            cluster.command("elect-leaders", "--bootstrap-server", cluster.bootstrap)
+            == "No partition needs an election.\n"
+        )

@@ -1,4 +1,5 @@
-"""One of a broker's two log directories fails: its partitions move to other brokers, and the broker lives on with the other."""
+"""One of a broker's two log directories fails: its partitions move to other brokers, and the broker
+lives on with the other."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ DIRECTORIES = ("one", "two")
 
 
 def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
-    settings = (f"log.dirs={','.join(DIRECTORIES)}", "metadata.log.dir=meta", "log.segment.bytes=1048576")
+    settings = (
+        f"log.dirs={','.join(DIRECTORIES)}",
+        "metadata.log.dir=meta",
+        "log.segment.bytes=1048576",
+    )
     with running(PenstockCluster(tmp_path, *settings)) as cluster:
         cluster.create_topic("placed", [[1, 2, 3]] * 4, min_insync_replicas="2")
         for index in range(4):
@@ -28,10 +33,14 @@ def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
         assert lost
         assert kept
         failing.rename(home / "taken-away")
-        failing.write_text("no directory any more")  # as a disk that went away: nothing can be opened in it
+        failing.write_text(
+            "no directory any more"
+        )  # as a disk that went away: nothing can be opened in it
         for index in lost:
             cluster.ask(partial(_fill, index=index))
-            cluster.wait_partition("placed", lambda one: one.leader in (2, 3) and 1 not in one.isr, index=index)
+            cluster.wait_partition(
+                "placed", lambda one: one.leader in (2, 3) and 1 not in one.isr, index=index
+            )
         for index in kept:
             still = cluster.partition("placed", index)
             assert (still.leader, len(still.isr)) == (1, 3)

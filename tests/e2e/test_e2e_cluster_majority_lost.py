@@ -1,4 +1,5 @@
-"""Two of three brokers gone, min.insync.replicas 2: what is committed is still read, nothing is acknowledged, and all heals afterwards."""
+"""Two of three brokers gone, min.insync.replicas 2: what is committed is still read, nothing is
+acknowledged, and all heals afterwards."""
 
 from __future__ import annotations
 
@@ -27,14 +28,21 @@ def produce(cluster: PenstockCluster, value: str, timeout_ms: int = 30_000) -> K
             "log_level": 0,
         }
     )
-    producer.produce(TOPIC, value, partition=0, on_delivery=lambda error, _message: outcome.append(error))
+    producer.produce(
+        TOPIC, value, partition=0, on_delivery=lambda error, _message: outcome.append(error)
+    )
     producer.flush(60)
     (error,) = outcome
     return error
 
 
 def read(cluster: PenstockCluster, count: int) -> list[str]:
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": "reader",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])

@@ -1,4 +1,5 @@
-"""Brokers in three racks: every partition has a replica in each, a whole rack may go, and consumers read from the follower in theirs."""
+"""Brokers in three racks: every partition has a replica in each, a whole rack may go, and consumers
+read from the follower in theirs."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def test_replicas_are_spread_over_racks_and_one_rack_may_go(cluster: PenstockClu
         load.wait_acknowledged(1_000)
         cluster.nodes("kill", "1", "4")
         for index in range(PARTITIONS):
-            cluster.wait_partition("lasting", lambda one: one.leader not in (-1, 1, 4) and len(one.isr) == 2, index=index)
+            cluster.wait_partition(
+                "lasting",
+                lambda one: one.leader not in (-1, 1, 4) and len(one.isr) == 2,
+                index=index,
+            )
         load.wait_acknowledged(1_000)
     except BaseException:
         load.abandon()
@@ -72,10 +77,16 @@ def test_a_consumer_reads_from_the_follower_in_its_rack(tmp_path: Path) -> None:
 
             def source() -> tuple[int, int]:
                 consumer.poll(0.1)
-                partition = seen[-1]["topics"]["near"]["partitions"]["0"] if seen and "near" in seen[-1]["topics"] else {}
+                partition = (
+                    seen[-1]["topics"]["near"]["partitions"]["0"]
+                    if seen and "near" in seen[-1]["topics"]
+                    else {}
+                )
                 return partition.get("leader", -1), partition.get("broker", -1)
 
-            wait_for(source, lambda found: found == (1, 2), "the broker that is read from", cluster.said)
+            wait_for(
+                source, lambda found: found == (1, 2), "the broker that is read from", cluster.said
+            )
             cluster.ask(_produce)
             values: list[bytes | None] = []
 
@@ -85,7 +96,11 @@ def test_a_consumer_reads_from_the_follower_in_its_rack(tmp_path: Path) -> None:
                     values.append(message.value())
                 return values
 
-            assert wait_for(read, lambda found: len(found) == 3, "what was read", cluster.said) == [b"0", b"1", b"2"]
+            assert wait_for(read, lambda found: len(found) == 3, "what was read", cluster.said) == [
+                b"0",
+                b"1",
+                b"2",
+            ]
             assert source() == (1, 2)
         finally:
             consumer.close()

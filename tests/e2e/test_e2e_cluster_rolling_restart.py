@@ -1,4 +1,5 @@
-"""Every node stopped cleanly and started again, one after the other, under load: no call of any client fails."""
+"""Every node stopped cleanly and started again, one after the other, under load: no call of any
+client fails."""
 
 from __future__ import annotations
 
@@ -66,13 +67,17 @@ class Asking:
     async def _ask(self, client: Client) -> None:
         while not self._stopping.is_set():
             name = f"passing-{self.count}"
-            await _once(client.admin.create_topic(name, partitions=1, replication_factor=2), ErrorCode.TOPIC_ALREADY_EXISTS)
+            await _once(
+                client.admin.create_topic(name, partitions=1, replication_factor=2),
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+            )
             await _once(client.admin.delete_topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self.count += 1
 
 
 async def _once(call: Awaitable[object], already: ErrorCode) -> None:
-    """A controller that steps down cannot tell whether its last decision will be committed: tried again, it may be done already."""
+    """A controller that steps down cannot tell whether its last decision will be committed: tried
+    again, it may be done already."""
     try:
         await call
     except KafkaError as error:

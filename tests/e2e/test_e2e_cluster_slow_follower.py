@@ -1,4 +1,5 @@
-"""A follower that stands still (SIGSTOP) leaves the in-sync replicas after replica.lag.time.max.ms and rejoins when it goes on."""
+"""A follower that stands still (SIGSTOP) leaves the in-sync replicas after replica.lag.time.max.ms
+and rejoins when it goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def produce(cluster: PenstockCluster, value: bytes) -> float:
 
 
 def test_it_leaves_and_rejoins_the_in_sync_replicas(tmp_path: Path) -> None:
-    with running(PenstockCluster(tmp_path, "replica.lag.time.max.ms=1500", controllers=1)) as cluster:
+    with running(
+        PenstockCluster(tmp_path, "replica.lag.time.max.ms=1500", controllers=1)
+    ) as cluster:
         cluster.create_topic("slow", [[1, 2, 3]], min_insync_replicas="2")
         cluster.wait_partition("slow", lambda one: len(one.isr) == 3)
         cluster.nodes("pause", "3")

@@ -1,4 +1,5 @@
-"""The articles' first lines on a cluster of three: a replicated topic, described, by Kafka's own names and by ours."""
+"""The articles' first lines on a cluster of three: a replicated topic, described, by Kafka's own
+names and by ours."""
 
 from __future__ import annotations
 
@@ -22,19 +23,40 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluste
 
 
 def kafka(name: str, cluster: PenstockCluster, *arguments: str) -> tuple[int, str]:
-    words = [str(COMMAND.parent / f"kafka-{name}.sh"), "--bootstrap-server", cluster.bootstrap.partition(",")[0], *arguments]
+    words = [
+        str(COMMAND.parent / f"kafka-{name}.sh"),
+        "--bootstrap-server",
+        cluster.bootstrap.partition(",")[0],
+        *arguments,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout
 
 
 def test_each_broker_leads_one_partition_and_follows_the_others(cluster: PenstockCluster) -> None:
-    created = kafka("topics", cluster, "--create", "--topic", "orders", "--partitions", "3", "--replication-factor", "3")
+    created = kafka(
+        "topics",
+        cluster,
+        "--create",
+        "--topic",
+        "orders",
+        "--partitions",
+        "3",
+        "--replication-factor",
+        "3",
+    )
     assert created == (0, "Created topic orders.\n")
     code, described = kafka("topics", cluster, "--describe", "--topic", "orders")
     assert code == 0
     heading, *lines = described.splitlines()
-    assert re.match(r"Topic: orders\tTopicId: \S{22}\tPartitionCount: 3\tReplicationFactor: 3\tConfigs: ", heading)
-    form = r"\tTopic: orders\tPartition: (\d)\tLeader: (\d)\tReplicas: ((\d),\d,\d)\tIsr: (\d,\d,\d)\tElr: \tLastKnownElr: "
+    assert re.match(
+        r"Topic: orders\tTopicId: \S{22}\tPartitionCount: 3\tReplicationFactor: 3\tConfigs: ",
+        heading,
+    )
+    form = (
+        r"\tTopic: orders\tPartition: (\d)\tLeader: (\d)\tReplicas: ((\d),\d,\d)\tIsr: "
+        r"(\d,\d,\d)\tElr: \tLastKnownElr: "
+    )
     found = [re.fullmatch(form, line) for line in lines]
     assert [match and match[1] for match in found] == ["0", "1", "2"]
     assert sorted(match[2] for match in found if match) == ["1", "2", "3"]
@@ -42,26 +64,40 @@ def test_each_broker_leads_one_partition_and_follows_the_others(cluster: Penstoc
         assert match is not None
         assert match[2] == match[4]
         assert sorted(match[3].split(",")) == sorted(match[5].split(",")) == ["1", "2", "3"]
-    assert cluster.command("topics", "describe", "orders", "--bootstrap-server", cluster.bootstrap) == described
+    assert (
+        cluster.command("topics", "describe", "orders", "--bootstrap-server", cluster.bootstrap)
+        == described
+    )
 
 
 def test_more_replicas_than_brokers_are_refused_in_kafkas_words(cluster: PenstockCluster) -> None:
     reason = (
-        "Error while executing topic command : Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be "
-        "reached because only 3 broker(s) are registered or some brokers have all their log directories cordoned.\n"
+        "Error while executing topic command : Unable to replicate the partition 4 time(s): The "
+        "target replication factor of 4 cannot be "
+        "reached because only 3 broker(s) are registered or some brokers have all their log "
+        "directories cordoned.\n"
     )
-    assert kafka("topics", cluster, "--create", "--topic", "four", "--replication-factor", "4") == (1, reason)
+    assert kafka("topics", cluster, "--create", "--topic", "four", "--replication-factor", "4") == (
+        1,
+        reason,
+    )
 
 
 def test_brokers_nodes_and_quorum_are_shown(cluster: PenstockCluster) -> None:
-    brokers = cluster.command("brokers", "list", "--bootstrap-server", cluster.bootstrap).splitlines()[1:]
-    assert [line.split() for line in brokers] == [[str(node), f"127.0.0.1:{cluster.port + node - 1}", "-", "live"] for node in (1, 2, 3)]
+    brokers = cluster.command(
+        "brokers", "list", "--bootstrap-server", cluster.bootstrap
+    ).splitlines()[1:]
+    assert [line.split() for line in brokers] == [
+        [str(node), f"127.0.0.1:{cluster.port + node - 1}", "-", "live"] for node in (1, 2, 3)
+    ]
     assert [(node["id"], node["port"], node["state"]) for node in cluster.list()] == [
         (node, cluster.port + node - 1, "running") for node in (1, 2, 3)
     ]
     leader = str(cluster.quorum_leader())
     assert re.search(
-        rf"^LeaderId: +{leader}$", cluster.command("quorum", "describe", "--bootstrap-server", cluster.bootstrap), re.MULTILINE
+        rf"^LeaderId: +{leader}$",
+        cluster.command("quorum", "describe", "--bootstrap-server", cluster.bootstrap),
+        re.MULTILINE,
     )
     code, replication = kafka("metadata-quorum", cluster, "describe", "--replication")
     rows = [line.split("\t") for line in replication.splitlines()[1:]]
@@ -75,16 +111,31 @@ def test_brokers_nodes_and_quorum_are_shown(cluster: PenstockCluster) -> None:
 def test_any_broker_takes_what_is_the_controllers(cluster: PenstockCluster) -> None:
     for node in (1, 2, 3):
         at = f"127.0.0.1:{cluster.port + node - 1}"
-        cluster.command("topics", "create", f"by-{node}", "--replication-factor", "3", "--bootstrap-server", at)
+        cluster.command(
+            "topics", "create", f"by-{node}", "--replication-factor", "3", "--bootstrap-server", at
+        )
         assert cluster.partition(f"by-{node}", broker=node).replicas
-        cluster.command("topics", "alter", f"by-{node}", "--partitions", "2", "-c", "retention.ms=5000", "--bootstrap-server", at)
+        cluster.command(
+            "topics",
+            "alter",
+            f"by-{node}",
+            "--partitions",
+            "2",
+            "-c",
+            "retention.ms=5000",
+            "--bootstrap-server",
+            at,
+        )
         cluster.command("topics", "delete", f"by-{node}", "--bootstrap-server", at)
 
 
 def test_an_added_broker_gets_its_share(cluster: PenstockCluster) -> None:
     assert cluster.nodes("add") == "4\n"
     assert cluster.list()[3]["roles"] == ["broker"]
-    assert kafka("topics", cluster, "--create", "--topic", "wide", "--replication-factor", "4") == (0, "Created topic wide.\n")
+    assert kafka("topics", cluster, "--create", "--topic", "wide", "--replication-factor", "4") == (
+        0,
+        "Created topic wide.\n",
+    )
     assert sorted(cluster.wait_partition("wide", lambda one: len(one.isr) == 4).isr) == [1, 2, 3, 4]
 
 

@@ -1,5 +1,5 @@
-"""A compacted topic under load: readers from the start always see the last value of every key, also after kill -9 at random points, and in
-the end there is one record a key below the dirty tail.
+"""A compacted topic under load: readers from the start always see the last value of every key, also
+after kill -9 at random points, and in the end there is one record a key below the dirty tail.
 
     PENSTOCK_DRILL=1 pytest tests/e2e/test_e2e_compaction.py
 
@@ -53,12 +53,18 @@ def check_scan(bootstrap: str, acknowledged: dict[bytes, int]) -> int:
     offsets = [offset for offset, _key, _number in found]
     assert offsets == sorted(set(offsets))
     table = {key: number for _offset, key, number in found}
-    behind = {key: (number, table.get(key)) for key, number in before.items() if table.get(key, -1) < number}
+    behind = {
+        key: (number, table.get(key))
+        for key, number in before.items()
+        if table.get(key, -1) < number
+    }
     assert behind == {}, "acknowledged, and found"
     return len(found)
 
 
-def test_many_updates_of_few_keys_end_in_few_records(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_many_updates_of_few_keys_end_in_few_records(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     broker = PenstockProcess(tmp_path / "node", *SETTINGS)
     try:
         broker.start()
@@ -67,7 +73,9 @@ def test_many_updates_of_few_keys_end_in_few_records(tmp_path: Path, record_prop
         stop = threading.Event()
         scans: list[int] = []
         failures: list[BaseException] = []
-        reader = threading.Thread(target=_read_on, args=(broker.bootstrap, updates.acknowledged, stop, scans, failures))
+        reader = threading.Thread(
+            target=_read_on, args=(broker.bootstrap, updates.acknowledged, stop, scans, failures)
+        )
         reader.start()
         try:
             updates.send(UPDATES)
@@ -89,14 +97,21 @@ def test_many_updates_of_few_keys_end_in_few_records(tmp_path: Path, record_prop
         assert len(found) < UPDATES / 2
         check_dump(broker)
         broker.stop()
-        note = f"{UPDATES} updates of {KEYS} keys: {len(below)} records and a dirty tail of {tail}, {len(scans)} scans meanwhile"
+        note = (
+            f"{UPDATES} updates of {KEYS} keys: {len(below)} records and a dirty tail of "
+            f"{tail}, {len(scans)} scans meanwhile"
+        )
         record_property("note", f"compaction: {note}")
     finally:
         broker.kill()
 
 
 def _read_on(
-    bootstrap: str, acknowledged: dict[bytes, int], stop: threading.Event, scans: list[int], failures: list[BaseException]
+    bootstrap: str,
+    acknowledged: dict[bytes, int],
+    stop: threading.Event,
+    scans: list[int],
+    failures: list[BaseException],
 ) -> None:
     try:
         while not stop.is_set():
@@ -118,16 +133,18 @@ def dump(broker: PenstockProcess) -> str:
     return said.stdout
 
 
-def test_kill_9_at_random_points_loses_no_last_value(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_kill_9_at_random_points_loses_no_last_value(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     broker = PenstockProcess(tmp_path / "node", *SETTINGS)
-    chance = random.Random(KILLS)
+    rng = random.Random(KILLS)
     try:
         broker.start()
         create(broker.bootstrap)
         updates = Updates(broker.bootstrap)
         for _round in range(KILLS):
             updates.send(15_000)
-            time.sleep(chance.random() * 0.3)
+            time.sleep(rng.random() * 0.3)
             broker.kill()
             broker.start()
             updates.flush()
@@ -140,7 +157,14 @@ def test_kill_9_at_random_points_loses_no_last_value(tmp_path: Path, record_prop
         assert len(below) == len(set(below))
         assert len(found) < updates.sent / 2
         broker.stop()
-        record_property("note", f"compaction: {KILLS} times kill -9, {updates.sent} updates, {len(found)} records in the end")
+        record_property(
+            "note",
+            (
+                f"compaction: {KILLS} times kill -9, {updates.sent} updates, {len(found)} records "
+                "in "
+                "the end"
+            ),
+        )
     finally:
         broker.kill()
 
@@ -172,4 +196,6 @@ def test_keys_are_required_and_a_topics_codec_is_used(tmp_path: Path) -> None:
         broker.kill()
 
 
-pytestmark = pytest.mark.skipif(bool(os.environ.get("PENSTOCK_COMPAT_BOOTSTRAP")), reason="kills its broker")
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("PENSTOCK_COMPAT_BOOTSTRAP")), reason="kills its broker"
+)

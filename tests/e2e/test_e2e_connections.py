@@ -1,4 +1,5 @@
-"""10,000 clients that are there and say nothing: they cost little memory, and nobody else is slowed down."""
+"""10,000 clients that are there and say nothing: they cost little memory, and nobody else is slowed
+down."""
 
 from __future__ import annotations
 
@@ -22,9 +23,12 @@ MEGABYTE = 1024 * 1024
 
 @pytest.fixture
 def enough_open_files() -> Iterator[None]:
-    """For this process, and as little as is usual for the one it starts: a node raises its own limit."""
+    """For this process, and as little as is usual for the one it starts: a node raises its own
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert hard == resource.RLIM_INFINITY or hard >= CONNECTIONS + OTHERS, f"at most {hard} files may be open here: ulimit -Hn"
+    assert hard == resource.RLIM_INFINITY or hard >= CONNECTIONS + OTHERS, (
+        f"at most {hard} files may be open here: ulimit -Hn"
+    )
     resource.setrlimit(resource.RLIMIT_NOFILE, (CONNECTIONS + OTHERS, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -48,7 +52,9 @@ def node(tmp_path: Path) -> Iterator[PenstockProcess]:
 
 
 @pytest.mark.usefixtures("enough_open_files")
-def test_ten_thousand_idle_connections(node: PenstockProcess, record_property: Callable[[str, object], None]) -> None:
+def test_ten_thousand_idle_connections(
+    node: PenstockProcess, record_property: Callable[[str, object], None]
+) -> None:
     with RawConnection(node.bootstrap) as busy, ExitStack() as crowd:
         assert create_topic(busy, "quiet") == 0
         before = resident_bytes(node)
@@ -64,7 +70,11 @@ def test_ten_thousand_idle_connections(node: PenstockProcess, record_property: C
     assert cost <= 200 * MEGABYTE
     assert waited < 2  # the machine may be busy with other tests; alone it is some milliseconds
     record_property(
-        "note", f"{CONNECTIONS} idle connections cost {cost / MEGABYTE:.0f} MB; another client waited {waited * 1000:.0f} ms at most"
+        "note",
+        (
+            f"{CONNECTIONS} idle connections cost {cost / MEGABYTE:.0f} MB; another client waited "
+            f"{waited * 1000:.0f} ms at most"
+        ),
     )
     with RawConnection(node.bootstrap) as late:
         assert metadata(late).brokers

@@ -1,4 +1,5 @@
-"""What nobody should ask of a group, asked of a real broker: Kafka's error code, and the group and its offsets are as they were.
+"""What nobody should ask of a group, asked of a real broker: Kafka's error code, and the group and
+its offsets are as they were.
 
 PENSTOCK_COMPAT_BOOTSTRAP=host:port asks another broker the same.
 """
@@ -13,8 +14,14 @@ from uuid import uuid4
 import pytest
 
 from penstock.errors import ErrorCode
-from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -25,13 +32,21 @@ from tests.e2e.raw_connection import TIMEOUT_S, RawConnection, create_topic
 
 PARTITIONS = 3
 COMMITTED = 5
-MALICIOUS = ["(a+)+b", "(a|aa)+b", "(.*a){20}b", "(a|b|c|d|e)*" * 40 + "z", "(a?){300}a{300}", "[ab]*a[ab]{240}"]
+MALICIOUS = [
+    "(a+)+b",
+    "(a|aa)+b",
+    "(.*a){20}b",
+    "(a|b|c|d|e)*" * 40 + "z",
+    "(a?){300}a{300}",
+    "[ab]*a[ab]{240}",
+]
 # What an expression may take, on a machine that has other things to do.
 EXPRESSION_S = 5.0
 
 
 class Member:
-    """Alone in its group, stable, with an offset committed. Asks what a client would, with some fields amiss."""
+    """Alone in its group, stable, with an offset committed. Asks what a client would, with some
+    fields amiss."""
 
     def __init__(self, bootstrap: str) -> None:
         self.connection = RawConnection(bootstrap)
@@ -41,7 +56,9 @@ class Member:
         self.generation = -1
         assert create_topic(self.connection, self.topic, PARTITIONS) == ErrorCode.NONE
         find = FindCoordinatorRequest(coordinator_keys=(self.group,))
-        self._wait(lambda: self.connection.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code)
+        self._wait(
+            lambda: self.connection.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code
+        )
 
     def _wait(self, ask: Callable[[], int], expected: ErrorCode = ErrorCode.NONE) -> None:
         """Brokers make the topic of offsets, and load it, while they are asked."""
@@ -51,16 +68,32 @@ class Member:
             time.sleep(0.05)
 
     def commit(self, offset: int, *, metadata: str = "", partition: int = 0, **fields: Any) -> int:
-        part = OffsetCommitRequest.Topic.Partition(partition_index=partition, committed_offset=offset, committed_metadata=metadata)
-        given = {"group_id": self.group, "generation_id_or_member_epoch": self.generation, "member_id": self.id}
+        part = OffsetCommitRequest.Topic.Partition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        given = {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": self.generation,
+            "member_id": self.id,
+        }
         topic = OffsetCommitRequest.Topic(name=fields.pop("topic", self.topic), partitions=(part,))
         request = OffsetCommitRequest(**{**given, "topics": (topic,), **fields})
-        return self.connection.ask(request, 9, OffsetCommitResponse).topics[0].partitions[0].error_code
+        return (
+            self.connection.ask(request, 9, OffsetCommitResponse).topics[0].partitions[0].error_code
+        )
 
     def committed(self) -> int:
         topic = OffsetFetchRequest.Group.Topic(name=self.topic, partition_indexes=(0,))
-        request = OffsetFetchRequest(groups=(OffsetFetchRequest.Group(group_id=self.group, topics=(topic,)),))
-        return self.connection.ask(request, 9, OffsetFetchResponse).groups[0].topics[0].partitions[0].committed_offset
+        request = OffsetFetchRequest(
+            groups=(OffsetFetchRequest.Group(group_id=self.group, topics=(topic,)),)
+        )
+        return (
+            self.connection.ask(request, 9, OffsetFetchResponse)
+            .groups[0]
+            .topics[0]
+            .partitions[0]
+            .committed_offset
+        )
 
 
 class ClassicMember(Member):
@@ -79,9 +112,16 @@ class ClassicMember(Member):
         return answer.error_code
 
     def join(self, **fields: Any) -> JoinGroupResponse:
-        given = {"group_id": self.group, "session_timeout_ms": 300_000, "rebalance_timeout_ms": 300_000, "protocol_type": "consumer"}
+        given = {
+            "group_id": self.group,
+            "session_timeout_ms": 300_000,
+            "rebalance_timeout_ms": 300_000,
+            "protocol_type": "consumer",
+        }
         protocols = (JoinGroupRequest.Protocol(name="range", metadata=b""),)
-        return self.connection.ask(JoinGroupRequest(**{**given, "protocols": protocols, **fields}), 9, JoinGroupResponse)
+        return self.connection.ask(
+            JoinGroupRequest(**{**given, "protocols": protocols, **fields}), 9, JoinGroupResponse
+        )
 
     def sync(self, **fields: Any) -> int:
         given = {"group_id": self.group, "generation_id": self.generation, "member_id": self.id}
@@ -92,10 +132,14 @@ class ClassicMember(Member):
 
     def beat(self, **fields: Any) -> int:
         given = {"group_id": self.group, "generation_id": self.generation, "member_id": self.id}
-        return self.connection.ask(HeartbeatRequest(**{**given, **fields}), 4, HeartbeatResponse).error_code
+        return self.connection.ask(
+            HeartbeatRequest(**{**given, **fields}), 4, HeartbeatResponse
+        ).error_code
 
     def leave(self, **fields: Any) -> int:
-        request = LeaveGroupRequest(group_id=self.group, members=(LeaveGroupRequest.Member(**fields),))
+        request = LeaveGroupRequest(
+            group_id=self.group, members=(LeaveGroupRequest.Member(**fields),)
+        )
         return self.connection.ask(request, 5, LeaveGroupResponse).members[0].error_code
 
 
@@ -112,10 +156,17 @@ class NewMember(Member):
             self.generation = self.beat(member_epoch=self.generation).member_epoch
 
     def joining(self) -> dict[str, Any]:
-        return {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": (self.topic,), "topic_partitions": ()}
+        return {
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 10_000,
+            "subscribed_topic_names": (self.topic,),
+            "topic_partitions": (),
+        }
 
     def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        request = ConsumerGroupHeartbeatRequest(**{"group_id": self.group, "member_id": self.id, **fields})
+        request = ConsumerGroupHeartbeatRequest(
+            **{"group_id": self.group, "member_id": self.id, **fields}
+        )
         answer = self.connection.ask(request, 1, ConsumerGroupHeartbeatResponse)
         if answer.error_code == ErrorCode.NONE and request.member_id == self.id:
             self.generation = answer.member_epoch
@@ -127,7 +178,8 @@ Members = tuple[ClassicMember, NewMember]
 
 @pytest.fixture(scope="module")
 def members(bootstrap: str) -> Iterator[Members]:
-    """They wait for each other's beginning, and for what a group waits at first, once for all tests."""
+    """They wait for each other's beginning, and for what a group waits at first, once for all
+    tests."""
     both = ClassicMember(bootstrap), NewMember(bootstrap)
     yield both
     for one in both:
@@ -165,7 +217,9 @@ STRANGERS: list[tuple[dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("fields", "code"), STRANGERS)
-def test_strangers_and_members_of_another_generation_are_not_heard(classic: ClassicMember, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_strangers_and_members_of_another_generation_are_not_heard(
+    classic: ClassicMember, fields: dict[str, Any], code: ErrorCode
+) -> None:
     assert classic.beat(**fields) == code
     assert classic.sync(**fields) == code
 
@@ -182,15 +236,22 @@ def test_strangers_and_members_of_another_generation_are_not_heard(classic: Clas
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocols": (JoinGroupRequest.Protocol(name="other", metadata=b""),)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (
+            {"protocols": (JoinGroupRequest.Protocol(name="other", metadata=b""),)},
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ),
     ],
 )
-def test_a_join_that_does_not_fit_is_refused(classic: ClassicMember, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_a_join_that_does_not_fit_is_refused(
+    classic: ClassicMember, fields: dict[str, Any], code: ErrorCode
+) -> None:
     assert classic.join(**fields).error_code == code
 
 
 @pytest.mark.parametrize("fields", [{"protocol_name": "other"}, {"protocol_type": "connect"}])
-def test_a_sync_of_another_protocol_is_refused(classic: ClassicMember, fields: dict[str, Any]) -> None:
+def test_a_sync_of_another_protocol_is_refused(
+    classic: ClassicMember, fields: dict[str, Any]
+) -> None:
     assert classic.sync(**fields) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
@@ -213,12 +274,18 @@ def test_nobody_leaves_who_is_not_there(classic: ClassicMember) -> None:
         ({"partition": -1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_commit_that_does_not_fit_is_refused(classic: ClassicMember, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_a_commit_that_does_not_fit_is_refused(
+    classic: ClassicMember, fields: dict[str, Any], code: ErrorCode
+) -> None:
     assert classic.commit(99, **fields) == code
 
 
-def test_a_group_whose_members_are_no_consumers_is_not_taken_over(members: Members, classic: ClassicMember) -> None:
-    answer = members[1].beat(**members[1].joining() | {"group_id": classic.group, "member_id": "other"})
+def test_a_group_whose_members_are_no_consumers_is_not_taken_over(
+    members: Members, classic: ClassicMember
+) -> None:
+    answer = members[1].beat(
+        **members[1].joining() | {"group_id": classic.group, "member_id": "other"}
+    )
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -239,7 +306,9 @@ def test_a_group_whose_members_are_no_consumers_is_not_taken_over(members: Membe
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_heartbeat_that_does_not_fit_is_refused(new: NewMember, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_a_heartbeat_that_does_not_fit_is_refused(
+    new: NewMember, fields: dict[str, Any], code: ErrorCode
+) -> None:
     assert new.beat(**{**new.joining(), "member_id": "other", **fields}).error_code == code
 
 
@@ -248,14 +317,25 @@ def test_a_commit_of_another_epoch_is_refused(new: NewMember, epoch: int) -> Non
     assert new.commit(99, generation_id_or_member_epoch=epoch) == ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_a_classic_member_that_is_no_consumer_does_not_get_in(members: Members, new: NewMember) -> None:
-    assert members[0].join(group_id=new.group, protocol_type="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+def test_a_classic_member_that_is_no_consumer_does_not_get_in(
+    members: Members, new: NewMember
+) -> None:
+    assert (
+        members[0].join(group_id=new.group, protocol_type="connect").error_code
+        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
 
 
 @pytest.mark.parametrize("expression", MALICIOUS, ids=range(len(MALICIOUS)))
-def test_a_malicious_expression_holds_nobody_up(new: NewMember, bystander: RawConnection, expression: str) -> None:
+def test_a_malicious_expression_holds_nobody_up(
+    new: NewMember, bystander: RawConnection, expression: str
+) -> None:
     create_topic(bystander, "ab" * 120)
-    fields = {"group_id": f"{new.group}-regex", "subscribed_topic_names": None, "subscribed_topic_regex": expression}
+    fields = {
+        "group_id": f"{new.group}-regex",
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": expression,
+    }
     began = time.monotonic()
     code = new.beat(**{**new.joining(), "member_id": "other", **fields}).error_code
     assert time.monotonic() - began < EXPRESSION_S

@@ -1,5 +1,6 @@
-"""The broker that coordinates a group killed with -9 under load: no committed offset goes back, vanishes or reads as 0, and the group goes
-on within seconds. Checked from what the members were told of their commits, and by somebody who asks for them all the time."""
+"""The broker that coordinates a group killed with -9 under load: no committed offset goes back,
+vanishes or reads as 0, and the group goes on within seconds. Checked from what the members were
+told of their commits, and by somebody who asks for them all the time."""
 
 from __future__ import annotations
 
@@ -10,15 +11,23 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from penstock.node.groups import positive_hash
-from tests.compat.group_clients import ConfluentMember, Event, Member, check_one_owner, wait_for, wait_shared
+from penstock.node.shards.groups import positive_hash
+from tests.compat.group_clients import (
+    ConfluentMember,
+    Event,
+    Member,
+    check_one_owner,
+    wait_for,
+    wait_shared,
+)
 from tests.e2e.penstock_cluster import PenstockCluster
 from tests.e2e.penstock_process import running
 
 pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC, GROUP = "watched", "watchers"
 PARTITIONS = 6
-# From the kill to the next commit that is acknowledged. On a quiet machine it takes less than two seconds.
+# From the kill to the next commit that is acknowledged. On a quiet machine it takes less than two
+# seconds.
 GOES_ON_WITHIN_S = 15.0
 
 
@@ -26,7 +35,14 @@ class Load:
     """Produces a little to every partition, until it is told to stop."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "retry.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -44,10 +60,18 @@ class Load:
 
 
 class Watcher:
-    """Asks for the committed offsets all the time, and compares them with what members had been told of their commits before."""
+    """Asks for the committed offsets all the time, and compares them with what members had been
+    told of their commits before."""
 
     def __init__(self, bootstrap: str, members: list[Member]) -> None:
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "reconnect.backoff.max.ms": 100, "log_level": 0})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": GROUP,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
         self._members = members
         self._stopping = threading.Event()
         self._seen: dict[int, int] = {}
@@ -68,12 +92,17 @@ class Watcher:
                     self.wrong.append(str(error))
 
     def _look(self, least: dict[int, int]) -> None:
-        found = self._consumer.committed([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)], timeout=1.0)
+        found = self._consumer.committed(
+            [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)], timeout=1.0
+        )
         self.looks += 1
         for one in found:
             if one.error is None:
                 if one.offset < least.get(one.partition, one.offset):
-                    self.wrong.append(f"partition {one.partition} reads as {one.offset} after {least[one.partition]} was acknowledged")
+                    self.wrong.append(
+                        f"partition {one.partition} reads as {one.offset} after "
+                        f"{least[one.partition]} was acknowledged"
+                    )
                 if one.offset >= 0:
                     self._seen[one.partition] = one.offset
 
@@ -84,12 +113,15 @@ class Watcher:
 
 
 def passes(error: KafkaError) -> bool:
-    """What a client is told while a coordinator moves, or says itself. librdkafka does not count the first among what can be retried."""
+    """What a client is told while a coordinator moves, or says itself. librdkafka does not count
+    the first among what can be retried."""
     return error.code() == KafkaError.NOT_COORDINATOR or error.retriable() or error.code() < 0
 
 
 def commits(members: list[Member]) -> list[Event]:
-    return [event for member in members for event in list(member.events) if event.kind == "committed"]
+    return [
+        event for member in members for event in list(member.events) if event.kind == "committed"
+    ]
 
 
 def acknowledged(members: list[Member]) -> dict[int, int]:
@@ -103,21 +135,39 @@ def acknowledged(members: list[Member]) -> dict[int, int]:
 def test_no_committed_offset_is_lost_and_the_group_goes_on(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path)) as cluster:
         cluster.create_topic(TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2, min_insync_replicas="2")
-        quick = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
-        members: list[Member] = [ConfluentMember(cluster.bootstrap, TOPIC, GROUP, f"member-{number}", **quick) for number in range(2)]
+        quick = {
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": 500,
+            "reconnect.backoff.max.ms": 100,
+            "retry.backoff.ms": 20,
+        }
+        members: list[Member] = [
+            ConfluentMember(cluster.bootstrap, TOPIC, GROUP, f"member-{number}", **quick)
+            for number in range(2)
+        ]
         load, watcher = Load(cluster.bootstrap), Watcher(cluster.bootstrap, members)
         try:
             wait_shared(members, PARTITIONS)
-            wait_for(lambda: len(commits(members)) > 100, lambda: f"{len(commits(members))} commits")
+            wait_for(
+                lambda: len(commits(members)) > 100, lambda: f"{len(commits(members))} commits"
+            )
             index = positive_hash(GROUP) % 50
             victim = cluster.partition("__consumer_offsets", index).leader
             cluster.nodes("kill", str(victim))
             killed = time.monotonic()
-            wait_for(lambda: any(event.at > killed + 0.5 for event in commits(members)), lambda: "no commit after the kill")
-            went_on = min(event.at for event in commits(members) if event.at > killed + 0.5) - killed
+            wait_for(
+                lambda: any(event.at > killed + 0.5 for event in commits(members)),
+                lambda: "no commit after the kill",
+            )
+            went_on = (
+                min(event.at for event in commits(members) if event.at > killed + 0.5) - killed
+            )
             assert went_on < GOES_ON_WITHIN_S
             so_far = len(commits(members))
-            wait_for(lambda: len(commits(members)) > so_far + 100, lambda: f"{len(commits(members))} commits")
+            wait_for(
+                lambda: len(commits(members)) > so_far + 100,
+                lambda: f"{len(commits(members))} commits",
+            )
             assert cluster.partition("__consumer_offsets", index).leader != victim
             wait_shared(members, PARTITIONS)
             cluster.nodes("restart", str(victim))

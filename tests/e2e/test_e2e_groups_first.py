@@ -1,4 +1,5 @@
-"""The first groups of a broker, which has the topic of their offsets made when the first client asks for a coordinator."""
+"""The first groups of a broker, which has the topic of their offsets made when the first client
+asks for a coordinator."""
 
 from __future__ import annotations
 
@@ -7,35 +8,53 @@ from concurrent.futures import ThreadPoolExecutor
 
 import penstock
 from penstock.errors import ErrorCode
-from penstock.node.group_topic import OFFSETS_TOPIC
-from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.node.shards.group_topic import OFFSETS_TOPIC
+from penstock.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.e2e.raw_connection import TIMEOUT_S, RawConnection
 
 
 def test_who_comes_while_the_topic_is_made_finds_a_coordinator_that_serves() -> None:
-    """librdkafka tells whoever asks for committed offsets of a NOT_COORDINATOR, and does not try again."""
+    """librdkafka tells whoever asks for committed offsets of a NOT_COORDINATOR, and does not try
+    again."""
     with penstock.Cluster() as cluster, ThreadPoolExecutor() as others:
-        first, second = RawConnection(cluster.bootstrap_servers), RawConnection(cluster.bootstrap_servers)
+        first, second = (
+            RawConnection(cluster.bootstrap_servers),
+            RawConnection(cluster.bootstrap_servers),
+        )
         found = others.submit(find_coordinator, first, "first")
         while not found.done() and OFFSETS_TOPIC not in known_topics(second):
             pass
         assert find_coordinator(second, "second") is ErrorCode.NONE
-        fetch = OffsetFetchRequest(groups=(OffsetFetchRequest.Group(group_id="second", topics=None),))
-        assert ErrorCode(second.ask(fetch, 9, OffsetFetchResponse).groups[0].error_code) is ErrorCode.NONE
+        fetch = OffsetFetchRequest(
+            groups=(OffsetFetchRequest.Group(group_id="second", topics=None),)
+        )
+        assert (
+            ErrorCode(second.ask(fetch, 9, OffsetFetchResponse).groups[0].error_code)
+            is ErrorCode.NONE
+        )
         assert found.result() is ErrorCode.NONE
 
 
 def known_topics(connection: RawConnection) -> set[str | None]:
-    return {topic.name for topic in connection.ask(MetadataRequest(topics=None), 9, MetadataResponse).topics}
+    return {
+        topic.name
+        for topic in connection.ask(MetadataRequest(topics=None), 9, MetadataResponse).topics
+    }
 
 
 def find_coordinator(connection: RawConnection, group: str) -> ErrorCode:
-    """While the topic is made, which may take a while on a busy machine, a client is told to ask again."""
+    """While the topic is made, which may take a while on a busy machine, a client is told to ask
+    again."""
     find = FindCoordinatorRequest(coordinator_keys=(group,))
     deadline = time.monotonic() + TIMEOUT_S
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     while code is ErrorCode.COORDINATOR_NOT_AVAILABLE and time.monotonic() < deadline:
-        code = ErrorCode(connection.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code)
+        code = ErrorCode(
+            connection.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code
+        )
     return code

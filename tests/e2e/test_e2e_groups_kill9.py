@@ -1,4 +1,5 @@
-"""A broker killed with -9 and started again has every offset that it acknowledged, of every group."""
+"""A broker killed with -9 and started again has every offset that it acknowledged, of every
+group."""
 
 from __future__ import annotations
 
@@ -26,9 +27,13 @@ def test_committed_offsets_survive_kill_9(tmp_path: Path) -> None:
         broker.kill()
         broker.start()
         for number in range(GROUPS):
-            assert _committed(admin, f"group-{number}") == dict.fromkeys(range(PARTITIONS), 3_000 + number)
+            assert _committed(admin, f"group-{number}") == dict.fromkeys(
+                range(PARTITIONS), 3_000 + number
+            )
         listed = admin.list_consumer_groups(request_timeout=30).result()
-        assert {one.group_id for one in listed.valid} == {f"group-{number}" for number in range(GROUPS)}
+        assert {one.group_id for one in listed.valid} == {
+            f"group-{number}" for number in range(GROUPS)
+        }
         broker.stop()
     finally:
         broker.kill()
@@ -36,17 +41,25 @@ def test_committed_offsets_survive_kill_9(tmp_path: Path) -> None:
 
 def _commit(admin: AdminClient, group: str, offset: int) -> None:
     offsets = [TopicPartition(TOPIC, partition, offset) for partition in range(PARTITIONS)]
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result(30)
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[
+        group
+    ].result(30)
 
 
 def _committed(admin: AdminClient, group: str) -> dict[int, int]:
-    """As soon as the coordinator has loaded it: librdkafka's admin client leaves it to its caller to ask again."""
+    """As soon as the coordinator has loaded it: librdkafka's admin client leaves it to its caller
+    to ask again."""
     deadline = time.monotonic() + 30
     while True:
         try:
-            found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+            found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[
+                group
+            ].result(30)
             return {one.partition: one.offset for one in found.topic_partitions}
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
+            if (
+                error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+                or time.monotonic() > deadline
+            ):
                 raise
             time.sleep(0.02)

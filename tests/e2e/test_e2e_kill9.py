@@ -1,4 +1,5 @@
-"""kill -9 of a broker under load, again and again: every acknowledged record is there, in order, once (INVARIANTS 1, 4, 5, 6)."""
+"""kill -9 of a broker under load, again and again: every acknowledged record is there, in order,
+once (INVARIANTS 1, 4, 5, 6)."""
 
 from __future__ import annotations
 
@@ -24,10 +25,18 @@ class Broker(Protocol):
     def kill(self) -> None: ...
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_what_was_acknowledged_survives_kill_9(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     rounds = int(os.environ.get("PENSTOCK_KILL_ROUNDS", "10"))
     records = drill(PenstockProcess(tmp_path / "node"), rounds)
-    record_property("note", f"kill -9 under load, {rounds} rounds: {records} acknowledged records, each there once and in order")
+    record_property(
+        "note",
+        (
+            f"kill -9 under load, {rounds} rounds: {records} acknowledged records, each there once "
+            "and in order"
+        ),
+    )
 
 
 def drill(broker: Broker, rounds: int) -> int:
@@ -47,11 +56,11 @@ def drill(broker: Broker, rounds: int) -> int:
 
 
 def kill_under_load(broker: Broker, load: NumberedLoad, rounds: int) -> int:
-    chance = random.Random(rounds)
+    rng = random.Random(rounds)
     load.start()
     try:
         for _ in range(rounds):
-            load.wait_acknowledged(chance.randrange(1, 5_000))
+            load.wait_acknowledged(rng.randrange(1, 5_000))
             broker.kill()
             broker.start()
         load.wait_acknowledged(1_000)

@@ -1,4 +1,5 @@
-"""The event loop does not stall: sustained produce, a cold read, retention and the recovery of another log directory, all at once.
+"""The event loop does not stall: sustained produce, a cold read, retention and the recovery of
+another log directory, all at once.
 
 The bars, and how the full drill is asked for, are in drilled_node.
 """
@@ -17,15 +18,30 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.drilled_node import DEADLINE_S, GIGABYTES, LOAD_S, VALUE, DrilledNode, Load, assert_never_late, send
+from tests.e2e.drilled_node import (
+    DEADLINE_S,
+    GIGABYTES,
+    LOAD_S,
+    VALUE,
+    DrilledNode,
+    Load,
+    assert_never_late,
+    send,
+)
 
 COLD_BYTES = int(GIGABYTES * 1e9) or 300_000_000
 RECOVERED_BYTES = 1_000_000_000
-SETTINGS = ("log.segment.bytes=67108864", "log.retention.check.interval.ms=1000", "log.segment.delete.delay.ms=1000")
+SETTINGS = (
+    "log.segment.bytes=67108864",
+    "log.retention.check.interval.ms=1000",
+    "log.segment.delete.delay.ms=1000",
+)
 READ_BYTES_PER_S = 75_000_000
 
 
-def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_the_loop_is_never_late(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     node = DrilledNode(tmp_path, *SETTINGS)
     try:
         create_topics(node.bootstrap)
@@ -49,7 +65,8 @@ def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, 
         node.process.wait()
     said = (
         f"{own.line} by the time of its own, {wall.line} by the clock on the wall; "
-        f"read {read / 1e6:.0f} MB cold in {read_s:.1f} s, produced {produced / 1e6:.0f} MB, recovered in {recovered_s:.1f} s"
+        f"read {read / 1e6:.0f} MB cold in {read_s:.1f} s, produced {produced / 1e6:.0f} MB, "
+        f"recovered in {recovered_s:.1f} s"
     )
     record_property("note", f"loop delay {said}")
     assert segments[0].name != "0" * 20 + ".log", "retention had nothing to do"
@@ -57,7 +74,9 @@ def test_the_loop_is_never_late(tmp_path: Path, record_property: Callable[[str, 
 
 
 def create_topics(bootstrap: str) -> None:
-    shed = NewTopic("shed", 1, 1, config={"retention.bytes": "20000000", "segment.bytes": "10000000"})
+    shed = NewTopic(
+        "shed", 1, 1, config={"retention.bytes": "20000000", "segment.bytes": "10000000"}
+    )
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("kept", 1, 1), shed]).values():
         future.result(60)
@@ -93,7 +112,14 @@ def make_cold(files: Any) -> None:
 
 
 def read_all(bootstrap: str, topic: str, size: int) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "drill", "enable.auto.commit": False, "check.crcs": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "drill",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     read, started = 0, time.monotonic()
     while read < size - size % len(VALUE) and time.monotonic() < started + DEADLINE_S:
@@ -105,4 +131,6 @@ def read_all(bootstrap: str, topic: str, size: int) -> int:
     return read
 
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files cannot be made cold on this system")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "posix_fadvise"), reason="files cannot be made cold on this system"
+)

@@ -1,19 +1,30 @@
-"""The event loop does not stall while a topic under load is compacted. Drilled_node has the bars, and how the full drill is asked for."""
+"""The event loop does not stall while a topic under load is compacted. Drilled_node has the bars,
+and how the full drill is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.e2e.compacted_topic import SETTINGS, TOPIC, active_segment, clean_offset, create, wait_clean
+from tests.e2e.compacted_topic import (
+    SETTINGS,
+    TOPIC,
+    active_segment,
+    clean_offset,
+    create,
+    wait_clean,
+)
 from tests.e2e.drilled_node import LOAD_S, DrilledNode, Load, assert_never_late
 
 KEYS = 5_000
-# The child process that compacts also looks for the key in every record that is produced: below what it can take of both.
+# The child process that compacts also looks for the key in every record that is produced: below
+# what it can take of both.
 RECORDS_PER_S = 20_000
 
 
-def test_the_loop_is_never_late_while_a_topic_is_compacted(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_the_loop_is_never_late_while_a_topic_is_compacted(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     node = DrilledNode(tmp_path, *SETTINGS)
     try:
         create(node.bootstrap, segment_bytes="8388608")
@@ -31,7 +42,8 @@ def test_the_loop_is_never_late_while_a_topic_is_compacted(tmp_path: Path, recor
     left = sum(path.stat().st_size for path in node.data.glob(f"{TOPIC}-0/*.log"))
     said = (
         f"{own.line} by the time of its own, {wall.line} by the clock on the wall; "
-        f"produced {produced / 1e6:.0f} MB of {KEYS} keys, {left / 1e6:.0f} MB left after {len(cleaned - {0})} compactions or more"
+        f"produced {produced / 1e6:.0f} MB of {KEYS} keys, {left / 1e6:.0f} MB left after "
+        f"{len(cleaned - {0})} compactions or more"
     )
     record_property("note", f"loop delay during compaction {said}")
     assert len(cleaned - {0}) > 2, said

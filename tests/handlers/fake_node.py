@@ -1,4 +1,5 @@
-"""A node in memory, for the rules of the handlers: real metadata and real decisions, but partitions that are lists of batches.
+"""A node in memory, for the rules of the handlers: real metadata and real decisions, but partitions
+that are lists of batches.
 
 Time is simulated: `run` drives a test to its end without waiting for anything.
 """
@@ -13,16 +14,22 @@ from uuid import UUID
 
 from penstock.config.topic import LogConfig, log_config
 from penstock.controller.context import ControllerContext
-from penstock.controller.create_topics import create_topics
 from penstock.controller.decision import Decision
+from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
-from penstock.handlers.context import RequestContext, Visit
+from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.ids import NO_UUID, Buffer, TopicPartition
-from penstock.metadata.image import BrokerImage, MetadataDelta, MetadataImage, SupportedFeature, TopicImage
-from penstock.node.group_topic import auto_created
-from penstock.node.groups import Groups
+from penstock.metadata.image import (
+    BrokerImage,
+    MetadataDelta,
+    MetadataImage,
+    SupportedFeature,
+    TopicImage,
+)
 from penstock.node.node import Advertised, Node
+from penstock.node.shards.group_topic import auto_created
+from penstock.node.shards.groups import Groups
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumResponse
@@ -63,7 +70,8 @@ class FakeStore:
 
 
 class FakePartition:
-    """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends; what `is_cold` must be warmed before a read."""
+    """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends; what
+    `is_cold` must be warmed before a read."""
 
     def __init__(self, name: TopicPartition, directory: FakeDirectory, config: LogConfig) -> None:
         self.topic_partition = name
@@ -93,7 +101,11 @@ class FakePartition:
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark if self.first_unstable is None else min(self.first_unstable, self.high_watermark)
+        return (
+            self.high_watermark
+            if self.first_unstable is None
+            else min(self.first_unstable, self.high_watermark)
+        )
 
     @property
     def size(self) -> int:
@@ -136,12 +148,23 @@ class FakePartition:
     def check_leader(self, current_leader_epoch: int, *, allow_follower: bool = False) -> None:
         if current_leader_epoch not in (-1, self.leader_epoch):
             older = current_leader_epoch < self.leader_epoch
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH, "another epoch")
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH,
+                "another epoch",
+            )
 
     def check_follower(self, current_leader_epoch: int, replica_id: int, broker_epoch: int) -> None:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this partition has no followers")
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool, at_once: bool) -> ReadResult:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed_only: bool,
+        at_least_one: bool,
+        at_once: bool,
+    ) -> ReadResult:
         """Whole batches that fit."""
         if at_once and self.is_cold:
             raise NotInMemory(self._warm)
@@ -155,15 +178,27 @@ class FakePartition:
                 if len(data) + len(batch) > max_bytes and (data or not at_least_one):
                     break
                 data += batch
-        return ReadResult(data or None, self.high_watermark, self.last_stable_offset, self.log_start_offset, self.aborted)
+        return ReadResult(
+            data or None,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log_start_offset,
+            self.aborted,
+        )
 
     def _warm(self) -> None:
         self.is_cold = False
 
-    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool, at_once: bool = False) -> ReadResult:
-        data = b"".join(base.to_bytes(8, "big") + batch[8:] for base, end, batch in self.batches if end > offset)
+    def read_for_follower(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, at_once: bool = False
+    ) -> ReadResult:
+        data = b"".join(
+            base.to_bytes(8, "big") + batch[8:] for base, end, batch in self.batches if end > offset
+        )
         found = SimpleNamespace(read=lambda: data) if data else None
-        return ReadResult(cast(Any, found), self.high_watermark, self.high_watermark, self.log_start_offset, [])
+        return ReadResult(
+            cast(Any, found), self.high_watermark, self.high_watermark, self.log_start_offset, []
+        )
 
     def on_change(self, callback: Callable[[], None]) -> None:
         self.watchers[callback] = None
@@ -172,7 +207,9 @@ class FakePartition:
         self.watchers.pop(callback, None)
 
     async def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        return next((found for time, found in sorted(self.times.items()) if time >= timestamp), None)
+        return next(
+            (found for time, found in sorted(self.times.items()) if time >= timestamp), None
+        )
 
     async def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
         return self.times[max(self.times)] if self.times else None
@@ -204,13 +241,22 @@ class FakeNode:
         self.store = FakeStore()
         for directory in self.store.directories:
             self.world.disk.make_dirs(directory.path)
-        features = (SupportedFeature("group.version", 0, 1), SupportedFeature("metadata.version", 7, 30))
-        broker = BrokerImage(1, 5, UUID(int=500), fenced=False, directories=(UUID(int=900),), features=features)
-        self.image = MetadataImage(brokers={1: broker}, features={"group.version": 1, "metadata.version": 30}, offset=41)
-        self.context = ControllerContext.of(self.config, self.world.chance.uuid)
+        features = (
+            SupportedFeature("group.version", 0, 1),
+            SupportedFeature("metadata.version", 7, 30),
+        )
+        broker = BrokerImage(
+            1, 5, UUID(int=500), fenced=False, directories=(UUID(int=900),), features=features
+        )
+        self.image = MetadataImage(
+            brokers={1: broker}, features={"group.version": 1, "metadata.version": 30}, offset=41
+        )
+        self.context = ControllerContext.of(self.config, self.world.rng.uuid)
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
-        self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse(), wait_applied=_applied_at_once)
+        self.quorum = SimpleNamespace(
+            describe_quorum=lambda _request: DescribeQuorumResponse(), wait_applied=_applied_at_once
+        )
         self.producer_ids = iter(range(1000, 2000))
         self.groups = Groups(cast(Node, self))
         self.kept: dict[type, object] = {}
@@ -226,9 +272,14 @@ class FakeNode:
             name=name,
             num_partitions=partitions,
             replication_factor=1,
-            configs=tuple(CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value) for key, value in configs.items()),
+            configs=tuple(
+                CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value)
+                for key, value in configs.items()
+            ),
         )
-        response = self.apply(lambda image: create_topics(image, CreateTopicsRequest(topics=(wanted,)), self.context))
+        response = self.apply(
+            lambda image: create_topics(image, CreateTopicsRequest(topics=(wanted,)), self.context)
+        )
         assert not response.topics[0].error_code, response
         return [self.partitions[TopicPartition(name, index)] for index in range(partitions)]
 
@@ -236,12 +287,20 @@ class FakeNode:
         decision = decide(self.image)
         delta = MetadataDelta()
         if decision.records:
-            self.image, delta = self.image.replay(decision.records, self.image.offset + len(decision.records))
-        names = {TopicPartition(topic.name, index) for topic in self.image.topics.values() for index in topic.partitions}
+            self.image, delta = self.image.replay(
+                decision.records, self.image.offset + len(decision.records)
+            )
+        names = {
+            TopicPartition(topic.name, index)
+            for topic in self.image.topics.values()
+            for index in topic.partitions
+        }
         for gone in self.partitions.keys() - names:
             self.partitions.pop(gone).tell()
         for name in sorted(names - self.partitions.keys()):
-            self.partitions[name] = FakePartition(name, self.store.directories[0], self.topic_config(name.topic))
+            self.partitions[name] = FakePartition(
+                name, self.store.directories[0], self.topic_config(name.topic)
+            )
         self.groups.apply(self.image, delta)
         return decision.response
 
@@ -253,7 +312,13 @@ class FakeNode:
     alter_settings = decide
 
     async def ask_controller(
-        self, request: T, decide: Callable[[Any, T], Awaitable[R]], *, version: int, client_id: str | None = None, peer: str = ""
+        self,
+        request: T,
+        decide: Callable[[Any, T], Awaitable[R]],
+        *,
+        version: int,
+        client_id: str | None = None,
+        peer: str = "",
     ) -> R:
         return await decide(self, request)
 
@@ -269,7 +334,10 @@ class FakeNode:
     def topic(self, name: str = "", topic_id: UUID = NO_UUID) -> TopicImage:
         found = self.image.topics.get(name or self.image.topic_names.get(topic_id, ""))
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID, "no such topic")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID,
+                "no such topic",
+            )
         return found
 
     def partition(self, topic: TopicImage, index: int) -> FakePartition:
@@ -287,19 +355,38 @@ class FakeNode:
         return next(self.producer_ids)
 
     async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
-        response = await self.decide(lambda image: create_topics(image, auto_created(self.config, names), self.context))
+        response = await self.decide(
+            lambda image: create_topics(image, auto_created(self.config, names), self.context)
+        )
         return {
-            topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "") if topic.error_code else None
+            topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
+            if topic.error_code
+            else None
             for topic in response.topics
         }
 
-    def advertised(self, listener_name: str, local_host: str, *, fenced: bool = False) -> list[Advertised]:
+    def advertised(
+        self, listener_name: str, local_host: str, *, fenced: bool = False
+    ) -> list[Advertised]:
         return [Advertised(1, local_host, 9092, "rack-a")] if listener_name == "PLAINTEXT" else []
 
 
-def call(node: FakeNode, api_key: int, version: int, request: object, client_id: str = "test") -> Any:
+def call(
+    node: FakeNode, api_key: int, version: int, request: object, client_id: str = "test"
+) -> Any:
     """What the handler returns: a response, an awaitable of one, or None."""
-    context = RequestContext(api_key, version, 7, client_id, "PLAINTEXT", "10.0.0.1", 9092, "10.0.0.2:5000", 0.0, Visit())
+    context = RequestContext(
+        api_key,
+        version,
+        7,
+        client_id,
+        "PLAINTEXT",
+        "10.0.0.1",
+        9092,
+        "10.0.0.2:5000",
+        0.0,
+        ConnectionHandle(),
+    )
     return load(api_key)(cast(Node, node), request, context)
 
 

@@ -1,4 +1,5 @@
-"""Members of groups for the tests of handlers: what a client sends, and the answers that it must get on its way in."""
+"""Members of groups for the tests of handlers: what a client sends, and the answers that it must
+get on its way in."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from penstock.errors import ErrorCode
-from penstock.node.group_topic import OFFSETS_TOPIC
+from penstock.node.shards.group_topic import OFFSETS_TOPIC
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest
@@ -28,15 +29,23 @@ SETTINGS = {
 
 
 async def offsets_partition(node: FakeNode) -> FakePartition:
-    """The one that all groups of these tests are in, made by the first who asks for a coordinator."""
+    """The one that all groups of these tests are in, made by the first who asks for a
+    coordinator."""
     found = await answer(node, FIND, 6, FindCoordinatorRequest(coordinator_keys=(GROUP,)))
     assert [(one.node_id, one.error_code) for one in found.coordinators] == [(1, ErrorCode.NONE)]
-    return next(partition for name, partition in node.partitions.items() if name.topic == OFFSETS_TOPIC)
+    return next(
+        partition for name, partition in node.partitions.items() if name.topic == OFFSETS_TOPIC
+    )
 
 
 def join_request(member_id: str = "", **fields: Any) -> JoinGroupRequest:
     protocol = JoinGroupRequest.Protocol(name="range", metadata=b"subscribed")
-    given = {"group_id": GROUP, "session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000, "protocol_type": "consumer"}
+    given = {
+        "group_id": GROUP,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 20_000,
+        "protocol_type": "consumer",
+    }
     return JoinGroupRequest(**{**given, "protocols": (protocol,), "member_id": member_id, **fields})
 
 
@@ -53,28 +62,54 @@ async def join(node: FakeNode, **fields: Any) -> Any:
 
 async def sync(node: FakeNode, joined: Any, **fields: Any) -> Any:
     assigned = SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"mine")
-    given = {"group_id": GROUP, "generation_id": joined.generation_id, "member_id": joined.member_id, "assignments": (assigned,)}
+    given = {
+        "group_id": GROUP,
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+        "assignments": (assigned,),
+    }
     named = {"protocol_type": "consumer", "protocol_name": "range"}
     return await answer(node, SYNC, 5, SyncGroupRequest(**{**given, **named, **fields}))
 
 
 async def heartbeat(node: FakeNode, joined: Any, **fields: Any) -> int:
-    given = {"group_id": GROUP, "generation_id": joined.generation_id, "member_id": joined.member_id}
+    given = {
+        "group_id": GROUP,
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+    }
     response = await answer(node, HEARTBEAT, 4, HeartbeatRequest(**{**given, **fields}))
     return int(response.error_code)
 
 
 async def leave(node: FakeNode, joined: Any) -> Any:
-    return await answer(node, LEAVE, 5, LeaveGroupRequest(group_id=GROUP, members=(LeaveGroupRequest.Member(member_id=joined.member_id),)))
+    return await answer(
+        node,
+        LEAVE,
+        5,
+        LeaveGroupRequest(
+            group_id=GROUP, members=(LeaveGroupRequest.Member(member_id=joined.member_id),)
+        ),
+    )
 
 
-def commit_request(offset: int, joined: Any = None, *, topic: str = "orders", partition: int = 0, **fields: Any) -> OffsetCommitRequest:
+def commit_request(
+    offset: int, joined: Any = None, *, topic: str = "orders", partition: int = 0, **fields: Any
+) -> OffsetCommitRequest:
     """Of a member, or of somebody who is none."""
     metadata = fields.pop("metadata", "")
-    wanted = OffsetCommitRequest.Topic.Partition(partition_index=partition, committed_offset=offset, committed_metadata=metadata)
-    given: dict[str, Any] = {"group_id": GROUP, "topics": (OffsetCommitRequest.Topic(name=topic, partitions=(wanted,)),)}
+    wanted = OffsetCommitRequest.Topic.Partition(
+        partition_index=partition, committed_offset=offset, committed_metadata=metadata
+    )
+    given: dict[str, Any] = {
+        "group_id": GROUP,
+        "topics": (OffsetCommitRequest.Topic(name=topic, partitions=(wanted,)),),
+    }
     if joined is not None:
-        given |= {"generation_id_or_member_epoch": joined.generation_id, "member_id": joined.member_id}
+        given |= {
+            "generation_id_or_member_epoch": joined.generation_id,
+            "member_id": joined.member_id,
+        }
     return OffsetCommitRequest(**{**given, **fields})
 
 
@@ -86,7 +121,12 @@ async def commit(node: FakeNode, offset: int, joined: Any = None, **fields: Any)
 async def committed(node: FakeNode, topic: str = "orders", partition: int = 0) -> tuple[int, int]:
     """The offset and the group's error."""
     wanted = OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=(partition,))
-    response = await answer(node, FETCH, 9, OffsetFetchRequest(groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(wanted,)),)))
+    response = await answer(
+        node,
+        FETCH,
+        9,
+        OffsetFetchRequest(groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(wanted,)),)),
+    )
     (group,) = response.groups
     return group.topics[0].partitions[0].committed_offset if group.topics else -1, group.error_code
 

@@ -21,10 +21,18 @@ SIZE = len(BATCH)
 
 
 def part(index: int = 0, offset: int = 0, limit: int = 10_000, **fields: Any) -> Topic.Partition:
-    return Topic.Partition(partition=index, fetch_offset=offset, partition_max_bytes=limit, **fields)
+    return Topic.Partition(
+        partition=index, fetch_offset=offset, partition_max_bytes=limit, **fields
+    )
 
 
-def request(*partitions: Topic.Partition, topic: str = "t", wait_ms: int = 0, min_bytes: int = 1, **fields: Any) -> FetchRequest:
+def request(
+    *partitions: Topic.Partition,
+    topic: str = "t",
+    wait_ms: int = 0,
+    min_bytes: int = 1,
+    **fields: Any,
+) -> FetchRequest:
     topics = (Topic(topic=topic, partitions=partitions),)
     return FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, topics=topics, **fields)
 
@@ -67,7 +75,9 @@ def test_every_version_carries_data_and_errors(version: int, isolation: int) -> 
         answers = await fetch(node, FetchRequest(topics=topics, isolation_level=isolation), version)
         codes = [ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
         assert [one.error_code for one in answers] == codes
-        assert [one.current_leader.leader_id for one in answers] == ([-1, 1, 1] if version >= 16 else [-1, -1, -1])
+        assert [one.current_leader.leader_id for one in answers] == (
+            [-1, 1, 1] if version >= 16 else [-1, -1, -1]
+        )
 
     run(main)
 
@@ -89,7 +99,9 @@ def test_only_the_first_partition_with_data_may_exceed_the_bounds() -> None:
         _empty, second, third = node.create("t", 3)
         second.append(BATCH)
         third.append(BATCH)
-        answers = await fetch(node, request(*(part(index, limit=1) for index in range(3)), max_bytes=1))
+        answers = await fetch(
+            node, request(*(part(index, limit=1) for index in range(3)), max_bytes=1)
+        )
         assert sizes(answers) == [0, SIZE, 0]
         assert [one.high_watermark for one in answers] == [0, 1, 1]
 
@@ -103,7 +115,10 @@ def test_what_is_cold_is_fetched_from_the_disk_first() -> None:
             partition.append(BATCH)
         cold.is_cold = True
         answers = await fetch(node, request(part(0), part(1)))
-        assert {one.partition_index: len(one.records or b"") for one in answers} == {0: SIZE, 1: SIZE}
+        assert {one.partition_index: len(one.records or b"") for one in answers} == {
+            0: SIZE,
+            1: SIZE,
+        }
         assert not cold.is_cold
         assert (cold.reads, warm.reads) == (1, 1)
 
@@ -185,7 +200,9 @@ def test_a_partition_that_keeps_changing_does_not_hold_up_a_fetch_in_turns() -> 
 
         busy = asyncio.create_task(keep_appending())
         asked = (part(index) for index in range(len(partitions)))
-        answers = await asyncio.wait_for(fetch(node, request(*asked, wait_ms=1000, max_bytes=SIZE)), 2)
+        answers = await asyncio.wait_for(
+            fetch(node, request(*asked, wait_ms=1000, max_bytes=SIZE)), 2
+        )
         busy.cancel()
         assert len(answers) == len(partitions)
 
@@ -264,13 +281,21 @@ def test_isolation_and_aborted_transactions() -> None:
         (committed,) = await fetch(node, request(part(), isolation_level=1))
         assert (sizes([uncommitted]), sizes([committed])) == ([4 * SIZE], [2 * SIZE])
         assert uncommitted.aborted_transactions is None
-        assert committed.aborted_transactions == (Answer.AbortedTransaction(producer_id=77, first_offset=0),)
+        assert committed.aborted_transactions == (
+            Answer.AbortedTransaction(producer_id=77, first_offset=0),
+        )
         assert (committed.high_watermark, committed.last_stable_offset) == (4, 2)
 
     run(main)
 
 
-@pytest.mark.parametrize("fields", [{"replica_id": 2}, {"replica_state": FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"replica_id": 2},
+        {"replica_state": FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)},
+    ],
+)
 def test_a_client_that_poses_as_a_replica_is_refused(fields: dict[str, Any]) -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
@@ -290,7 +315,11 @@ def test_divergence_is_told() -> None:
             partition.append(BATCH)
         partition.epochs = {2: (1, 3), 3: (3, 5)}
         (one,) = await fetch(node, request(part(offset=4, last_fetched_epoch=2)))
-        assert (one.diverging_epoch.epoch, one.diverging_epoch.end_offset, one.error_code) == (1, 3, ErrorCode.NONE)
+        assert (one.diverging_epoch.epoch, one.diverging_epoch.end_offset, one.error_code) == (
+            1,
+            3,
+            ErrorCode.NONE,
+        )
         (one,) = await fetch(node, request(part(offset=4, last_fetched_epoch=3)))
         assert sizes([one]) == [SIZE]
 
@@ -306,7 +335,9 @@ def test_version_13_names_topics_by_id() -> None:
         response = await answer(node, 1, 13, known)
         assert response.responses[0].topic_id == topic_id
         assert response.responses[0].partitions[0].records == BATCH
-        (one,) = await fetch(node, FetchRequest(topics=(Topic(topic_id=NO_UUID, partitions=(part(),)),)), 13)
+        (one,) = await fetch(
+            node, FetchRequest(topics=(Topic(topic_id=NO_UUID, partitions=(part(),)),)), 13
+        )
         assert one.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     run(main)
@@ -316,7 +347,9 @@ def test_where_another_leads_the_response_says_who_and_where() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         node.elsewhere.add(TopicPartition("t", 0))
-        asked = FetchRequest(topics=(Topic(topic_id=node.image.topics["t"].id, partitions=(part(),)),))
+        asked = FetchRequest(
+            topics=(Topic(topic_id=node.image.topics["t"].id, partitions=(part(),)),)
+        )
         response = await answer(node, 1, 16, asked)
         assert response.responses[0].partitions[0].current_leader.leader_id == 1
         assert [one.host for one in response.node_endpoints] == ["10.0.0.1"]
@@ -335,6 +368,8 @@ def test_an_error_while_waiting_is_answered() -> None:
         await asyncio.sleep(0.1)
         partition.read = broken  # type: ignore[method-assign]  # the disk fails from here on
         partition.tell()
-        assert (await waiting).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await waiting).responses[0].partitions[
+            0
+        ].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     run(main)

@@ -1,4 +1,5 @@
-"""Incremental fetch sessions: what is left out, what is refused, and that idle partitions cost nothing."""
+"""Incremental fetch sessions: what is left out, what is refused, and that idle partitions cost
+nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from penstock.handlers.fetch_interest import Interest
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.limits import FETCH_SESSION_IDLE_SECONDS
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
-from penstock.world.sim import SimChance
+from penstock.world.sim import SimRng
 from tests.handlers.fake_node import FakeNode, answer, records, run
 
 Topic = FetchRequest.Topic
@@ -34,7 +35,9 @@ class Fetcher:
         self.session_id = 0
         self.epoch = 0
 
-    async def fetch(self, *partitions: Topic.Partition, forget: tuple[int, ...] = (), **fields: Any) -> dict[int, Any]:
+    async def fetch(
+        self, *partitions: Topic.Partition, forget: tuple[int, ...] = (), **fields: Any
+    ) -> dict[int, Any]:
         topics = (Topic(topic="t", partitions=partitions),) if partitions else ()
         forgotten = (FetchRequest.ForgottenTopic(topic="t", partitions=forget),) if forget else ()
         asked = FetchRequest(
@@ -48,7 +51,9 @@ class Fetcher:
         assert response.error_code == ErrorCode.NONE, response
         self.session_id = response.session_id
         self.epoch += 1
-        return {one.partition_index: one for topic in response.responses for one in topic.partitions}
+        return {
+            one.partition_index: one for topic in response.responses for one in topic.partitions
+        }
 
 
 def test_the_first_answer_has_all_and_the_next_only_what_changed() -> None:
@@ -96,7 +101,9 @@ def test_idle_partitions_are_not_read() -> None:
         partitions[7].append(BATCH)
         await fetcher.fetch(max_wait_ms=100)
         await fetcher.fetch(part(7, offset=1), max_wait_ms=100)
-        assert [index for index, partition in enumerate(partitions) if partition.reads != reads[index]] == [7]
+        assert [
+            index for index, partition in enumerate(partitions) if partition.reads != reads[index]
+        ] == [7]
 
     run(main)
 
@@ -123,7 +130,10 @@ def test_partitions_are_added_forgotten_and_served_in_turn() -> None:
                 partition.append(BATCH)
         fetcher = Fetcher(node)
         await fetcher.fetch(part(0), part(1), max_bytes=len(BATCH))
-        served = [next(i for i, one in (await fetcher.fetch(max_bytes=len(BATCH))).items() if one.records) for _ in range(4)]
+        served = [
+            next(i for i, one in (await fetcher.fetch(max_bytes=len(BATCH))).items() if one.records)
+            for _ in range(4)
+        ]
         assert served == [1, 0, 1, 0], "none starves"
         assert set(await fetcher.fetch(part(2), forget=(0, 1))) == {2}
         assert len(partitions[0].watchers) == 0
@@ -170,7 +180,9 @@ def test_an_answer_that_never_left_is_found_again() -> None:
         (0, 0, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
     ],
 )
-def test_what_does_not_fit_the_session_is_refused(session_id: int, epoch: int, version: int, code: ErrorCode) -> None:
+def test_what_does_not_fit_the_session_is_refused(
+    session_id: int, epoch: int, version: int, code: ErrorCode
+) -> None:
     """Each differs from what would be right."""
 
     async def main(node: FakeNode) -> None:
@@ -221,7 +233,7 @@ def interest(partitions: int = 1) -> Interest:
 
 
 def sessions(**bounds: int) -> FetchSessions:
-    return FetchSessions(SimChance(random.Random(5)), **bounds)
+    return FetchSessions(SimRng(random.Random(5)), **bounds)
 
 
 def test_a_full_cache_gives_the_place_of_the_longest_idle_one_only() -> None:

@@ -1,4 +1,5 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848), and what they say to bad input: the group is as it was before."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848), and what they say to bad input: the
+group is as it was before."""
 
 from __future__ import annotations
 
@@ -23,11 +24,19 @@ Test = Callable[[FakeNode, Any], Coroutine[Any, Any, None]]
 
 async def beat(node: FakeNode, version: int = 1, **fields: Any) -> Any:
     return await answer(
-        node, CONSUMER_HEARTBEAT, version, ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, "member_id": "me", **fields})
+        node,
+        CONSUMER_HEARTBEAT,
+        version,
+        ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, "member_id": "me", **fields}),
     )
 
 
-JOINING: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": ("orders",), "topic_partitions": ()}
+JOINING: dict[str, Any] = {
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 10_000,
+    "subscribed_topic_names": ("orders",),
+    "topic_partitions": (),
+}
 
 
 def with_member(test: Test, **settings: str) -> None:
@@ -37,7 +46,11 @@ def with_member(test: Test, **settings: str) -> None:
         node.create("orders", 3)
         await offsets_partition(node)
         member = await beat(node, **JOINING)
-        assert (member.error_code, member.member_epoch, member.member_id) == (ErrorCode.NONE, 1, "me")
+        assert (member.error_code, member.member_epoch, member.member_id) == (
+            ErrorCode.NONE,
+            1,
+            "me",
+        )
         (assigned,) = member.assignment.topic_partitions
         assert assigned.partitions == (0, 1, 2)
         await test(node, member)
@@ -55,17 +68,29 @@ def with_member(test: Test, **settings: str) -> None:
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": 1, "server_assignor": "magic"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
         (
-            {**JOINING, "member_id": "other", "subscribed_topic_regex": "(", "subscribed_topic_names": None},
+            {
+                **JOINING,
+                "member_id": "other",
+                "subscribed_topic_regex": "(",
+                "subscribed_topic_names": None,
+            },
             ErrorCode.INVALID_REGULAR_EXPRESSION,
         ),
-        ({**JOINING, "member_id": "other", "subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        (
+            {**JOINING, "member_id": "other", "subscribed_topic_names": None},
+            ErrorCode.INVALID_REQUEST,
+        ),
     ],
 )
-def test_what_does_not_fit_is_refused_and_the_group_goes_on(fields: dict[str, Any], code: ErrorCode) -> None:
+def test_what_does_not_fit_is_refused_and_the_group_goes_on(
+    fields: dict[str, Any], code: ErrorCode
+) -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         assert (await beat(node, **fields)).error_code == code
         assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
-        assert await commit(node, 5, generation_id_or_member_epoch=1, member_id="me") == ErrorCode.NONE
+        assert (
+            await commit(node, 5, generation_id_or_member_epoch=1, member_id="me") == ErrorCode.NONE
+        )
 
     with_member(test)
 
@@ -73,17 +98,29 @@ def test_what_does_not_fit_is_refused_and_the_group_goes_on(fields: dict[str, An
 def test_an_expression_meant_to_take_for_ever_is_answered_at_once() -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         node.create("a" * 200)
-        fields = {**JOINING, "member_id": "other", "subscribed_topic_names": None, "subscribed_topic_regex": "(a*)*(a|aa)+b"}
-        assert (await beat(node, **fields)).error_code in (ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION)
+        fields = {
+            **JOINING,
+            "member_id": "other",
+            "subscribed_topic_names": None,
+            "subscribed_topic_regex": "(a*)*(a|aa)+b",
+        }
+        assert (await beat(node, **fields)).error_code in (
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+        )
         assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
 
     with_member(test)
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(0, ErrorCode.STALE_MEMBER_EPOCH), (2, ErrorCode.STALE_MEMBER_EPOCH)])
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(0, ErrorCode.STALE_MEMBER_EPOCH), (2, ErrorCode.STALE_MEMBER_EPOCH)]
+)
 def test_a_commit_of_another_epoch_is_refused(epoch: int, code: ErrorCode) -> None:
     async def test(node: FakeNode, _member: Any) -> None:
-        assert await commit(node, 5, generation_id_or_member_epoch=1, member_id="me") == ErrorCode.NONE
+        assert (
+            await commit(node, 5, generation_id_or_member_epoch=1, member_id="me") == ErrorCode.NONE
+        )
         assert await commit(node, 9, generation_id_or_member_epoch=epoch, member_id="me") == code
         assert await committed(node) == (5, ErrorCode.NONE)
 
@@ -104,9 +141,17 @@ def test_groups_are_described(version: int) -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         asked = ConsumerGroupDescribeRequest(group_ids=(GROUP, "none", ""))
         known, unknown, empty = (await answer(node, CONSUMER_DESCRIBE, version, asked)).groups
-        assert (known.error_code, known.group_epoch, known.assignor_name, len(known.members)) == (0, 1, "uniform", 1)
+        assert (known.error_code, known.group_epoch, known.assignor_name, len(known.members)) == (
+            0,
+            1,
+            "uniform",
+            1,
+        )
         assert known.members[0].client_host == "/10.0.0.2"
-        assert (unknown.error_code, empty.error_code) == (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+        assert (unknown.error_code, empty.error_code) == (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.INVALID_GROUP_ID,
+        )
 
     with_member(test)
 
@@ -120,8 +165,14 @@ def test_where_somebody_else_coordinates_a_member_is_told_so() -> None:
 
 async def set_for_group(node: FakeNode, name: str, value: str) -> None:
     resource = IncrementalAlterConfigsRequest.Resource
-    change = resource(resource_type=32, resource_name=GROUP, configs=(resource.Config(name=name, config_operation=0, value=value),))
-    (altered,) = (await answer(node, ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=(change,)))).responses
+    change = resource(
+        resource_type=32,
+        resource_name=GROUP,
+        configs=(resource.Config(name=name, config_operation=0, value=value),),
+    )
+    (altered,) = (
+        await answer(node, ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=(change,)))
+    ).responses
     assert altered.error_code == ErrorCode.NONE
 
 
@@ -148,19 +199,32 @@ def test_members_are_asked_to_be_heard_as_often_as_their_group_says() -> None:
 
 
 def test_without_the_feature_there_are_no_consumer_groups() -> None:
-    """A cluster whose metadata was written before it has none either; its members may use the classic protocol."""
+    """A cluster whose metadata was written before it has none either; its members may use the
+    classic protocol."""
 
     async def test(node: FakeNode, _member: Any) -> None:
-        node.apply(lambda _image: Decision((FeatureLevelRecord(name="group.version", feature_level=0),), None))
+        node.apply(
+            lambda _image: Decision(
+                (FeatureLevelRecord(name="group.version", feature_level=0),), None
+            )
+        )
         refused = await beat(node, member_epoch=1)
         assert (refused.error_code, refused.assignment) == (ErrorCode.UNSUPPORTED_VERSION, None)
         assert "kafka-features.sh upgrade" in refused.error_message
-        described = (await answer(node, CONSUMER_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=(GROUP, "none")))).groups
+        described = (
+            await answer(
+                node, CONSUMER_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=(GROUP, "none"))
+            )
+        ).groups
         assert [(one.group_id, one.error_code) for one in described] == [
             (GROUP, ErrorCode.UNSUPPORTED_VERSION),
             ("none", ErrorCode.UNSUPPORTED_VERSION),
         ]
-        node.apply(lambda _image: Decision((FeatureLevelRecord(name="group.version", feature_level=1),), None))
+        node.apply(
+            lambda _image: Decision(
+                (FeatureLevelRecord(name="group.version", feature_level=1),), None
+            )
+        )
         assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
 
     with_member(test)

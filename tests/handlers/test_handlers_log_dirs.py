@@ -1,4 +1,5 @@
-"""Log directories: what is in them, and replicas that move between them; topics that may not be deleted; where a log begins."""
+"""Log directories: what is in them, and replicas that move between them; topics that may not be
+deleted; where a log begins."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.node.node import Node
-from penstock.node.replica_moves import ReplicaMoves
+from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -41,7 +42,10 @@ async def with_logs(node: FakeNode) -> LogStore:
     """The node has real logs: partition 0 and 1 of `t` in /a, but no partition 2."""
     for path in ("/a", "/b"):
         node.world.disk.make_dirs(path)
-    store = LogStore(node.world, [LogDirectory(path, UUID(int=number)) for number, path in enumerate(("/a", "/b"), 200)])
+    store = LogStore(
+        node.world,
+        [LogDirectory(path, UUID(int=number)) for number, path in enumerate(("/a", "/b"), 200)],
+    )
     await store.open(lambda _partition: LogConfig())
     node.create("t", 3)
     for index in (0, 1):
@@ -57,17 +61,30 @@ async def with_logs(node: FakeNode) -> LogStore:
     return store
 
 
-async def alter(node: FakeNode, *moves: tuple[str, str, tuple[int, ...]], version: int = 2) -> dict[tuple[str, int], int]:
-    dirs = tuple(Dir(path=path, topics=(Dir.Topic(name=topic, partitions=indexes),)) for path, topic, indexes in moves)
+async def alter(
+    node: FakeNode, *moves: tuple[str, str, tuple[int, ...]], version: int = 2
+) -> dict[tuple[str, int], int]:
+    dirs = tuple(
+        Dir(path=path, topics=(Dir.Topic(name=topic, partitions=indexes),))
+        for path, topic, indexes in moves
+    )
     response = await answer(node, 34, version, AlterReplicaLogDirsRequest(dirs=dirs))
-    return {(one.topic_name, each.partition_index): each.error_code for one in response.results for each in one.partitions}
+    return {
+        (one.topic_name, each.partition_index): each.error_code
+        for one in response.results
+        for each in one.partitions
+    }
 
 
 async def described(node: FakeNode) -> dict[str, list[tuple[int, int, bool]]]:
     """Directory -> partition, lag and whether it is a future one."""
     response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=None))
     return {
-        one.log_dir: [(each.partition_index, each.offset_lag, each.is_future_key) for topic in one.topics for each in topic.partitions]
+        one.log_dir: [
+            (each.partition_index, each.offset_lag, each.is_future_key)
+            for topic in one.topics
+            for each in topic.partitions
+        ]
         for one in response.results
     }
 
@@ -77,8 +94,13 @@ def test_a_replica_moves_and_is_told_of_on_its_way(version: int) -> None:
     async def main(node: FakeNode) -> None:
         store = await with_logs(node)
         assert await alter(node, ("/b", "t", (0,)), version=version) == {("t", 0): ErrorCode.NONE}
-        assert await described(node) == {"/a": [(0, 0, False), (1, 0, False)], "/b": [(0, 1000, True)]}
-        assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.NONE}, "it is on its way already"
+        assert await described(node) == {
+            "/a": [(0, 0, False), (1, 0, False)],
+            "/b": [(0, 1000, True)],
+        }
+        assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.NONE}, (
+            "it is on its way already"
+        )
         await asyncio.gather(*cast(Any, node).tasks)
         assert await described(node) == {"/a": [(1, 0, False)], "/b": [(0, 0, False)]}
         assert len(cast(Any, node).tasks) == 1
@@ -94,10 +116,17 @@ def test_what_cannot_move_is_answered_as_by_kafka() -> None:
             [("t", 0), ("t", 1)], ErrorCode.LOG_DIR_NOT_FOUND
         )
         name = "x" * 230
-        assert await alter(node, ("/nowhere", name, (0,))) == {(name, 0): ErrorCode.INVALID_TOPIC_EXCEPTION}
-        unknown = {("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ("nope", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert await alter(node, ("/nowhere", name, (0,))) == {
+            (name, 0): ErrorCode.INVALID_TOPIC_EXCEPTION
+        }
+        unknown = {
+            ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("nope", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
         assert await alter(node, ("/b", "t", (9,)), ("/b", "nope", (0,))) == unknown
-        assert await alter(node, ("/b", "t", (0, 0)), ("/a", "t", (0,))) == {("t", 0): ErrorCode.NONE}, "the last word counts"
+        assert await alter(node, ("/b", "t", (0, 0)), ("/a", "t", (0,))) == {
+            ("t", 0): ErrorCode.NONE
+        }, "the last word counts"
         assert not store.moves.under_way
         store.directories[1].failure = "gone"
         assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
@@ -123,10 +152,15 @@ def test_a_replica_that_is_not_there_yet_comes_to_the_directory_that_was_asked_f
 def test_the_room_on_the_volumes_is_told_from_version_4_on(version: int) -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(node, 35, version, DescribeLogDirsRequest(topics=None))
-        assert [(one.total_bytes, one.usable_bytes) for one in response.results] == [(2**63 - 1, 2**63 - 1)] * 2
+        assert [(one.total_bytes, one.usable_bytes) for one in response.results] == [
+            (2**63 - 1, 2**63 - 1)
+        ] * 2
         node.world.disk.remove_tree("two")
         response = await answer(node, 35, version, DescribeLogDirsRequest(topics=None))
-        assert [one.error_code for one in response.results] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+        assert [one.error_code for one in response.results] == [
+            ErrorCode.NONE,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+        ]
 
     run(main)
 
@@ -138,9 +172,15 @@ def test_topics_stay_where_deletion_is_disabled(version: int) -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         topic = DeleteTopicsRequest.Topic(name="t")
-        request = DeleteTopicsRequest(topics=(topic,)) if version >= 6 else DeleteTopicsRequest(topic_names=("t",))
+        request = (
+            DeleteTopicsRequest(topics=(topic,))
+            if version >= 6
+            else DeleteTopicsRequest(topic_names=("t",))
+        )
         response = await answer(node, 20, version, request)
-        assert [(one.name, one.error_code, one.error_message) for one in response.responses] == [("t", code, "Topic deletion is disabled.")]
+        assert [(one.name, one.error_code, one.error_message) for one in response.responses] == [
+            ("t", code, "Topic deletion is disabled.")
+        ]
         assert "t" in node.image.topics
 
     run(main, delete_topic_enable="false")
@@ -151,7 +191,9 @@ def test_the_leader_epoch_of_the_earliest_offset(version: int, epoch: int) -> No
     async def main(node: FakeNode) -> None:
         node.create("t")[0].earliest_epoch = 2
         asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-2)
-        request = ListOffsetsRequest(topics=(ListOffsetsRequest.Topic(name="t", partitions=(asked,)),))
+        request = ListOffsetsRequest(
+            topics=(ListOffsetsRequest.Topic(name="t", partitions=(asked,)),)
+        )
         (one,) = (await answer(node, 2, version, request)).topics[0].partitions
         assert (one.offset, one.leader_epoch) == (0, epoch)
 

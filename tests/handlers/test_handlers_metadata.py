@@ -28,19 +28,29 @@ async def ask(node: FakeNode, asked: MetadataRequest, version: int = 12) -> dict
 def test_brokers_are_told_as_the_client_reaches_them() -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(node, 3, 12, named())
-        assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [(1, "10.0.0.1", 9092, "rack-a")]
-        assert (response.cluster_id, response.controller_id, response.topics) == ("the-cluster", 1, ())
+        assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [
+            (1, "10.0.0.1", 9092, "rack-a")
+        ]
+        assert (response.cluster_id, response.controller_id, response.topics) == (
+            "the-cluster",
+            1,
+            (),
+        )
 
     run(main)
 
 
 @pytest.mark.parametrize(("version", "topics"), [(0, ()), (1, None), (12, None)])
-def test_all_topics_are_asked_for_by_an_empty_list_or_by_null(version: int, topics: tuple[()] | None) -> None:
+def test_all_topics_are_asked_for_by_an_empty_list_or_by_null(
+    version: int, topics: tuple[()] | None
+) -> None:
     async def main(node: FakeNode) -> None:
         node.create("a", 2)
         node.create("__consumer_offsets")
         found = await ask(node, MetadataRequest(topics=topics), version)
-        assert {name: (len(topic.partitions), topic.is_internal) for name, topic in found.items()} == {
+        assert {
+            name: (len(topic.partitions), topic.is_internal) for name, topic in found.items()
+        } == {
             "a": (2, False),
             "__consumer_offsets": (1, True),
         }
@@ -54,7 +64,10 @@ def test_every_version_carries_topics_and_errors(version: int) -> None:
     async def main(node: FakeNode) -> None:
         node.create("a")
         found = await ask(node, named("a", "nowhere", allow_auto_topic_creation=False), version)
-        assert {name: topic.error_code for name, topic in found.items()} == {"a": 0, "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert {name: topic.error_code for name, topic in found.items()} == {
+            "a": 0,
+            "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
 
     run(main)
 
@@ -64,7 +77,12 @@ def test_a_partition_is_described_as_the_image_has_it() -> None:
         node.create("a")
         topic = (await ask(node, named("a")))["a"]
         (partition,) = topic.partitions
-        assert (partition.error_code, partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (0, 1, (1,), (1,))
+        assert (
+            partition.error_code,
+            partition.leader_id,
+            partition.replica_nodes,
+            partition.isr_nodes,
+        ) == (0, 1, (1,), (1,))
         assert partition.offline_replicas == ()
         assert topic.topic_id == node.image.topics["a"].id
         assert topic.topic_authorized_operations == -(2**31)
@@ -82,7 +100,9 @@ def test_a_missing_topic_is_created_with_the_defaults_and_answered_ready() -> No
 
 
 @pytest.mark.parametrize(("allowed", "setting"), [(False, "true"), (True, "false")])
-def test_nothing_is_created_unless_request_and_setting_allow_it(allowed: bool, setting: str) -> None:
+def test_nothing_is_created_unless_request_and_setting_allow_it(
+    allowed: bool, setting: str
+) -> None:
     async def main(node: FakeNode) -> None:
         response = call(node, 3, 12, named("new", allow_auto_topic_creation=allowed))
         assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -135,7 +155,9 @@ def test_topics_by_id_from_version_12_on() -> None:
     async def main(node: FakeNode) -> None:
         node.create("a")
         topic_id = node.image.topics["a"].id
-        asked = MetadataRequest(topics=(Topic(topic_id=topic_id, name=None), Topic(topic_id=UUID(int=7), name=None)))
+        asked = MetadataRequest(
+            topics=(Topic(topic_id=topic_id, name=None), Topic(topic_id=UUID(int=7), name=None))
+        )
         response = await answer(node, 3, 12, asked)
         assert [(one.name, one.topic_id, one.error_code) for one in response.topics] == [
             ("a", topic_id, 0),
@@ -148,7 +170,9 @@ def test_topics_by_id_from_version_12_on() -> None:
 
 
 def described(response: Any) -> list[tuple[str, list[int]]]:
-    return [(topic.name, [one.partition_index for one in topic.partitions]) for topic in response.topics]
+    return [
+        (topic.name, [one.partition_index for one in topic.partitions]) for topic in response.topics
+    ]
 
 
 def pages(limit: int, *names: str) -> list[list[tuple[str, list[int]]]]:
@@ -159,13 +183,17 @@ def pages(limit: int, *names: str) -> list[list[tuple[str, list[int]]]]:
         found, cursor = [], None
         topics = tuple(DescribeTopicPartitionsRequest.Topic(name=name) for name in names)
         while True:
-            asked = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
+            asked = DescribeTopicPartitionsRequest(
+                topics=topics, response_partition_limit=limit, cursor=cursor
+            )
             response = await answer(node, 75, 0, asked)
             found.append(described(response))
             if response.next_cursor is None:
                 return found
             following = response.next_cursor
-            cursor = DescribeTopicPartitionsRequest.Cursor(topic_name=following.topic_name, partition_index=following.partition_index)
+            cursor = DescribeTopicPartitionsRequest.Cursor(
+                topic_name=following.topic_name, partition_index=following.partition_index
+            )
 
     return run(main)
 
@@ -179,7 +207,9 @@ def test_partitions_come_page_by_page_in_the_order_of_names() -> None:
 
 def test_unknown_and_impossible_names_are_answered_with_their_error() -> None:
     async def main(node: FakeNode) -> None:
-        topics = tuple(DescribeTopicPartitionsRequest.Topic(name=name) for name in ("nowhere", "a/b"))
+        topics = tuple(
+            DescribeTopicPartitionsRequest.Topic(name=name) for name in ("nowhere", "a/b")
+        )
         response = await answer(node, 75, 0, DescribeTopicPartitionsRequest(topics=topics))
         assert [(one.name, one.error_code) for one in response.topics] == [
             ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -193,6 +223,8 @@ def test_a_cursor_whose_topic_is_gone_goes_on_with_the_next() -> None:
     async def main(node: FakeNode) -> None:
         node.create("c", 2)
         cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="b", partition_index=1)
-        assert described(await answer(node, 75, 0, DescribeTopicPartitionsRequest(cursor=cursor))) == [("c", [0, 1])]
+        assert described(
+            await answer(node, 75, 0, DescribeTopicPartitionsRequest(cursor=cursor))
+        ) == [("c", [0, 1])]
 
     run(main)

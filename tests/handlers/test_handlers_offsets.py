@@ -29,9 +29,24 @@ def filled(node: FakeNode) -> FakePartition:
     return partition
 
 
-async def offset(node: FakeNode, timestamp: int, version: int = 11, *, index: int = 0, epoch: int = -1, **fields: Any) -> tuple[int, ...]:
-    asked = Asked(name="t", partitions=(Asked.Partition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch),))
-    response = await answer(node, 2, version, ListOffsetsRequest(replica_id=-1, topics=(asked,), **fields))
+async def offset(
+    node: FakeNode,
+    timestamp: int,
+    version: int = 11,
+    *,
+    index: int = 0,
+    epoch: int = -1,
+    **fields: Any,
+) -> tuple[int, ...]:
+    asked = Asked(
+        name="t",
+        partitions=(
+            Asked.Partition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch),
+        ),
+    )
+    response = await answer(
+        node, 2, version, ListOffsetsRequest(replica_id=-1, topics=(asked,), **fields)
+    )
     (one,) = response.topics[0].partitions
     return (one.error_code, one.offset, one.timestamp, one.leader_epoch)
 
@@ -53,7 +68,9 @@ async def offset(node: FakeNode, timestamp: int, version: int = 11, *, index: in
         (9999, 0, (0, -1, -1, -1)),
     ],
 )
-def test_offsets_by_special_value_and_by_time(timestamp: int, isolation: int, expected: tuple[int, ...]) -> None:
+def test_offsets_by_special_value_and_by_time(
+    timestamp: int, isolation: int, expected: tuple[int, ...]
+) -> None:
     """What is not committed is not found: offset 9 has the largest timestamp."""
 
     async def main(node: FakeNode) -> None:
@@ -81,11 +98,18 @@ def test_the_largest_timestamp() -> None:
     run(main)
 
 
-@pytest.mark.parametrize(("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12), (-100, 12)])
+@pytest.mark.parametrize(
+    ("timestamp", "since"),
+    [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12), (-100, 12)],
+)
 def test_special_values_by_version(timestamp: int, since: int) -> None:
     async def main(node: FakeNode) -> None:
         filled(node)
-        refused = [version for version in range(1, 12) if (await offset(node, timestamp, version))[0] == ErrorCode.UNSUPPORTED_VERSION]
+        refused = [
+            version
+            for version in range(1, 12)
+            if (await offset(node, timestamp, version))[0] == ErrorCode.UNSUPPORTED_VERSION
+        ]
         assert refused == list(range(1, since))
 
     run(main)
@@ -102,7 +126,9 @@ def test_special_values_by_version(timestamp: int, since: int) -> None:
 def test_list_offsets_errors(fields: dict[str, int], code: ErrorCode) -> None:
     async def main(node: FakeNode) -> None:
         filled(node)
-        assert (await offset(node, -1, index=fields.get("index", 0), epoch=fields.get("epoch", -1)))[:2] == (code, -1)
+        assert (
+            await offset(node, -1, index=fields.get("index", 0), epoch=fields.get("epoch", -1))
+        )[:2] == (code, -1)
 
     run(main)
 
@@ -111,22 +137,38 @@ def test_a_partition_asked_for_twice_is_refused() -> None:
     async def main(node: FakeNode) -> None:
         filled(node)
         twice = (Asked.Partition(timestamp=-1), Asked.Partition(timestamp=-2))
-        response = await answer(node, 2, 5, ListOffsetsRequest(topics=(Asked(name="t", partitions=twice),)))
-        assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+        response = await answer(
+            node, 2, 5, ListOffsetsRequest(topics=(Asked(name="t", partitions=twice),))
+        )
+        assert [one.error_code for one in response.topics[0].partitions] == [
+            ErrorCode.INVALID_REQUEST
+        ] * 2
 
     run(main)
 
 
 @pytest.mark.parametrize(
     ("epoch", "current", "expected"),
-    [(1, -1, (0, 1, 4)), (3, 3, (0, 3, 8)), (9, -1, (0, -1, -1)), (1, 2, (ErrorCode.FENCED_LEADER_EPOCH, -1, -1))],
+    [
+        (1, -1, (0, 1, 4)),
+        (3, 3, (0, 3, 8)),
+        (9, -1, (0, -1, -1)),
+        (1, 2, (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
+    ],
 )
-def test_the_end_of_an_epoch_is_never_above_the_watermark(epoch: int, current: int, expected: tuple[int, ...]) -> None:
+def test_the_end_of_an_epoch_is_never_above_the_watermark(
+    epoch: int, current: int, expected: tuple[int, ...]
+) -> None:
     async def main(node: FakeNode) -> None:
         filled(node).epochs = {1: (1, 4), 3: (3, 10)}
         topic = OffsetForLeaderEpochRequest.Topic
-        asked = topic(topic="t", partitions=(topic.Partition(leader_epoch=epoch, current_leader_epoch=current),))
-        response = await answer(node, 23, 4, OffsetForLeaderEpochRequest(replica_id=1, topics=(asked,)))
+        asked = topic(
+            topic="t",
+            partitions=(topic.Partition(leader_epoch=epoch, current_leader_epoch=current),),
+        )
+        response = await answer(
+            node, 23, 4, OffsetForLeaderEpochRequest(replica_id=1, topics=(asked,))
+        )
         (one,) = response.topics[0].partitions
         assert (one.error_code, one.leader_epoch, one.end_offset) == expected
 
@@ -154,17 +196,27 @@ def test_delete_records() -> None:
         assert await delete(node, 0, "compacted") == (ErrorCode.POLICY_VIOLATION, -1)
         assert await delete(node, 0, "both") == (0, 0)
         node.create("__consumer_offsets")
-        assert await delete(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+        assert await delete(node, 0, "__consumer_offsets") == (
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            -1,
+        )
 
     run(main)
 
 
 def test_producer_ids_are_new_each_time() -> None:
     async def main(node: FakeNode) -> None:
-        responses = [await answer(node, 22, 5, InitProducerIdRequest(transactional_id=None)) for _ in range(2)]
+        responses = [
+            await answer(node, 22, 5, InitProducerIdRequest(transactional_id=None))
+            for _ in range(2)
+        ]
         given = InitProducerIdRequest(transactional_id=None, producer_id=1000, producer_epoch=0)
         responses.append(await answer(node, 22, 5, given))
-        assert [(one.error_code, one.producer_id, one.producer_epoch) for one in responses] == [(0, 1000, 0), (0, 1001, 0), (0, 1002, 0)]
+        assert [(one.error_code, one.producer_id, one.producer_epoch) for one in responses] == [
+            (0, 1000, 0),
+            (0, 1001, 0),
+            (0, 1002, 0),
+        ]
 
     run(main)
 
@@ -181,7 +233,11 @@ def test_producer_ids_are_new_each_time() -> None:
 def test_refused_producers(fields: dict[str, Any], code: ErrorCode) -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(node, 22, 4, InitProducerIdRequest(**fields))
-        assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (
+            code,
+            -1,
+            -1,
+        )
 
     run(main)
 
@@ -194,13 +250,19 @@ def test_log_directories_with_their_partitions() -> None:
         node.create("u")
         response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=None))
         held = {
-            one.log_dir: {topic.name: [p.partition_index for p in topic.partitions] for topic in one.topics} for one in response.results
+            one.log_dir: {
+                topic.name: [p.partition_index for p in topic.partitions] for topic in one.topics
+            }
+            for one in response.results
         }
         assert held == {"one": {"t": [0, 2], "u": [0]}, "two": {"t": [1]}}
         assert response.results[0].topics[0].partitions[0].partition_size == len(records())
         node.store.directories[1].failure = "gone"
         some = (DescribeLogDirsRequest.Topic(topic="t", partitions=(0, 1, 99)),)
         response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=some))
-        assert [(one.error_code, len(one.topics)) for one in response.results] == [(0, 1), (ErrorCode.KAFKA_STORAGE_ERROR, 0)]
+        assert [(one.error_code, len(one.topics)) for one in response.results] == [
+            (0, 1),
+            (ErrorCode.KAFKA_STORAGE_ERROR, 0),
+        ]
 
     run(main)

@@ -17,8 +17,12 @@ TopicData = ProduceRequest.TopicData
 PartitionResponse = ProduceResponse.Response.PartitionResponse
 
 
-def request(batch: Buffer | None, *, acks: int = -1, index: int = 0, name: str = "t", **fields: Any) -> ProduceRequest:
-    data = TopicData(name=name, partition_data=(TopicData.PartitionData(index=index, records=batch),))
+def request(
+    batch: Buffer | None, *, acks: int = -1, index: int = 0, name: str = "t", **fields: Any
+) -> ProduceRequest:
+    data = TopicData(
+        name=name, partition_data=(TopicData.PartitionData(index=index, records=batch),)
+    )
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=(data,), **fields)
 
 
@@ -89,7 +93,12 @@ def test_acks_zero_answers_nothing_and_raises_the_first_error_after_all_appends(
         broken, sound = node.create("t", 2)
         assert call(node, 0, 9, request(records(), acks=0)) is None
         broken.refusal = KafkaError(ErrorCode.CORRUPT_MESSAGE, "bad CRC")
-        both = TopicData(name="t", partition_data=tuple(TopicData.PartitionData(index=index, records=records()) for index in (0, 1)))
+        both = TopicData(
+            name="t",
+            partition_data=tuple(
+                TopicData.PartitionData(index=index, records=records()) for index in (0, 1)
+            ),
+        )
         with pytest.raises(KafkaError, match="t-0 failed: bad CRC") as raised:
             call(node, 0, 9, ProduceRequest(acks=0, topic_data=(both,)))
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -102,7 +111,9 @@ def test_acks_zero_answers_nothing_and_raises_the_first_error_after_all_appends(
 def test_other_acks_are_refused_and_nothing_is_appended(acks: int) -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
-        assert (await outcome(node, request(records(), acks=acks))).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        assert (
+            await outcome(node, request(records(), acks=acks))
+        ).error_code == ErrorCode.INVALID_REQUIRED_ACKS
         assert partition.log_end_offset == 0
 
     run(main)
@@ -121,9 +132,13 @@ def test_zstd_is_taken_from_version_7_on() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         zstd = records(codec=Codec.ZSTD)
-        assert (await outcome(node, request(zstd), 6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert (
+            await outcome(node, request(zstd), 6)
+        ).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert (await outcome(node, request(zstd), 7)).error_code == ErrorCode.NONE
-        assert (await outcome(node, request(records(codec=Codec.LZ4)), 6)).error_code == ErrorCode.NONE
+        assert (
+            await outcome(node, request(records(codec=Codec.LZ4)), 6)
+        ).error_code == ErrorCode.NONE
 
     run(main)
 
@@ -133,7 +148,9 @@ def test_transactions_are_refused_however_they_come() -> None:
         (partition,) = node.create("t")
         marked = records(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
         assert (await outcome(node, request(marked))).error_code == ErrorCode.INVALID_TXN_STATE
-        assert (await outcome(node, request(records(), transactional_id="x"))).error_code == ErrorCode.INVALID_TXN_STATE
+        assert (
+            await outcome(node, request(records(), transactional_id="x"))
+        ).error_code == ErrorCode.INVALID_TXN_STATE
         assert partition.log_end_offset == 0
 
     run(main)
@@ -142,12 +159,22 @@ def test_transactions_are_refused_however_they_come() -> None:
 def test_each_partition_has_its_own_outcome_with_the_reason() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
-        partitions = tuple(TopicData.PartitionData(index=index, records=records()) for index in (0, 1))
+        partitions = tuple(
+            TopicData.PartitionData(index=index, records=records()) for index in (0, 1)
+        )
         unknown = TopicData(name="nowhere", partition_data=partitions[:1])
-        asked = ProduceRequest(acks=1, topic_data=(TopicData(name="t", partition_data=partitions), unknown))
+        asked = ProduceRequest(
+            acks=1, topic_data=(TopicData(name="t", partition_data=partitions), unknown)
+        )
         response = await answer(node, 0, 9, asked)
-        outcomes = [[partition.error_code for partition in topic.partition_responses] for topic in response.responses]
-        assert outcomes == [[0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]]
+        outcomes = [
+            [partition.error_code for partition in topic.partition_responses]
+            for topic in response.responses
+        ]
+        assert outcomes == [
+            [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+            [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        ]
         assert response.responses[0].partition_responses[1].error_message == "no such partition"
 
     run(main)
@@ -160,8 +187,15 @@ def test_every_version_carries_offsets_and_errors(version: int) -> None:
         node.elsewhere.add(TopicPartition("t", 1))
         batches = tuple(TopicData.PartitionData(index=index, records=records()) for index in (0, 1))
         named = {"topic_id": node.image.topics["t"].id} if version >= 13 else {"name": "t"}
-        response = await answer(node, 0, version, ProduceRequest(acks=1, topic_data=(TopicData(**named, partition_data=batches),)))
-        outcomes = [(one.error_code, one.base_offset) for one in response.responses[0].partition_responses]
+        response = await answer(
+            node,
+            0,
+            version,
+            ProduceRequest(acks=1, topic_data=(TopicData(**named, partition_data=batches),)),
+        )
+        outcomes = [
+            (one.error_code, one.base_offset) for one in response.responses[0].partition_responses
+        ]
         assert outcomes == [(0, 0), (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
     run(main)
@@ -172,11 +206,15 @@ def test_version_13_names_topics_by_id() -> None:
         node.create("t")
         topic_id = node.image.topics["t"].id
         batch = (TopicData.PartitionData(index=0, records=records()),)
-        asked = ProduceRequest(acks=1, topic_data=(TopicData(topic_id=topic_id, partition_data=batch),))
+        asked = ProduceRequest(
+            acks=1, topic_data=(TopicData(topic_id=topic_id, partition_data=batch),)
+        )
         response = await answer(node, 0, 13, asked)
         assert response.responses[0].topic_id == topic_id
         assert only(response).error_code == ErrorCode.NONE
-        asked = ProduceRequest(acks=1, topic_data=(TopicData(topic_id=NO_UUID, partition_data=batch),))
+        asked = ProduceRequest(
+            acks=1, topic_data=(TopicData(topic_id=NO_UUID, partition_data=batch),)
+        )
         assert (await outcome(node, asked, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     run(main)
@@ -190,7 +228,9 @@ def test_where_another_leads_the_response_says_who_and_where() -> None:
         response = await answer(node, 0, 12, request(records()))
         assert only(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert only(response).current_leader.leader_id == 1
-        assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [(1, "10.0.0.1", 9092)]
+        assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [
+            (1, "10.0.0.1", 9092)
+        ]
 
     run(main)
 
@@ -199,11 +239,26 @@ def test_where_another_leads_the_response_says_who_and_where() -> None:
 def test_clients_do_not_write_to_internal_topics(name: str) -> None:
     async def main(node: FakeNode) -> None:
         (internal,), (ordinary,) = node.create(name), node.create("t")
-        both = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=request(records(), name=name).topic_data + request(records()).topic_data)
-        refused, appended = (one.partition_responses[0] for one in (await answer(node, 0, 9, both)).responses)
+        both = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=request(records(), name=name).topic_data + request(records()).topic_data,
+        )
+        refused, appended = (
+            one.partition_responses[0] for one in (await answer(node, 0, 9, both)).responses
+        )
         assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
-        assert (appended.error_code, internal.log_end_offset, ordinary.log_end_offset) == (ErrorCode.NONE, 0, 1)
-        assert only(call(node, 0, 9, request(records(), name=name), client_id="__admin_client")).error_code == ErrorCode.NONE
+        assert (appended.error_code, internal.log_end_offset, ordinary.log_end_offset) == (
+            ErrorCode.NONE,
+            0,
+            1,
+        )
+        assert (
+            only(
+                call(node, 0, 9, request(records(), name=name), client_id="__admin_client")
+            ).error_code
+            == ErrorCode.NONE
+        )
         assert internal.log_end_offset == 1
 
     run(main)

@@ -1,4 +1,5 @@
-"""The table of what is served: every row has a handler that takes each of its versions, and ApiVersions tells of exactly these."""
+"""The table of what is served: every row has a handler that takes each of its versions, and
+ApiVersions tells of exactly these."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.handlers.fake_node import FakeNode, answer, run
 
-ROWS = [(key, version) for key, served in SERVED.items() for version in range(served.first, served.last + 1)]
+ROWS = [
+    (key, version)
+    for key, served in SERVED.items()
+    for version in range(served.first, served.last + 1)
+]
 
 
 @pytest.mark.parametrize("key", SERVED)
@@ -33,7 +38,11 @@ def test_a_row_names_a_plain_function_and_versions_that_exist(key: int) -> None:
 @pytest.mark.parametrize(("key", "version"), ROWS)
 def test_an_empty_request_of_every_version_is_answered(key: int, version: int) -> None:
     async def main(node: FakeNode) -> None:
-        request = ApiVersionsRequest(client_software_name="a", client_software_version="1") if key == 18 else request_class(key)()
+        request = (
+            ApiVersionsRequest(client_software_name="a", client_software_version="1")
+            if key == 18
+            else request_class(key)()
+        )
         if key == 0:
             request = request_class(key)(acks=1)
         await answer(node, key, version, request)
@@ -44,13 +53,19 @@ def test_an_empty_request_of_every_version_is_answered(key: int, version: int) -
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_tells_of_the_table(version: int) -> None:
     async def main(node: FakeNode) -> None:
-        asked = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.0")
+        asked = ApiVersionsRequest(
+            client_software_name="apache-kafka-java", client_software_version="4.3.0"
+        )
         response = await answer(node, 18, version, asked)
         told = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
-        assert told == {key: (served.advertised_first, served.last) for key, served in SERVED.items()}
+        assert told == {
+            key: (served.advertised_first, served.last) for key, served in SERVED.items()
+        }
         assert told[0] == (0, 13)
         assert told[22] == (0, 5)
-        assert [one.name for one in response.supported_features] == ["group.version"] * (version >= 4) + ["metadata.version"]
+        assert [one.name for one in response.supported_features] == ["group.version"] * (
+            version >= 4
+        ) + ["metadata.version"]
         assert [(one.name, one.max_version_level) for one in response.finalized_features] == [
             ("group.version", 1),
             ("metadata.version", 30),
@@ -69,7 +84,9 @@ def test_api_versions_before_anything_is_known() -> None:
     run(main)
 
 
-@pytest.mark.parametrize(("name", "version"), [("", "1"), ("x", ""), ("-x", "1"), ("a b", "1"), ("a", "1\n")])
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("x", ""), ("-x", "1"), ("a b", "1"), ("a", "1\n")]
+)
 def test_malformed_client_software_is_refused_from_version_3_on(name: str, version: str) -> None:
     async def main(node: FakeNode) -> None:
         asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
@@ -80,7 +97,12 @@ def test_malformed_client_software_is_refused_from_version_3_on(name: str, versi
 
 
 @pytest.mark.parametrize(
-    ("endpoint_type", "code"), [(1, ErrorCode.NONE), (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+    ("endpoint_type", "code"),
+    [
+        (1, ErrorCode.NONE),
+        (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
 )
 def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
     async def main(node: FakeNode) -> None:
@@ -88,7 +110,9 @@ def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
         assert response.error_code == code
         if not code:
             assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
-            assert [(one.broker_id, one.host, one.port, one.rack) for one in response.brokers] == [(1, "10.0.0.1", 9092, "rack-a")]
+            assert [(one.broker_id, one.host, one.port, one.rack) for one in response.brokers] == [
+                (1, "10.0.0.1", 9092, "rack-a")
+            ]
 
     run(main)
 
@@ -96,12 +120,24 @@ def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
 def test_the_fake_node_has_what_the_real_one_has() -> None:
     """What handlers use of a node must be there under the same name."""
     from penstock.node.node import Node
-    from penstock.node.partition import Partition
+    from penstock.node.partition.partition import Partition
     from tests.handlers.fake_node import FakePartition
 
     for real, fake in ((Node, FakeNode), (Partition, FakePartition)):
-        methods = {name for name, value in vars(fake).items() if callable(value) and not name.startswith("_")}
-        shared = methods - {"create", "apply", "alter_settings", "decide", "elapsed", "commit", "tell"}
+        methods = {
+            name
+            for name, value in vars(fake).items()
+            if callable(value) and not name.startswith("_")
+        }
+        shared = methods - {
+            "create",
+            "apply",
+            "alter_settings",
+            "decide",
+            "elapsed",
+            "commit",
+            "tell",
+        }
         for name in shared:
             expected = list(inspect.signature(getattr(real, name)).parameters)
             assert list(inspect.signature(getattr(fake, name)).parameters) == expected, name

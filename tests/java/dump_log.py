@@ -1,7 +1,7 @@
 """Kafka's DumpLogSegments, run over files, and what it has to complain of.
 
-The tool exits with 0 whatever it finds, and its complaints have many forms. So everything it prints that is not one of the lines of a
-healthy file is a complaint.
+The tool exits with 0 whatever it finds, and its complaints have many forms. So everything it prints
+that is not one of the lines of a healthy file is a complaint.
 """
 
 from __future__ import annotations
@@ -34,15 +34,39 @@ _HEALTHY = re.compile(
     r"|\S+ passed sanity check\."
     r"|\S+ is empty\."
 )
-_GAPS = re.compile(r"Non-consecutive offsets in \S+/(\d{20})\.log\n((?:  -?\d+ is followed by \d+\n)+)")
-# Compaction keeps a producer's last batch without its records. Its header has their time, but the tool looks for it in records alone.
-_TIME_OF_AN_EMPTY_BATCH = re.compile(r"Found timestamp mismatch in :\S+\n(?:  Index timestamp: \d+, log timestamp: -1\n)+")
+_GAPS = re.compile(
+    r"Non-consecutive offsets in \S+/(\d{20})\.log\n((?:  -?\d+ is followed by \d+\n)+)"
+)
+# Compaction keeps a producer's last batch without its records. Its header has their time, but the
+# tool looks for it in records alone.
+_TIME_OF_AN_EMPTY_BATCH = re.compile(
+    r"Found timestamp mismatch in :\S+\n(?:  Index timestamp: \d+, log timestamp: -1\n)+"
+)
 
 
-def dump(files: Sequence[Path], flags: Sequence[str], *, compacted: bool = False) -> tuple[str, list[str]]:
-    """What the tool printed, and the lines among it that are complaints. Gaps and empty batches of a compacted log are none."""
-    command = ["java", "-Xmx256m", "-cp", f"{fetch_jars()}/*", TOOL, *flags, "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=JAVA_TIMEOUT_S, check=False)
+def dump(
+    files: Sequence[Path], flags: Sequence[str], *, compacted: bool = False
+) -> tuple[str, list[str]]:
+    """What the tool printed, and the lines among it that are complaints. Gaps and empty batches of
+    a compacted log are none."""
+    command = [
+        "java",
+        "-Xmx256m",
+        "-cp",
+        f"{fetch_jars()}/*",
+        TOOL,
+        *flags,
+        "--files",
+        ",".join(map(str, files)),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=JAVA_TIMEOUT_S,
+        check=False,
+    )
     complaints = [line for line in done.stdout.splitlines() if not _HEALTHY.fullmatch(line)]
     complaints += _complaints_on_stderr(done.stderr, compacted)
     if done.returncode != 0:
@@ -53,9 +77,16 @@ def dump(files: Sequence[Path], flags: Sequence[str], *, compacted: bool = False
 def _complaints_on_stderr(text: str, compacted: bool) -> list[str]:
     def unless_sound(found: re.Match[str]) -> str:
         start = int(found[1])
-        gaps = [(int(before), int(after)) for before, after in re.findall(r"(-?\d+) is followed by (\d+)", found[2])]
-        # DumpLogSegments of 4.3.0 takes -1 for the offset before the first of every file: an error of its own.
-        sound = all((before, after) == (-1, start) or (compacted and max(before, start - 1) < after) for before, after in gaps)
+        gaps = [
+            (int(before), int(after))
+            for before, after in re.findall(r"(-?\d+) is followed by (\d+)", found[2])
+        ]
+        # DumpLogSegments of 4.3.0 takes -1 for the offset before the first of every file: an error
+        # of its own.
+        sound = all(
+            (before, after) == (-1, start) or (compacted and max(before, start - 1) < after)
+            for before, after in gaps
+        )
         return "" if sound else found[0]
 
     left = _GAPS.sub(unless_sound, text)
@@ -72,17 +103,22 @@ def dumped_batches(printed: str) -> Iterator[dict[str, str]]:
 def dumped_records(printed: str) -> Iterator[tuple[int, str, str]]:
     """Offset, key and value, as the tool writes them, of every record that was printed."""
     for line in printed.splitlines():
-        if found := re.fullmatch(r"\| offset: (\d+) .* headerKeys: \[\] key: (.*) payload: (.*)", line):
+        if found := re.fullmatch(
+            r"\| offset: (\d+) .* headerKeys: \[\] key: (.*) payload: (.*)", line
+        ):
             yield int(found[1]), found[2], found[3]
 
 
 def dumped_metadata(printed: str) -> list[tuple[str, dict[str, Any]]]:
-    """Type and data of every metadata record that was printed, and the name of every control record."""
+    """Type and data of every metadata record that was printed, and the name of every control
+    record."""
     records: list[tuple[str, dict[str, Any]]] = []
     for line in printed.splitlines():
         if line.startswith("| offset: "):
             name, fields = re.findall(r" headerKeys: \[\] (\w+):? (.*)", line)[0]
             # What the decoder cannot read is no JSON but a sentence.
             decoded = json.loads(fields)
-            records.append((decoded["type"], decoded["data"]) if name == "payload" else (name, decoded))
+            records.append(
+                (decoded["type"], decoded["data"]) if name == "payload" else (name, decoded)
+            )
     return records

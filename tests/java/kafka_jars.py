@@ -1,6 +1,8 @@
-"""Apache Kafka's own jars, fetched by Maven from the names in pom.xml, and running Java programs on them.
+"""Apache Kafka's own jars, fetched by Maven from the names in pom.xml, and running Java programs on
+them.
 
-Owns the directory .kafka-peer (git-ignored). Knows nothing of Penstock: everything here is the other side of a comparison.
+Owns the directory .kafka-peer (git-ignored). Knows nothing of Penstock: everything here is the
+other side of a comparison.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def missing_tools() -> str | None:
     missing = [tool for tool in wanted if shutil.which(tool) is None]
     if not missing:
         return None
-    return f"{' and '.join(missing)} not found on the PATH: install a JDK of version 17 or newer and Maven"
+    return (
+        f"{' and '.join(missing)} not found on the PATH: install a JDK of version 17 or newer "
+        "and Maven"
+    )
 
 
 def fetch_jars() -> Path:
@@ -43,7 +48,9 @@ def fetch_jars() -> Path:
     reason = missing_tools()
     if reason is not None:
         raise JavaError(reason)
-    return copy_dependencies(f"Apache Kafka {KAFKA_VERSION}", "pom.xml", LIBS, f"-Dkafka.version={KAFKA_VERSION}")
+    return copy_dependencies(
+        f"Apache Kafka {KAFKA_VERSION}", "pom.xml", LIBS, f"-Dkafka.version={KAFKA_VERSION}"
+    )
 
 
 def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
@@ -55,10 +62,15 @@ def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
     say(f"fetching {what} with Maven")
     command = ["mvn", "-q", "-B", "-f", str(HERE / names), *options, "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
+    )
     if done.returncode != 0 or not partial.is_dir():
         shutil.rmtree(partial, ignore_errors=True)
-        raise JavaError(f"Maven could not fetch {what} (is Maven Central reachable?):\n{done.stdout}{done.stderr}")
+        raise JavaError(
+            f"Maven could not fetch {what} (is Maven Central "
+            f"reachable?):\n{done.stdout}{done.stderr}"
+        )
     try:
         partial.rename(libs)
     except OSError:
@@ -69,27 +81,54 @@ def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
 
 
 def compile_java(source: str, libs: Path | None = None) -> Path:
-    """Compiles tests/java/<source>.java, against Kafka's jars or others, and gives the directory with its classes."""
+    """Compiles tests/java/<source>.java, against Kafka's jars or others, and gives the directory
+    with its classes."""
     libs = libs or fetch_jars()
     classes = PEER / "classes" / source
     classes.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", f"{libs}/*", str(HERE / f"{source}.java")],
+        [
+            "javac",
+            "-nowarn",
+            "-encoding",
+            "UTF-8",
+            "-d",
+            str(classes),
+            "-cp",
+            f"{libs}/*",
+            str(HERE / f"{source}.java"),
+        ],
         capture_output=True,
         text=True,
         timeout=JAVA_TIMEOUT_S,
         check=False,
     )
     if done.returncode != 0:
-        raise JavaError(f"{source}.java does not compile against Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}")
+        raise JavaError(
+            f"{source}.java does not compile against Apache Kafka "
+            f"{KAFKA_VERSION}:\n{done.stdout}{done.stderr}"
+        )
     return classes
 
 
-def run_java(main: str, *arguments: str, classes: Path | None = None, expect_success: bool = True) -> str:
-    """Runs a class of Kafka's (or of ours, with its `classes`) to its end and gives what it printed."""
+def run_java(
+    main: str, *arguments: str, classes: Path | None = None, expect_success: bool = True
+) -> str:
+    """Runs a class of Kafka's (or of ours, with its `classes`) to its end and gives what it
+    printed."""
     path = f"{fetch_jars()}/*" if classes is None else f"{classes}{os.pathsep}{fetch_jars()}/*"
     command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", path, main, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=JAVA_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=JAVA_TIMEOUT_S,
+        check=False,
+    )
     if expect_success and done.returncode != 0:
-        raise JavaError(f"{main} {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        raise JavaError(
+            f"{main} {' '.join(arguments)} ended with "
+            f"{done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+        )
     return done.stdout if expect_success else done.stdout + done.stderr

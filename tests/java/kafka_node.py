@@ -1,4 +1,5 @@
-"""One node of a real Apache Kafka, broker and controller in one, in a directory of its own and on free ports of the loopback address."""
+"""One node of a real Apache Kafka, broker and controller in one, in a directory of its own and on
+free ports of the loopback address."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SMALL = {
 
 
 class KafkaNode:
-    """Formats its directory when made; `start` and `stop` may follow each other any number of times, on the same ports."""
+    """Formats its directory when made; `start` and `stop` may follow each other any number of
+    times, on the same ports."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.directory = directory
@@ -46,18 +48,40 @@ class KafkaNode:
             "log.dirs": str(self.data),
         }
         directory.mkdir(parents=True, exist_ok=True)
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in {**SMALL, **own, **settings}.items()))
-        run_java("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._properties))
+        self._properties.write_text(
+            "".join(f"{name}={value}\n" for name, value in {**SMALL, **own, **settings}.items())
+        )
+        run_java(
+            "kafka.tools.StorageTool",
+            "format",
+            "--standalone",
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            str(self._properties),
+        )
 
     def start(self) -> None:
         with (self.directory / "output").open("ab") as output:
-            command = ["java", "-Xmx512m", "-cp", f"{fetch_jars()}/*", "kafka.Kafka", str(self._properties)]
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory)
+            command = [
+                "java",
+                "-Xmx512m",
+                "-cp",
+                f"{fetch_jars()}/*",
+                "kafka.Kafka",
+                str(self._properties),
+            ]
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _listens(self._port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise JavaError(f"Apache Kafka did not start:\n{(self.directory / 'output').read_text()[-4000:]}")
+                raise JavaError(
+                    "Apache Kafka did not "
+                    f"start:\n{(self.directory / 'output').read_text()[-4000:]}"
+                )
             time.sleep(0.1)
 
     def stop(self) -> None:

@@ -1,4 +1,5 @@
-"""Apache Kafka's own command line tools, run as people run them: with arguments, stdin and an exit code. One Java process at a time.
+"""Apache Kafka's own command line tools, run as people run them: with arguments, stdin and an exit
+code. One Java process at a time.
 
 Knows Penstock by its address only.
 """
@@ -25,13 +26,23 @@ PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
-# These have the address before their subcommand, ClusterTool has it after, and the others do not mind.
+# These have the address before their subcommand, ClusterTool has it after, and the others do not
+# mind.
 _ADDRESS_FIRST = (QUORUM, FEATURES)
 
 
 def java(main: str, *arguments: str) -> list[str]:
     """The command for a small and quickly started Java."""
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", f"{fetch_jars()}/*", main, *arguments]
+    return [
+        "java",
+        "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",
+        "-Dfile.encoding=UTF-8",
+        "-cp",
+        f"{fetch_jars()}/*",
+        main,
+        *arguments,
+    ]
 
 
 class Ended(NamedTuple):
@@ -73,9 +84,13 @@ class Tools:
     def offsets(self, topic: str, timestamp: str) -> list[str]:
         return self(GET_OFFSETS, "--topic", topic, "--time", timestamp).split()
 
-    def consume(self, topic: str, count: int, *more: str, partition: int = 0, since: str = "earliest") -> list[str]:
+    def consume(
+        self, topic: str, count: int, *more: str, partition: int = 0, since: str = "earliest"
+    ) -> list[str]:
         where = ["--topic", topic, "--partition", str(partition), "--offset", since]
-        return self(CONSUMER, *where, "--max-messages", str(count), "--timeout-ms", "20000", *more).splitlines()
+        return self(
+            CONSUMER, *where, "--max-messages", str(count), "--timeout-ms", "20000", *more
+        ).splitlines()
 
     def settings(self, *entity: str) -> list[str]:
         """The lines of kafka-configs --describe below its heading."""
@@ -87,4 +102,6 @@ class Tools:
         (broker,) = json.loads(printed)["brokers"]
         (directory,) = broker["logDirs"]
         assert (broker["broker"], directory["error"]) == (1, None)
-        return Path(directory["logDir"]), {one["partition"]: one["size"] for one in directory["partitions"]}
+        return Path(directory["logDir"]), {
+            one["partition"]: one["size"] for one in directory["partitions"]
+        }

@@ -1,7 +1,9 @@
-"""Makes tests/fixtures/kafka-4.3: a log directory as Apache Kafka 4.3.0 leaves it after a clean shutdown, and what its clients read in it.
+"""Makes tests/fixtures/kafka-4.3: a log directory as Apache Kafka 4.3.0 leaves it after a clean
+shutdown, and what its clients read in it.
 
-Run from the project's root: python -m tests.java.make_fixtures. Needs a JDK, Maven (for the first run) and confluent-kafka. Kafka chooses
-topic ids, producer ids and some timestamps, so a second run gives an equivalent directory, not an equal one.
+Run from the project's root: python -m tests.java.make_fixtures. Needs a JDK, Maven (for the first
+run) and confluent-kafka. Kafka chooses topic ids, producer ids and some timestamps, so a second run
+gives an equivalent directory, not an equal one.
 """
 
 from __future__ import annotations
@@ -50,7 +52,14 @@ def write_topics(node: KafkaNode) -> str:
 def write_with_librdkafka(bootstrap: str) -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.codec": "snappy", "linger.ms": 10_000, "enable.idempotence": False})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.codec": "snappy",
+            "linger.ms": 10_000,
+            "enable.idempotence": False,
+        }
+    )
     for batch in range(3):
         for i in range(20):
             producer.produce(
@@ -69,7 +78,9 @@ def wait_until_compacted(checkpoint: Path) -> None:
     deadline = time.monotonic() + CLEAN_TIMEOUT_S
     while not (checkpoint.exists() and "compacted 0" in checkpoint.read_text()):
         if time.monotonic() > deadline:
-            raise JavaError(f"Kafka's cleaner had not cleaned the compacted topic after {CLEAN_TIMEOUT_S} s")
+            raise JavaError(
+                f"Kafka's cleaner had not cleaned the compacted topic after {CLEAN_TIMEOUT_S} s"
+            )
         time.sleep(0.2)
 
 
@@ -77,21 +88,35 @@ def keep(data: Path, seen: str) -> None:
     """Replaces the fixture with the log directory, and what was read beside it."""
     lines = [json.loads(line) for line in seen.splitlines()]
     partitions = [line["partition"] for line in lines if "partition" in line]
-    records = [json.dumps(line["record"], ensure_ascii=False) + "\n" for line in lines if "record" in line]
+    records = [
+        json.dumps(line["record"], ensure_ascii=False) + "\n" for line in lines if "record" in line
+    ]
     if TARGET.exists():
         shutil.rmtree(TARGET)
     shutil.copytree(data, TARGET / "data", ignore=shutil.ignore_patterns(".lock"))
-    (TARGET / "partitions.json").write_text(json.dumps({"kafka": KAFKA_VERSION, "partitions": partitions}, indent=1) + "\n")
-    (TARGET / "records.jsonl.gz").write_bytes(gzip.compress("".join(records).encode(), compresslevel=9, mtime=0))
+    (TARGET / "partitions.json").write_text(
+        json.dumps({"kafka": KAFKA_VERSION, "partitions": partitions}, indent=1) + "\n"
+    )
+    (TARGET / "records.jsonl.gz").write_bytes(
+        gzip.compress("".join(records).encode(), compresslevel=9, mtime=0)
+    )
     total = sum(path.stat().st_size for path in TARGET.rglob("*") if path.is_file())
-    say(f"{TARGET.relative_to(ROOT)}: {len(partitions)} partitions, {len(records)} records, {total} bytes")
+    say(
+        f"{TARGET.relative_to(ROOT)}: {len(partitions)} partitions, {len(records)} records, "
+        f"{total} bytes"
+    )
     if total > MAX_TOTAL_BYTES:
-        raise JavaError(f"the fixture has {total} bytes, more than {MAX_TOTAL_BYTES}: was the shutdown clean?")
+        raise JavaError(
+            f"the fixture has {total} bytes, more than {MAX_TOTAL_BYTES}: was the shutdown clean?"
+        )
 
 
 def main() -> int:
     if importlib.util.find_spec("confluent_kafka") is None:
-        say("make_fixtures: confluent-kafka is not installed; install it (pip install confluent-kafka) to write librdkafka's snappy")
+        say(
+            "make_fixtures: confluent-kafka is not installed; install it (pip install "
+            "confluent-kafka) to write librdkafka's snappy"
+        )
         return 1
     with tempfile.TemporaryDirectory(prefix="penstock-fixtures-") as directory:
         node: KafkaNode | None = None

@@ -1,6 +1,8 @@
-"""Makes tests/protocol/fixtures/java-bytes.jsonl.gz: every message in every version as Apache Kafka writes it (see WireBytes.java).
+"""Makes tests/protocol/fixtures/java-bytes.jsonl.gz: every message in every version as Apache Kafka
+writes it (see WireBytes.java).
 
-Run from the project's root: python -m tests.java.make_wire_bytes. The same input gives the same file, byte for byte.
+Run from the project's root: python -m tests.java.make_wire_bytes. The same input gives the same
+file, byte for byte.
 """
 
 from __future__ import annotations

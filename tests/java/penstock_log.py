@@ -1,4 +1,5 @@
-"""A log directory written by Penstock, for Apache Kafka to read: several segments, every codec, transactions, a clean close."""
+"""A log directory written by Penstock, for Apache Kafka to read: several segments, every codec,
+transactions, a clean close."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 EPOCH = 0
 TOPICS = ("segments", "codecs", "transactions", "append-time")
-# Of the topic `transactions`, what read_committed may see: the last stable offset is where the open one began, 13.
+# Of the topic `transactions`, what read_committed may see: the last stable offset is where the open
+# one began, 13.
 COMMITTED_OFFSETS = [0, 1, 2, 7, 8, 11]
 
 
@@ -32,11 +34,17 @@ def write_penstock_log(directory: Path, topic_ids: dict[str, UUID]) -> None:
         files = OpenFiles(world.disk)
 
         def new(topic: str, config: LogConfig) -> Log:
-            return create_log(TopicPartition(topic, 0), topic_ids[topic], opened, files, world, config)
+            return create_log(
+                TopicPartition(topic, 0), topic_ids[topic], opened, files, world, config
+            )
 
         logs = [new("segments", SMALL), new("codecs", SMALL), new("transactions", SMALL)]
-        logs.append(new("append-time", LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)))
-        for fill, log in zip((_fill_segments, _fill_codecs, _fill_transactions, _fill_plainly), logs, strict=True):
+        logs.append(
+            new("append-time", LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
+        )
+        for fill, log in zip(
+            (_fill_segments, _fill_codecs, _fill_transactions, _fill_plainly), logs, strict=True
+        ):
             fill(log)
             await log.flushing.all()
             log.save()
@@ -47,7 +55,12 @@ def write_penstock_log(directory: Path, topic_ids: dict[str, UUID]) -> None:
 def _records(text: str, count: int, at: int = 0) -> list[NewRecord]:
     headers = (("text", text.encode()), ("empty", None))
     return [
-        NewRecord(f"key-{i}".encode(), f"{text}-{i}".encode(), headers if i % 3 == 0 else (), FIRST_TIMESTAMP + at + i)
+        NewRecord(
+            f"key-{i}".encode(),
+            f"{text}-{i}".encode(),
+            headers if i % 3 == 0 else (),
+            FIRST_TIMESTAMP + at + i,
+        )
         for i in range(count)
     ]
 
@@ -62,7 +75,12 @@ def _fill_segments(log: Log) -> None:
     sequence = 0
     for number in range(60):
         at = 100 * number - (3_000 if number > 30 else 0)
-        batch = build_batch(_records(f"segment-{number}", 1 + number % 3, at), producer_id=7, producer_epoch=0, base_sequence=sequence)
+        batch = build_batch(
+            _records(f"segment-{number}", 1 + number % 3, at),
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
         log.append_as_leader(batch, EPOCH)
         sequence += 1 + number % 3
 
@@ -70,7 +88,12 @@ def _fill_segments(log: Log) -> None:
 def _fill_codecs(log: Log) -> None:
     for codec in Codec:
         for number in range(3):
-            log.append_as_leader(build_batch(_records(f"{codec.name} " * 20, 10, 1000 * codec + 100 * number), codec=codec), EPOCH)
+            log.append_as_leader(
+                build_batch(
+                    _records(f"{codec.name} " * 20, 10, 1000 * codec + 100 * number), codec=codec
+                ),
+                EPOCH,
+            )
 
 
 def _fill_transactions(log: Log) -> None:
@@ -89,12 +112,22 @@ def _fill_transactions(log: Log) -> None:
 
 def _in_transaction(log: Log, producer_id: int, sequence: int, count: int) -> None:
     records = _records(f"producer-{producer_id}", count, 10 * log.end_offset)
-    batch = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    batch = build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
     log.append_as_leader(batch, EPOCH)
 
 
 def _end(log: Log, producer_id: int, *, commit: bool) -> None:
     marker = end_transaction_marker(
-        commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=FIRST_TIMESTAMP + 10 * log.end_offset
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=FIRST_TIMESTAMP + 10 * log.end_offset,
     )
     log.append_as_leader(marker, EPOCH, from_client=False)

@@ -16,9 +16,13 @@ CONNECTOR_VERSION = "4.2.0"
 
 def fetch_connector() -> list[Path]:
     libs = PEER / f"spark-connector-{CONNECTOR_VERSION}"
-    return sorted(copy_dependencies("Spark's own Kafka connector", "spark-connector.xml", libs).glob("*.jar"))
+    return sorted(
+        copy_dependencies("Spark's own Kafka connector", "spark-connector.xml", libs).glob("*.jar")
+    )
 
 
 def both_formats() -> SparkSession:
     """A session that knows format("penstock") and format("kafka")."""
-    return penstock.spark.session(**{"spark.master": "local[2]", "spark.jars": ",".join(map(str, fetch_connector()))})
+    return penstock.spark.session(
+        **{"spark.master": "local[2]", "spark.jars": ",".join(map(str, fetch_connector()))}
+    )

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 from typer.testing import CliRunner
 
-from penstock.client.admin import ConfigSource, Resource
+from penstock.client.admin.admin import ConfigSource, Resource
 from penstock.client.client import Client
 from penstock.client.consumer import BEGINNING, END, Consumer, ConsumerRecord, Since
 from penstock.client.offsets import EARLIEST, LATEST, Isolation
@@ -32,7 +32,10 @@ Play = Callable[[Callable[[Client], Coroutine[Any, Any, T]]], T]
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
-    node = KafkaNode(tmp_path_factory.mktemp("client-kafka"), {"num.partitions": "1", "message.max.bytes": "200000"})
+    node = KafkaNode(
+        tmp_path_factory.mktemp("client-kafka"),
+        {"num.partitions": "1", "message.max.bytes": "200000"},
+    )
     node.start()
     try:
         yield node
@@ -61,7 +64,8 @@ async def read_all(consumer: Consumer) -> list[ConsumerRecord]:
 
 
 async def eventually(ask: Callable[[], Coroutine[Any, Any, T]], expected: T) -> None:
-    """A broker of Kafka's learns what the controller decided a moment after the controller has answered."""
+    """A broker of Kafka's learns what the controller decided a moment after the controller has
+    answered."""
     while await ask() != expected:
         await asyncio.sleep(0.02)
 
@@ -82,17 +86,23 @@ async def is_listed(client: Client, name: str) -> bool:
 def test_topics_from_creation_to_deletion(play: Play[None]) -> None:
     async def scenario(client: Client) -> None:
         admin = client.admin
-        topic_id = await admin.create_topic("life", partitions=2, replication_factor=1, configs={"retention.ms": "1000000"})
+        topic_id = await admin.create_topic(
+            "life", partitions=2, replication_factor=1, configs={"retention.ms": "1000000"}
+        )
         with pytest.raises(KafkaError, match="already exists") as exists:
             await admin.create_topic("life")
         assert exists.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
         assert "life" in await admin.list_topics()
         (topic,) = await admin.describe_topics(["life"])
         assert (topic.id, topic.internal, len(topic.partitions)) == (topic_id, False, 2)
-        assert [(one.leader, one.replicas, one.isr) for one in topic.partitions] == [(1, (1,), (1,))] * 2
+        assert [(one.leader, one.replicas, one.isr) for one in topic.partitions] == [
+            (1, (1,), (1,))
+        ] * 2
         await admin.create_partitions("life", 5)
         await eventually(lambda: partition_count(client, "life"), 5)
-        await admin.alter_configs(Resource.TOPIC, "life", put={"cleanup.policy": "compact"}, delete=["retention.ms"])
+        await admin.alter_configs(
+            Resource.TOPIC, "life", put={"cleanup.policy": "compact"}, delete=["retention.ms"]
+        )
         await eventually(lambda: own_settings(client, "life"), [("cleanup.policy", "compact")])
         with pytest.raises(KafkaError, match="Unable to replicate") as factor:
             await admin.create_topic("wide", replication_factor=3)
@@ -109,7 +119,9 @@ def test_the_cluster_and_its_brokers_settings(play: Play[None], kafka: KafkaNode
     async def scenario(client: Client) -> None:
         cluster = await client.admin.describe_cluster()
         assert [f"{one.host}:{one.port}" for one in cluster.brokers] == [kafka.bootstrap]
-        settings = {one.name: one for one in await client.admin.describe_configs(Resource.BROKER, "1")}
+        settings = {
+            one.name: one for one in await client.admin.describe_configs(Resource.BROKER, "1")
+        }
         assert settings["message.max.bytes"].value == "200000"
         assert settings["message.max.bytes"].source == ConfigSource.STATIC
 
@@ -123,7 +135,12 @@ def test_what_is_produced_is_consumed(play: Play[None], codec: Codec) -> None:
         await client.admin.create_topic(name, partitions=3)
         async with client.producer(codec=codec, batch_bytes=2000) as producer:
             futures = [
-                await producer.send(name, f"value {number}".encode(), key=f"{number % 7}".encode(), headers=(("n", b"%d" % number),))
+                await producer.send(
+                    name,
+                    f"value {number}".encode(),
+                    key=f"{number % 7}".encode(),
+                    headers=(("n", b"%d" % number),),
+                )
                 for number in range(1000)
             ]
         delivered = [future.result() for future in futures]
@@ -131,10 +148,15 @@ def test_what_is_produced_is_consumed(play: Play[None], codec: Codec) -> None:
             await consumer.assign({TopicPartition(name, index): BEGINNING for index in range(3)})
             records = await read_all(consumer)
         read = {(one.partition, one.offset): one.value for one in records}
-        assert read == {(one.partition, one.offset): f"value {number}".encode() for number, one in enumerate(delivered)}
+        assert read == {
+            (one.partition, one.offset): f"value {number}".encode()
+            for number, one in enumerate(delivered)
+        }
         assert all(one.headers == (("n", (one.value or b"").split()[1]),) for one in records)
         for index in range(3):
-            numbers = [int((one.value or b"").split()[1]) for one in records if one.partition == index]
+            numbers = [
+                int((one.value or b"").split()[1]) for one in records if one.partition == index
+            ]
             assert all(before < after for before, after in pairwise(numbers))
 
     play(scenario)
@@ -144,7 +166,9 @@ def test_keys_go_where_librdkafkas_murmur2_puts_them(play: Play[None], kafka: Ka
     async def scenario(client: Client) -> None:
         await client.admin.create_topic("keyed", partitions=7)
         keys = [bytes(range(length)) for length in range(1, 40)]
-        theirs = LibrdkafkaProducer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"})
+        theirs = LibrdkafkaProducer(
+            {"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"}
+        )
         for key in keys:
             theirs.produce("keyed", b"librdkafka", key=key)
         theirs.flush()
@@ -154,7 +178,9 @@ def test_keys_go_where_librdkafkas_murmur2_puts_them(play: Play[None], kafka: Ka
             await consumer.assign({TopicPartition("keyed", index): BEGINNING for index in range(7)})
             records = await read_all(consumer)
         placed = {one.key: one.partition for one in records if one.value == b"librdkafka"}
-        assert placed == {key: future.result().partition for key, future in zip(keys, ours, strict=True)}
+        assert placed == {
+            key: future.result().partition for key, future in zip(keys, ours, strict=True)
+        }
 
     play(scenario)
 
@@ -165,7 +191,11 @@ def test_positions_by_offset_end_and_time(play: Play[None]) -> None:
         partition = TopicPartition("times", 0)
         async with client.producer(linger_s=0.0) as producer:
             for number in range(10):
-                await (await producer.send("times", b"%d" % number, timestamp=1_700_000_000_000 + number * 1000))
+                await (
+                    await producer.send(
+                        "times", b"%d" % number, timestamp=1_700_000_000_000 + number * 1000
+                    )
+                )
         async with client.consumer() as consumer:
 
             async def first(start: Any) -> ConsumerRecord:
@@ -209,7 +239,15 @@ def test_aborted_records_are_not_seen_by_read_committed(play: Play[None], kafka:
 
         plain = [b"plain"] * 6
         assert sorted(await values(Isolation.READ_COMMITTED)) == [b"1", b"3", b"5", *plain]
-        assert sorted(await values(Isolation.READ_UNCOMMITTED)) == [b"0", b"1", b"2", b"3", b"4", b"5", *plain]
+        assert sorted(await values(Isolation.READ_UNCOMMITTED)) == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+            b"5",
+            *plain,
+        ]
 
     play(scenario)
 
@@ -218,12 +256,17 @@ def test_one_refused_record_does_not_harm_the_others(play: Play[None]) -> None:
     async def scenario(client: Client) -> None:
         await client.admin.create_topic("large")
         async with client.producer(batch_bytes=10_000) as producer:
-            futures = [await producer.send("large", bytes(300_000 if number == 50 else 900)) for number in range(100)]
+            futures = [
+                await producer.send("large", bytes(300_000 if number == 50 else 900))
+                for number in range(100)
+            ]
         errors = [future.exception() for future in futures]
         assert [index for index, error in enumerate(errors) if error] == [50]
         assert isinstance(errors[50], KafkaError)
         assert errors[50].code is ErrorCode.MESSAGE_TOO_LARGE
-        assert [future.result().offset for future in futures if not future.exception()] == list(range(99))
+        assert [future.result().offset for future in futures if not future.exception()] == list(
+            range(99)
+        )
 
     play(scenario)
 
@@ -253,27 +296,53 @@ def test_a_topic_is_created_by_producing_to_it(play: Play[None]) -> None:
 
 
 def command(kafka: KafkaNode, *arguments: str, stdin: str | None = None) -> str:
-    result = CliRunner().invoke(application(), [*arguments, "--bootstrap-server", kafka.bootstrap], input=stdin)
+    result = CliRunner().invoke(
+        application(), [*arguments, "--bootstrap-server", kafka.bootstrap], input=stdin
+    )
     return result.stdout if result.exit_code == 0 else f"{result.exit_code}: {result.stderr}"
 
 
 def test_the_commands(kafka: KafkaNode) -> None:
-    assert command(kafka, "topics", "create", "cli", "--partitions", "2", "-c", "retention.ms=100000") == "Created topic cli.\n"
+    assert (
+        command(kafka, "topics", "create", "cli", "--partitions", "2", "-c", "retention.ms=100000")
+        == "Created topic cli.\n"
+    )
     assert "TOPIC_ALREADY_EXISTS" in command(kafka, "topics", "create", "cli")
-    assert "INVALID_CONFIG" in command(kafka, "topics", "create", "other", "-c", "retention.ms=soon")
-    assert command(kafka, "topics", "alter", "cli", "--partitions", "3", "-c", "segment.ms=100000", "--delete-config", "retention.ms")
+    assert "INVALID_CONFIG" in command(
+        kafka, "topics", "create", "other", "-c", "retention.ms=soon"
+    )
+    assert command(
+        kafka,
+        "topics",
+        "alter",
+        "cli",
+        "--partitions",
+        "3",
+        "-c",
+        "segment.ms=100000",
+        "--delete-config",
+        "retention.ms",
+    )
     assert "cli" in command(kafka, "topics", "list").splitlines()
     while "PartitionCount: 3" not in (described := command(kafka, "topics", "describe", "cli")):
         pass
     assert described == Tools(kafka.bootstrap)(TOPICS, "--describe", "--topic", "cli")
-    assert len(re.findall(r"(?m)^Topic: ", command(kafka, "topics", "describe"))) == len(command(kafka, "topics", "list").splitlines())
+    assert len(re.findall(r"(?m)^Topic: ", command(kafka, "topics", "describe"))) == len(
+        command(kafka, "topics", "list").splitlines()
+    )
     assert command(kafka, "produce", "cli", "--key-separator", "=", stdin="a=1\nb=2\n") == ""
-    assert sorted(command(kafka, "consume", "cli", "--from-beginning", "--exit-at-end").split()) == ["1", "2"]
+    assert sorted(
+        command(kafka, "consume", "cli", "--from-beginning", "--exit-at-end").split()
+    ) == ["1", "2"]
     assert command(kafka, "topics", "delete", "cli") == "Deleted topic cli.\n"
-    assert command(kafka, "topics", "delete", "cli").startswith("1: penstock topics delete: UNKNOWN_TOPIC_OR_PARTITION: ")
+    assert command(kafka, "topics", "delete", "cli").startswith(
+        "1: penstock topics delete: UNKNOWN_TOPIC_OR_PARTITION: "
+    )
 
 
-def test_a_restart_of_the_broker_loses_and_doubles_nothing(play: Play[None], kafka: KafkaNode) -> None:
+def test_a_restart_of_the_broker_loses_and_doubles_nothing(
+    play: Play[None], kafka: KafkaNode
+) -> None:
     async def scenario(client: Client) -> None:
         await client.admin.create_topic("restarted")
         async with client.producer(batch_bytes=200, linger_s=0.0) as producer:
@@ -288,7 +357,9 @@ def test_a_restart_of_the_broker_loses_and_doubles_nothing(play: Play[None], kaf
         assert [future.result().partition for future in futures] == [0] * 400
         async with client.consumer() as consumer:
             await consumer.assign({TopicPartition("restarted", 0): BEGINNING})
-            assert [one.value for one in await read_all(consumer)] == [b"%d" % number for number in range(400)]
+            assert [one.value for one in await read_all(consumer)] == [
+                b"%d" % number for number in range(400)
+            ]
 
     play(scenario)
 

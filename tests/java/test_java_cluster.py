@@ -1,5 +1,5 @@
-"""Apache Kafka's own tools against a cluster, `penstock up --brokers 3`: what they see of it, whole and with brokers gone, and that our
-scripts of the same names say the same. Run by `make test-java`.
+"""Apache Kafka's own tools against a cluster, `penstock up --brokers 3`: what they see of it, whole
+and with brokers gone, and that our scripts of the same names say the same. Run by `make test-java`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from penstock.client.client import Client
 from penstock.client.metadata import PartitionInfo
 from tests.e2e.penstock_cluster import PenstockCluster, wait_for
 from tests.e2e.penstock_process import COMMAND, running
-from tests.java.kafka_tools import API_VERSIONS, CLUSTER, CONFIGS, FEATURES, LEADER_ELECTION, QUORUM, TOPICS, Ended, Tools
+from tests.java.kafka_tools import (
+    API_VERSIONS,
+    CLUSTER,
+    CONFIGS,
+    FEATURES,
+    LEADER_ELECTION,
+    QUORUM,
+    TOPICS,
+    Ended,
+    Tools,
+)
 from tests.java.verifiable_producer import VerifiableProducer
 
 pytestmark = pytest.mark.java
@@ -27,7 +37,12 @@ OURS = {
     QUORUM: "kafka-metadata-quorum.sh",
     LEADER_ELECTION: "kafka-leader-election.sh",
 }
-FILTERS = ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions", "--at-min-isr-partitions")
+FILTERS = (
+    "--under-replicated-partitions",
+    "--unavailable-partitions",
+    "--under-min-isr-partitions",
+    "--at-min-isr-partitions",
+)
 STATUS = ("describe", "--status")
 REPLICATION = ("describe", "--replication")
 ELR = "eligible.leader.replicas.version"
@@ -59,13 +74,19 @@ def said_by_both(tools: Tools, tool: str, *arguments: str) -> str:
 
 @contextmanager
 def without(cluster: PenstockCluster, broker: int, *, topic: str) -> Iterator[None]:
-    """While the broker is killed and out of the ISR of the topic's partitions; afterwards all is whole again."""
+    """While the broker is killed and out of the ISR of the topic's partitions; afterwards all is
+    whole again."""
 
     async def partitions(client: Client) -> Sequence[PartitionInfo]:
         return (await client.admin.describe_partitions([topic]))[0].partitions
 
     def wait(condition: Callable[[PartitionInfo], bool]) -> None:
-        wait_for(lambda: cluster.ask(partitions), lambda found: all(map(condition, found)), topic, cluster.said)
+        wait_for(
+            lambda: cluster.ask(partitions),
+            lambda found: all(map(condition, found)),
+            topic,
+            cluster.said,
+        )
 
     cluster.nodes("kill", str(broker))
     wait(lambda one: broker not in one.isr)
@@ -74,23 +95,53 @@ def without(cluster: PenstockCluster, broker: int, *, topic: str) -> Iterator[No
     wait(lambda one: len(one.isr) == len(one.replicas))
 
 
-def line(topic: str, partition: int, leader: str, replicas: str, isr: str, elr: str = "", last: str = "") -> str:
-    fields = f"Partition: {partition}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}\tElr: {elr}\tLastKnownElr: {last}"
+def line(
+    topic: str, partition: int, leader: str, replicas: str, isr: str, elr: str = "", last: str = ""
+) -> str:
+    fields = (
+        f"Partition: {partition}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}\tElr: "
+        f"{elr}\tLastKnownElr: {last}"
+    )
     return f"\tTopic: {topic}\t{fields}\n"
 
 
-def test_topics_with_a_broker_gone_are_described_alike(cluster: PenstockCluster, tools: Tools) -> None:
+def test_topics_with_a_broker_gone_are_described_alike(
+    cluster: PenstockCluster, tools: Tools
+) -> None:
     tools.create(
-        "orders", "--partitions", "3", "--replication-factor", "3", "--config", "retention.ms=100000", "--config", "segment.ms=5000"
+        "orders",
+        "--partitions",
+        "3",
+        "--replication-factor",
+        "3",
+        "--config",
+        "retention.ms=100000",
+        "--config",
+        "segment.ms=5000",
     )
-    tools.create("pair", "--replica-assignment", "1:2,2:3", "--config", "min.insync.replicas=2", "--config", "cleanup.policy=compact")
+    tools.create(
+        "pair",
+        "--replica-assignment",
+        "1:2,2:3",
+        "--config",
+        "min.insync.replicas=2",
+        "--config",
+        "cleanup.policy=compact",
+    )
     tools.create("alone", "--replica-assignment", "2,1")
     whole = said_by_both(tools, TOPICS, "--describe")
-    assert sorted(re.findall(r"Topic: orders\tPartition: \d\tLeader: (\d)", whole)) == ["1", "2", "3"]
+    assert sorted(re.findall(r"Topic: orders\tPartition: \d\tLeader: (\d)", whole)) == [
+        "1",
+        "2",
+        "3",
+    ]
     with without(cluster, 2, topic="orders"):
         cluster.wait_partition("alone", lambda one: one.leader == -1)
         assert said_by_both(tools, TOPICS, "--describe") != whole
-        assert said_by_both(tools, TOPICS, "--describe", "--topic", "orders").count("\tIsr: 1,3\t") >= 1
+        assert (
+            said_by_both(tools, TOPICS, "--describe", "--topic", "orders").count("\tIsr: 1,3\t")
+            >= 1
+        )
         found = {one: said_by_both(tools, TOPICS, "--describe", one) for one in FILTERS}
     offline = line("alone", 0, "none", "2", "", "2", "2")
     below = line("pair", 0, "1", "1,2", "1", "2") + line("pair", 1, "3", "2,3", "3", "2")
@@ -108,8 +159,10 @@ def test_a_factor_above_the_brokers_is_refused(tools: Tools) -> None:
     theirs, own = tools.run(TOPICS, *refused), ours(tools, TOPICS, *refused)
     assert (theirs.code, own.code) == (1, 1)
     assert theirs.stdout.startswith(
-        "Error while executing topic command : Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be "
-        "reached because only 3 broker(s) are registered or some brokers have all their log directories cordoned.\n"
+        "Error while executing topic command : Unable to replicate the partition 4 time(s): The "
+        "target replication factor of 4 cannot be "
+        "reached because only 3 broker(s) are registered or some brokers have all their log "
+        "directories cordoned.\n"
     )
     assert own.stdout.splitlines()[0] == theirs.stdout.splitlines()[0]
 
@@ -117,38 +170,63 @@ def test_a_factor_above_the_brokers_is_refused(tools: Tools) -> None:
 def test_the_quorum_is_described_alike(cluster: PenstockCluster, tools: Tools) -> None:
     leader = str(cluster.quorum_leader())
     status, own_status = (
-        re.sub(r"(?<=LagTimeMs:   )\d+", "some", said) for said in (tools(QUORUM, *STATUS), ours(tools, QUORUM, *STATUS).stdout)
+        re.sub(r"(?<=LagTimeMs:   )\d+", "some", said)
+        for said in (tools(QUORUM, *STATUS), ours(tools, QUORUM, *STATUS).stdout)
     )
     assert own_status == status
     assert re.findall(r"^LeaderId: +(\d+)$", status, re.MULTILINE) == [leader]
-    assert re.findall(r'\{"id": (\d), "endpoints": \["CONTROLLER://127\.0\.0\.1:\d+"\]\}', status) == ["1", "2", "3"]
-    theirs, own = (re.sub(r"\b\d{13}\b", "when", said) for said in (tools(QUORUM, *REPLICATION), ours(tools, QUORUM, *REPLICATION).stdout))
+    assert re.findall(
+        r'\{"id": (\d), "endpoints": \["CONTROLLER://127\.0\.0\.1:\d+"\]\}', status
+    ) == ["1", "2", "3"]
+    theirs, own = (
+        re.sub(r"\b\d{13}\b", "when", said)
+        for said in (tools(QUORUM, *REPLICATION), ours(tools, QUORUM, *REPLICATION).stdout)
+    )
     assert own == theirs
-    roles = [(row[0].strip(), row[3].strip(), row[6].strip()) for row in (text.split("\t") for text in theirs.splitlines()[1:])]
-    assert roles == [(leader, "0", "Leader"), *((one, "0", "Follower") for one in ("1", "2", "3") if one != leader)]
+    roles = [
+        (row[0].strip(), row[3].strip(), row[6].strip())
+        for row in (text.split("\t") for text in theirs.splitlines()[1:])
+    ]
+    assert roles == [
+        (leader, "0", "Leader"),
+        *((one, "0", "Follower") for one in ("1", "2", "3") if one != leader),
+    ]
 
 
 def test_preferred_and_unclean_leaders_are_elected(cluster: PenstockCluster, tools: Tools) -> None:
     tools.create("led", "--replica-assignment", "2:3")
 
     def elect(kind: str) -> Ended:
-        return tools.run(LEADER_ELECTION, "--election-type", kind, "--topic", "led", "--partition", "0")
+        return tools.run(
+            LEADER_ELECTION, "--election-type", kind, "--topic", "led", "--partition", "0"
+        )
 
     with without(cluster, 2, topic="led"):
         refused = elect("preferred")
         assert refused.code == 1
-        assert refused.stdout.startswith("Error completing leader election (PREFERRED) for partition: led-0: ")
-        assert "PreferredLeaderNotAvailableException: The preferred leader was not available." in refused.stdout
+        assert refused.stdout.startswith(
+            "Error completing leader election (PREFERRED) for partition: led-0: "
+        )
+        assert (
+            "PreferredLeaderNotAvailableException: The preferred leader was not available."
+            in refused.stdout
+        )
     assert cluster.partition("led").leader == 3
-    assert elect("preferred") == Ended(0, "Successfully completed leader election (PREFERRED) for partitions led-0\n", "")
+    assert elect("preferred") == Ended(
+        0, "Successfully completed leader election (PREFERRED) for partitions led-0\n", ""
+    )
     cluster.wait_partition("led", lambda one: one.leader == 2)
-    assert elect("preferred") == Ended(0, "Valid replica already elected for partitions led-0\n", "")
+    assert elect("preferred") == Ended(
+        0, "Valid replica already elected for partitions led-0\n", ""
+    )
     cluster.nodes("kill", "3")
     cluster.wait_partition("led", lambda one: one.isr == (2,))
     cluster.nodes("kill", "2")
     cluster.nodes("restart", "3")
     cluster.wait_partition("led", lambda one: one.leader == -1)
-    assert elect("unclean") == Ended(0, "Successfully completed leader election (UNCLEAN) for partitions led-0\n", "")
+    assert elect("unclean") == Ended(
+        0, "Successfully completed leader election (UNCLEAN) for partitions led-0\n", ""
+    )
     cluster.wait_partition("led", lambda one: one.leader == 3)
     cluster.nodes("restart", "2")
     cluster.wait_partition("led", lambda one: sorted(one.isr) == [2, 3])
@@ -156,16 +234,34 @@ def test_preferred_and_unclean_leaders_are_elected(cluster: PenstockCluster, too
 
 def test_configs_of_topics_brokers_and_all_brokers(tools: Tools) -> None:
     tools.create("set", "--replication-factor", "3")
-    topic, brokers = ["--entity-type", "topics", "--entity-name", "set"], ["--entity-type", "brokers"]
+    topic, brokers = (
+        ["--entity-type", "topics", "--entity-name", "set"],
+        ["--entity-type", "brokers"],
+    )
     third, every = [*brokers, "--entity-name", "3"], [*brokers, "--entity-default"]
-    assert tools(CONFIGS, "--alter", *topic, "--add-config", "max.message.bytes=5000") == "Completed updating config for topic set.\n"
+    assert (
+        tools(CONFIGS, "--alter", *topic, "--add-config", "max.message.bytes=5000")
+        == "Completed updating config for topic set.\n"
+    )
     changed = "Completed updating default config for brokers in the cluster.\n"
     assert tools(CONFIGS, "--alter", *every, "--add-config", "message.max.bytes=7000") == changed
-    layers = "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=7000, DEFAULT_CONFIG:message.max.bytes=1048588"
-    assert f"DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000, {layers}" in said_by_both(tools, CONFIGS, "--describe", *topic)
-    assert tools(CONFIGS, "--alter", *third, "--add-config", "message.max.bytes=6000") == "Completed updating config for broker 3.\n"
-    assert f"DYNAMIC_BROKER_CONFIG:message.max.bytes=6000, {layers}" in said_by_both(tools, CONFIGS, "--describe", *third)
-    assert "\n  message.max.bytes=7000 sensitive=false " in said_by_both(tools, CONFIGS, "--describe", *every)
+    layers = (
+        "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=7000, "
+        "DEFAULT_CONFIG:message.max.bytes=1048588"
+    )
+    assert f"DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000, {layers}" in said_by_both(
+        tools, CONFIGS, "--describe", *topic
+    )
+    assert (
+        tools(CONFIGS, "--alter", *third, "--add-config", "message.max.bytes=6000")
+        == "Completed updating config for broker 3.\n"
+    )
+    assert f"DYNAMIC_BROKER_CONFIG:message.max.bytes=6000, {layers}" in said_by_both(
+        tools, CONFIGS, "--describe", *third
+    )
+    assert "\n  message.max.bytes=7000 sensitive=false " in said_by_both(
+        tools, CONFIGS, "--describe", *every
+    )
     said_by_both(tools, CONFIGS, "--describe", *third, "--all")
     tools(CONFIGS, "--alter", *third, "--delete-config", "message.max.bytes")
     tools(CONFIGS, "--alter", *every, "--delete-config", "message.max.bytes")
@@ -192,7 +288,10 @@ def test_features_are_described_and_changed(tools: Tools) -> None:
 
 def levels(tools: Tools) -> dict[str, tuple[str, str, str]]:
     """The lowest and the highest that is supported, and the one in force, of each feature."""
-    pattern = r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)\s+Epoch: \d+"
+    pattern = (
+        r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: "
+        r"(\S+)\s+FinalizedVersionLevel: (\S+)\s+Epoch: \d+"
+    )
     found = [re.fullmatch(pattern, text) for text in tools(FEATURES, "describe").splitlines()]
     return {one[1]: (one[2], one[3], one[4]) for one in found if one}
 
@@ -201,14 +300,22 @@ def test_every_broker_tells_its_api_versions(cluster: PenstockCluster, tools: To
     told = re.split(r"(?m)^\)\n", tools(API_VERSIONS))
     assert told.pop() == ""
     heads = {text.split(" -> ")[0] for text in told}
-    assert heads == {f"127.0.0.1:{cluster.port + one - 1} (id: {one} rack: null isFenced: false)" for one in (1, 2, 3)}
+    assert heads == {
+        f"127.0.0.1:{cluster.port + one - 1} (id: {one} rack: null isFenced: false)"
+        for one in (1, 2, 3)
+    }
     assert len({text.split(" -> ")[1] for text in told}) == 1
     assert "UNKNOWN" not in told[0]
 
 
 def test_a_broker_is_added_lost_and_unregistered(cluster: PenstockCluster, tools: Tools) -> None:
     def endpoints() -> list[tuple[str, str]]:
-        rows = [text.split() for text in tools(CLUSTER, "list-endpoints", "--include-fenced-brokers").splitlines()[1:]]
+        rows = [
+            text.split()
+            for text in tools(CLUSTER, "list-endpoints", "--include-fenced-brokers").splitlines()[
+                1:
+            ]
+        ]
         return [(row[0], row[4]) for row in rows]
 
     three = [("1", "unfenced"), ("2", "unfenced"), ("3", "unfenced")]
@@ -223,29 +330,61 @@ def test_a_broker_is_added_lost_and_unregistered(cluster: PenstockCluster, tools
     assert "BrokerIdNotRegisteredException: Broker ID 4 is not currently registered" in again.stderr
 
 
-def test_the_verifiable_producer_through_lost_leaders(cluster: PenstockCluster, tools: Tools, tmp_path: Path) -> None:
-    """A leader is killed with -9 and comes back, then the active controller, while Kafka's producer goes on. Kafka's consumer finds every
-    acknowledged number where the acknowledgement said, each once and in order."""
+def test_the_verifiable_producer_through_lost_leaders(
+    cluster: PenstockCluster, tools: Tools, tmp_path: Path
+) -> None:
+    """A leader is killed with -9 and comes back, then the active controller, while Kafka's producer
+    goes on. Kafka's consumer finds every acknowledged number where the acknowledgement said, each
+    once and in order."""
     partitions, count = 3, 30_000
-    tools.create("numbers", "--partitions", str(partitions), "--replication-factor", "3", "--config", "min.insync.replicas=2")
-    with VerifiableProducer(tmp_path, cluster.bootstrap, "numbers", count=count, per_second=2_000) as producer:
+    tools.create(
+        "numbers",
+        "--partitions",
+        str(partitions),
+        "--replication-factor",
+        "3",
+        "--config",
+        "min.insync.replicas=2",
+    )
+    with VerifiableProducer(
+        tmp_path, cluster.bootstrap, "numbers", count=count, per_second=2_000
+    ) as producer:
 
         def lose(broker: int, *, after: int) -> None:
-            wait_for(producer.acknowledged, lambda seen: seen >= after, "the number acknowledged", cluster.said)
+            wait_for(
+                producer.acknowledged,
+                lambda seen: seen >= after,
+                "the number acknowledged",
+                cluster.said,
+            )
             with without(cluster, broker, topic="numbers"):
                 more = producer.acknowledged() + 1_000
-                wait_for(producer.acknowledged, lambda seen: seen >= more, "the number acknowledged without it", cluster.said)
+                wait_for(
+                    producer.acknowledged,
+                    lambda seen: seen >= more,
+                    "the number acknowledged without it",
+                    cluster.said,
+                )
 
         lose(cluster.partition("numbers").leader, after=1_000)
         lose(cluster.quorum_leader(), after=4_000)
         events = producer.end()
-    assert {event["name"] for event in events} == {"startup_complete", "producer_send_success", "shutdown_complete", "tool_data"}
+    assert {event["name"] for event in events} == {
+        "startup_complete",
+        "producer_send_success",
+        "shutdown_complete",
+        "tool_data",
+    }
     assert (events[-1]["sent"], events[-1]["acked"]) == (count, count)
     sent = [event for event in events if event["name"] == "producer_send_success"]
     assert sorted(int(event["value"]) for event in sent) == list(range(count))
     with_offsets = ("--formatter-property", "print.offset=true")
     for partition in range(partitions):
-        kept = sorted((event["offset"], int(event["value"])) for event in sent if event["partition"] == partition)
+        kept = sorted(
+            (event["offset"], int(event["value"]))
+            for event in sent
+            if event["partition"] == partition
+        )
         assert [offset for offset, _value in kept] == list(range(len(kept)))
         assert [value for _offset, value in kept] == sorted(value for _offset, value in kept)
         read = tools.consume("numbers", len(kept), *with_offsets, partition=partition)

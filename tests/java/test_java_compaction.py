@@ -1,4 +1,5 @@
-"""Kafka's DumpLogSegments over what a broker of Penstock has compacted: a topic, and the offsets of groups. Run by `make test-java`."""
+"""Kafka's DumpLogSegments over what a broker of Penstock has compacted: a topic, and the offsets of
+groups. Run by `make test-java`."""
 
 from __future__ import annotations
 
@@ -43,13 +44,19 @@ GROUP_SIZE, COMMITS = 200, 150
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
-    with running(PenstockProcess(tmp_path_factory.mktemp("compaction"), *SETTINGS, *OFFSETS_SETTINGS)) as process:
+    with running(
+        PenstockProcess(tmp_path_factory.mktemp("compaction"), *SETTINGS, *OFFSETS_SETTINGS)
+    ) as process:
         yield process
 
 
 def files_of(broker: PenstockProcess, topic: str) -> list[Path]:
     directory = data_of(broker) / f"{topic}-0"
-    return [file for suffix in ("log", "index", "timeindex") for file in sorted(directory.glob(f"*.{suffix}"))]
+    return [
+        file
+        for suffix in ("log", "index", "timeindex")
+        for file in sorted(directory.glob(f"*.{suffix}"))
+    ]
 
 
 def logs_of(broker: PenstockProcess, topic: str) -> list[Path]:
@@ -79,7 +86,10 @@ def test_the_tool_reads_a_compacted_topic_as_a_consumer_does(
     seen, clean = scan(broker.bootstrap), clean_offset(data_of(broker))
     printed, complaints = dump(logs_of(broker, TOPIC), CONTENTS, compacted=True)
     assert complaints == []
-    dumped = [(offset, key.encode(), number_in(value.encode())) for offset, key, value in dumped_records(printed)]
+    dumped = [
+        (offset, key.encode(), number_in(value.encode()))
+        for offset, key, value in dumped_records(printed)
+    ]
     assert dumped == seen
     offsets = [offset for offset, _key, _number in dumped]
     assert offsets == sorted(set(offsets))
@@ -92,23 +102,42 @@ def test_the_tool_reads_a_compacted_topic_as_a_consumer_does(
     assert len({one["producerId"] for one in batches}) == 4
     assert_indexes_are_sound(files_of(broker, TOPIC))
     record_property(
-        "note", f"kafka-dump-log: {UPDATES} updates of {KEYS} keys, {len(offsets)} records in {len(batches)} batches after compaction"
+        "note",
+        (
+            f"kafka-dump-log: {UPDATES} updates of {KEYS} keys, {len(offsets)} records in "
+            f"{len(batches)} batches after compaction"
+        ),
     )
 
 
-def test_the_tool_reads_the_compacted_offsets_of_a_group(broker: PenstockProcess, record_property: Callable[[str, object], None]) -> None:
+def test_the_tool_reads_the_compacted_offsets_of_a_group(
+    broker: PenstockProcess, record_property: Callable[[str, object], None]
+) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("read", GROUP_SIZE, 1)])["read"].result(30)
     for number in range(COMMITS):
         offsets = [TopicPartition("read", partition, number) for partition in range(GROUP_SIZE)]
-        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("readers", offsets)])["readers"].result(30)
+        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("readers", offsets)])[
+            "readers"
+        ].result(30)
     wait_clean(data_of(broker), active_segment(data_of(broker), OFFSETS) // 2, OFFSETS)
     wait_settled(data_of(broker), OFFSETS)
-    printed, complaints = dump(logs_of(broker, OFFSETS), (*CONTENTS, "--offsets-decoder"), compacted=True)
+    printed, complaints = dump(
+        logs_of(broker, OFFSETS), (*CONTENTS, "--offsets-decoder"), compacted=True
+    )
     assert complaints == []
-    records = [(offset, json.loads(key)["data"], json.loads(value)["data"]) for offset, key, value in dumped_records(printed)]
-    commits = [(offset, key["partition"], value["offset"]) for offset, key, value in records if key.get("topic") == "read"]
-    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result(30)
+    records = [
+        (offset, json.loads(key)["data"], json.loads(value)["data"])
+        for offset, key, value in dumped_records(printed)
+    ]
+    commits = [
+        (offset, key["partition"], value["offset"])
+        for offset, key, value in records
+        if key.get("topic") == "read"
+    ]
+    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])[
+        "readers"
+    ].result(30)
     committed = {one.partition: one.offset for one in told.topic_partitions}
     assert committed == dict.fromkeys(range(GROUP_SIZE), COMMITS - 1)
     assert {partition: at for _offset, partition, at in commits} == committed
@@ -117,4 +146,11 @@ def test_the_tool_reads_the_compacted_offsets_of_a_group(broker: PenstockProcess
     assert cleaned == dict.fromkeys(range(GROUP_SIZE), 1)
     assert len(commits) < GROUP_SIZE * COMMITS / 2
     assert_indexes_are_sound(files_of(broker, OFFSETS))
-    record_property("note", f"kafka-dump-log: {GROUP_SIZE * COMMITS} commits of {GROUP_SIZE} offsets, {len(commits)} after compaction")
+    record_property(
+        "note",
+        (
+            f"kafka-dump-log: {GROUP_SIZE * COMMITS} commits of {GROUP_SIZE} offsets, "
+            f"{len(commits)} "
+            "after compaction"
+        ),
+    )

@@ -1,4 +1,5 @@
-"""The Java client as member of groups: members come, leave, crash, are paused and come back, with every way of rebalancing.
+"""The Java client as member of groups: members come, leave, crash, are paused and come back, with
+every way of rebalancing.
 
 What is checked is what the members themselves saw. Run by `make test-java`.
 """
@@ -29,7 +30,10 @@ pytestmark = pytest.mark.java
 PARTITIONS = 6
 PATIENCE_S = 90.0
 EAGER = ("--assignment-strategy", "org.apache.kafka.clients.consumer.RangeAssignor")
-COOPERATIVE = ("--assignment-strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor")
+COOPERATIVE = (
+    "--assignment-strategy",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+)
 NEW = ("--group-protocol", "consumer")
 SETTINGS = (
     f"group.consumer.min.heartbeat.interval.ms={HEARTBEAT_MS}",
@@ -60,7 +64,10 @@ class Group:
 
     def join(self, count: int, *words: str) -> list[JavaMember]:
         names = [f"member-{len(self.everyone) + number}" for number in range(count)]
-        came = [JavaMember(self.directory, self.bootstrap, self.name, self.name, name, *words) for name in names]
+        came = [
+            JavaMember(self.directory, self.bootstrap, self.name, self.name, name, *words)
+            for name in names
+        ]
         self.everyone += came
         self.present += came
         return came
@@ -81,7 +88,13 @@ class Group:
             everything = frozenset().union(*owned) == frozenset(range(PARTITIONS))
             return everything and sum(counts) == PARTITIONS and max(counts) - min(counts) <= 1
 
-        wait_for(shared, lambda: f"not shared out: { {member.name: sorted(member.owned()) for member in self.present} }")
+        wait_for(
+            shared,
+            lambda: (
+                "not shared out: "
+                f"{ {member.name: sorted(member.owned()) for member in self.present} }"
+            ),
+        )
 
     def produce(self, count: int = 10) -> None:
         """So many records to every partition, and waits until the group has committed them."""
@@ -90,23 +103,36 @@ class Group:
             producer.produce(self.name, str(number).encode(), partition=number % PARTITIONS)
         assert producer.flush(30) == 0
         self._sent += count
-        wait_for(lambda: set(self.committed().values()) == {self._sent}, lambda: f"{self.committed()} of {self._sent} committed")
+        wait_for(
+            lambda: set(self.committed().values()) == {self._sent},
+            lambda: f"{self.committed()} of {self._sent} committed",
+        )
 
     def committed(self) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
         try:
-            found = consumer.committed([TopicPartition(self.name, partition) for partition in range(PARTITIONS)], timeout=30)
+            found = consumer.committed(
+                [TopicPartition(self.name, partition) for partition in range(PARTITIONS)],
+                timeout=30,
+            )
             return {one.partition: one.offset for one in found}
         finally:
             consumer.close()
 
     def kind(self) -> ConsumerGroupType:
-        kind: ConsumerGroupType = self._admin.describe_consumer_groups([self.name])[self.name].result(30).type
+        kind: ConsumerGroupType = (
+            self._admin.describe_consumer_groups([self.name])[self.name].result(30).type
+        )
         return kind
 
     def check(self) -> int:
         """How often a partition was given to a member."""
-        committed = [event for member in self.everyone for event in member.events() if event["name"] == "offsets_committed"]
+        committed = [
+            event
+            for member in self.everyone
+            for event in member.events()
+            if event["name"] == "offsets_committed"
+        ]
         assert_committed_offsets_never_go_back(committed)
         return assert_one_owner_at_a_time(self.everyone)
 
@@ -141,7 +167,9 @@ class Untouched:
             assert not kept & revoked(member.events()[seen:]), f"{member.name} kept {kept}"
 
 
-@pytest.mark.parametrize("words", [EAGER, COOPERATIVE, NEW], ids=["eager", "cooperative", "consumer"])
+@pytest.mark.parametrize(
+    "words", [EAGER, COOPERATIVE, NEW], ids=["eager", "cooperative", "consumer"]
+)
 def test_members_come_leave_crash_and_are_paused(
     group: Group, words: tuple[str, ...], record_property: Callable[[str, object], None]
 ) -> None:
@@ -158,7 +186,10 @@ def test_members_come_leave_crash_and_are_paused(
         group.produce()
     paused, other = group.present
     paused.pause()
-    wait_for(lambda: len(other.owned()) == PARTITIONS, lambda: f"{other.owned()} after the other one's session")
+    wait_for(
+        lambda: len(other.owned()) == PARTITIONS,
+        lambda: f"{other.owned()} after the other one's session",
+    )
     group.produce()
     paused.resume()
     group.wait_shared()
@@ -170,11 +201,22 @@ def test_members_come_leave_crash_and_are_paused(
     group.leave(*group.present)
     given_out = group.check()
     assert given_out > 3 * PARTITIONS
-    record_property("note", f"Java members ({words[-1]}): partitions were given out {given_out} times, never to two members at once")
+    record_property(
+        "note",
+        (
+            f"Java members ({words[-1]}): partitions were given out {given_out} times, never to "
+            "two "
+            "members at once"
+        ),
+    )
 
 
-@pytest.mark.parametrize("words", [("--session-timeout", "30000"), NEW], ids=["classic", "consumer"])
-def test_a_static_member_that_restarts_disturbs_nobody(group: Group, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words", [("--session-timeout", "30000"), NEW], ids=["classic", "consumer"]
+)
+def test_a_static_member_that_restarts_disturbs_nobody(
+    group: Group, words: tuple[str, ...]
+) -> None:
     (first,) = group.join(1, *words, "--group-instance-id", "first")
     (second,) = group.join(1, *words, "--group-instance-id", "second")
     group.wait_shared()
@@ -190,7 +232,11 @@ def test_a_static_member_that_restarts_disturbs_nobody(group: Group, words: tupl
 
 
 def changes(member: JavaMember) -> list[str]:
-    return [str(event) for event in member.events() if event["name"] in ("partitions_assigned", "partitions_revoked")]
+    return [
+        str(event)
+        for event in member.events()
+        if event["name"] in ("partitions_assigned", "partitions_revoked")
+    ]
 
 
 def test_a_live_group_goes_over_to_the_consumer_protocol_and_back(group: Group) -> None:

@@ -1,4 +1,5 @@
-"""Apache Kafka's own consumers, its tools for groups and Kafka Streams against `penstock up --brokers 3`. Run by `make test-java`."""
+"""Apache Kafka's own consumers, its tools for groups and Kafka Streams against `penstock up
+--brokers 3`. Run by `make test-java`."""
 
 from __future__ import annotations
 
@@ -55,18 +56,38 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_console_consumer_in_a_group_and_what_the_tools_say_of_it(tools: Tools, protocol: str) -> None:
+def test_the_console_consumer_in_a_group_and_what_the_tools_say_of_it(
+    tools: Tools, protocol: str
+) -> None:
     topic, group = f"console-{protocol}", f"readers-{protocol}"
     tools.create(topic, "--partitions", "3", "--replication-factor", "3")
     produce(tools.bootstrap, topic, [str(number) for number in range(30)])
     reading = ("--topic", topic, "--group", group, "--from-beginning", "--timeout-ms", "15000")
-    shown = tools(CONSUMER, *reading, "--max-messages", "30", "--command-property", f"group.protocol={protocol}").split()
+    shown = tools(
+        CONSUMER,
+        *reading,
+        "--max-messages",
+        "30",
+        "--command-property",
+        f"group.protocol={protocol}",
+    ).split()
     assert sorted(map(int, shown)) == list(range(30))
-    rows = [line.split() for line in tools(GROUPS, "--describe", "--group", group).splitlines() if line]
-    assert [(row[1], row[3], row[4], row[5]) for row in rows[1:]] == [(topic, row[3], row[3], "0") for row in rows[1:]]
+    rows = [
+        line.split() for line in tools(GROUPS, "--describe", "--group", group).splitlines() if line
+    ]
+    assert [(row[1], row[3], row[4], row[5]) for row in rows[1:]] == [
+        (topic, row[3], row[3], "0") for row in rows[1:]
+    ]
     assert sum(int(row[3]) for row in rows[1:]) == 30
     ours = subprocess.run(
-        [str(COMMAND.parent / "kafka-consumer-groups.sh"), "--bootstrap-server", tools.bootstrap, "--describe", "--group", group],
+        [
+            str(COMMAND.parent / "kafka-consumer-groups.sh"),
+            "--bootstrap-server",
+            tools.bootstrap,
+            "--describe",
+            "--group",
+            group,
+        ],
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -74,7 +95,9 @@ def test_the_console_consumer_in_a_group_and_what_the_tools_say_of_it(tools: Too
     )
     assert [line.split() for line in ours.stdout.splitlines() if line] == rows
     assert re.search(rf"^{group} +Empty", tools(GROUPS, "--list", "--state"), re.M)
-    tools(GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+    tools(
+        GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute"
+    )
     assert len(tools(CONSUMER, *reading, "--max-messages", "30").split()) == 30
     assert "was successful" in tools(GROUPS, "--delete", "--group", group)
 
@@ -84,9 +107,27 @@ def test_the_performance_tool_reads_in_a_group(tools: Tools, protocol: str) -> N
     topic = f"perf-{protocol}"
     tools.create(topic, "--partitions", "3", "--replication-factor", "3")
     produce(tools.bootstrap, topic, ["x" * 100] * 5_000)
-    words = ("--topic", topic, "--num-records", "5000", "--timeout", "30000", "--command-property", f"group.protocol={protocol}")
-    heading, figures = [line for line in tools(CONSUMER_PERFORMANCE, *words).splitlines() if "," in line]
-    assert int(dict(zip(heading.split(", "), figures.split(", "), strict=True))["data.consumed.in.nMsg"]) >= 5_000
+    words = (
+        "--topic",
+        topic,
+        "--num-records",
+        "5000",
+        "--timeout",
+        "30000",
+        "--command-property",
+        f"group.protocol={protocol}",
+    )
+    heading, figures = [
+        line for line in tools(CONSUMER_PERFORMANCE, *words).splitlines() if "," in line
+    ]
+    assert (
+        int(
+            dict(zip(heading.split(", "), figures.split(", "), strict=True))[
+                "data.consumed.in.nMsg"
+            ]
+        )
+        >= 5_000
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -95,14 +136,28 @@ def test_the_verifiable_consumer_lives_through_the_bounce_of_every_broker(
 ) -> None:
     topic, group = f"verified-{protocol}", f"verifiers-{protocol}"
     tools.create(topic, "--partitions", "6", "--replication-factor", "3")
-    words = ["--topic", topic, "--group-id", group, "--reset-policy", "earliest", "--group-protocol", protocol, "--verbose"]
+    words = [
+        "--topic",
+        topic,
+        "--group-id",
+        group,
+        "--reset-policy",
+        "earliest",
+        "--group-protocol",
+        protocol,
+        "--verbose",
+    ]
     logs = [tmp_path / f"consumer{number}" for number in range(2)]
     consumers = []
     sent = 0
     try:
         for log in logs:
             with log.open("wb") as printed:
-                consumers.append(subprocess.Popen(java(TOOL, "--bootstrap-server", cluster.bootstrap, *words), stdout=printed))
+                consumers.append(
+                    subprocess.Popen(
+                        java(TOOL, "--bootstrap-server", cluster.bootstrap, *words), stdout=printed
+                    )
+                )
         for broker in (1, 2, 3):
             produce(cluster.bootstrap, topic, [str(number) for number in range(sent, sent + 300)])
             sent += 300
@@ -117,7 +172,9 @@ def test_the_verifiable_consumer_lives_through_the_bounce_of_every_broker(
             consumer.kill()
             consumer.wait()
     assert set(consumed(logs)) == {str(number) for number in range(sent)}
-    committed = [event for log in logs for event in events(log) if event["name"] == "offsets_committed"]
+    committed = [
+        event for log in logs for event in events(log) if event["name"] == "offsets_committed"
+    ]
     assert any(event["success"] for event in committed)
     assert_committed_offsets_never_go_back(committed)
 
@@ -127,16 +184,35 @@ def wait_consumed(logs: list[Path], count: int) -> None:
 
 
 def consumed(logs: list[Path]) -> set[str]:
-    return {event["value"] for log in logs for event in events(log) if event["name"] == "record_data"}
+    return {
+        event["value"] for log in logs for event in events(log) if event["name"] == "record_data"
+    }
 
 
-def test_a_word_count_of_kafka_streams_survives_the_death_of_a_broker(cluster: PenstockCluster, tools: Tools, tmp_path: Path) -> None:
+def test_a_word_count_of_kafka_streams_survives_the_death_of_a_broker(
+    cluster: PenstockCluster, tools: Tools, tmp_path: Path
+) -> None:
     for topic in ("lines", "counts"):
         tools.create(topic, "--partitions", "3", "--replication-factor", "3")
-    streams = copy_dependencies("Kafka Streams", "streams-pom.xml", PEER / f"streams-{KAFKA_VERSION}", f"-Dkafka.version={KAFKA_VERSION}")
+    streams = copy_dependencies(
+        "Kafka Streams",
+        "streams-pom.xml",
+        PEER / f"streams-{KAFKA_VERSION}",
+        f"-Dkafka.version={KAFKA_VERSION}",
+    )
     classes = compile_java("WordCount", streams)
     path = f"{classes}{os.pathsep}{streams}/*"
-    command = ["java", "-Xmx256m", "-cp", path, "WordCount", cluster.bootstrap, str(tmp_path / "state"), "lines", "counts"]
+    command = [
+        "java",
+        "-Xmx256m",
+        "-cp",
+        path,
+        "WordCount",
+        cluster.bootstrap,
+        str(tmp_path / "state"),
+        "lines",
+        "counts",
+    ]
     with (tmp_path / "printed").open("wb") as printed:
         application = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
     try:
@@ -151,12 +227,19 @@ def test_a_word_count_of_kafka_streams_survives_the_death_of_a_broker(cluster: P
     finally:
         application.kill()
         application.wait()
-    names = [name for name in tools("org.apache.kafka.tools.TopicCommand", "--list").split() if name.startswith("word-count-")]
+    names = [
+        name
+        for name in tools("org.apache.kafka.tools.TopicCommand", "--list").split()
+        if name.startswith("word-count-")
+    ]
     assert [name.rsplit("-", 1)[1] for name in sorted(names)] == ["changelog", "repartition"]
 
 
 def wait_counted(bootstrap: str, expected: Counter[str]) -> None:
-    wait_for(lambda: all(counts(bootstrap)[word] >= expected[word] for word in WORDS), f"a count of {expected}")
+    wait_for(
+        lambda: all(counts(bootstrap)[word] >= expected[word] for word in WORDS),
+        f"a count of {expected}",
+    )
 
 
 def count_lines(bootstrap: str, count: int) -> Counter[str]:
@@ -167,7 +250,11 @@ def count_lines(bootstrap: str, count: int) -> Counter[str]:
 
 def counts(bootstrap: str) -> Counter[str]:
     """The last one of each word, as a fresh reader of the output finds them."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": f"look-{time.monotonic_ns()}", "auto.offset.reset": "earliest"}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"look-{time.monotonic_ns()}",
+        "auto.offset.reset": "earliest",
+    }
     consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
     consumer.subscribe(["counts"])
     found: Counter[str] = Counter()

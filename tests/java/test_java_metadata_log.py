@@ -1,4 +1,5 @@
-"""Kafka's DumpLogSegments over the metadata log and the snapshots of a cluster, `penstock up --brokers 3`. Run by `make test-java`."""
+"""Kafka's DumpLogSegments over the metadata log and the snapshots of a cluster, `penstock up
+--brokers 3`. Run by `make test-java`."""
 
 from __future__ import annotations
 
@@ -38,11 +39,23 @@ def live_through(cluster: PenstockCluster) -> None:
 
 
 def test_the_metadata_log_and_its_snapshots_are_as_kafka_writes_them(tmp_path: Path) -> None:
-    with running(PenstockCluster(tmp_path, "metadata.log.max.record.bytes.between.snapshots=2000")) as cluster:
+    with running(
+        PenstockCluster(tmp_path, "metadata.log.max.record.bytes.between.snapshots=2000")
+    ) as cluster:
         directories = [cluster.directory / str(node) / METADATA_DIRECTORY for node in (1, 2, 3)]
         live_through(cluster)
-        wait_for(lambda: {log_bytes(one) for one in directories}, lambda found: len(found) == 1, "one log on all nodes", cluster.said)
-        snapshots = wait_for(lambda: [newest_snapshot(one) for one in directories], all, "a snapshot on every node", cluster.said)
+        wait_for(
+            lambda: {log_bytes(one) for one in directories},
+            lambda found: len(found) == 1,
+            "one log on all nodes",
+            cluster.said,
+        )
+        snapshots = wait_for(
+            lambda: [newest_snapshot(one) for one in directories],
+            all,
+            "a snapshot on every node",
+            cluster.said,
+        )
         log = dumped(*sorted(directories[0].glob("*.log")))
         check_log(log)
         for snapshot in filter(None, snapshots):
@@ -65,7 +78,11 @@ def dumped(*files: Path) -> Dumped:
 
 def check_log(log: Dumped) -> None:
     """It begins as every log of Kafka's does, and the rest has Kafka's names."""
-    assert [name for name, _data in log][:3] == ["LeaderChange", "FEATURE_LEVEL_RECORD", "FEATURE_LEVEL_RECORD"]
+    assert [name for name, _data in log][:3] == [
+        "LeaderChange",
+        "FEATURE_LEVEL_RECORD",
+        "FEATURE_LEVEL_RECORD",
+    ]
     assert {name for name, _data in log} >= {
         "REGISTER_BROKER_RECORD",
         "BROKER_REGISTRATION_CHANGE_RECORD",
@@ -83,7 +100,14 @@ def check_snapshot(snapshot: Dumped, log: Dumped) -> None:
     """It has what the log has up to its end, and nothing that was taken back."""
     assert (snapshot[0][0], snapshot[-1][0]) == ("SnapshotHeader", "SnapshotFooter")
     removed = [data["topicId"] for name, data in log if name == "REMOVE_TOPIC_RECORD"]
-    topics = [data for name, data in log if name == "TOPIC_RECORD" and data["topicId"] not in removed]
+    topics = [
+        data for name, data in log if name == "TOPIC_RECORD" and data["topicId"] not in removed
+    ]
     in_snapshot = [data for name, data in snapshot if name == "TOPIC_RECORD"]
     assert sorted(map(str, in_snapshot)) == sorted(map(str, topics))
-    assert {name for name, _data in snapshot} >= {"FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"}
+    assert {name for name, _data in snapshot} >= {
+        "FEATURE_LEVEL_RECORD",
+        "REGISTER_BROKER_RECORD",
+        "PARTITION_RECORD",
+        "CONFIG_RECORD",
+    }

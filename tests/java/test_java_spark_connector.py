@@ -1,5 +1,6 @@
-"""One streaming job by Spark's own Kafka connector and by ours, unchanged but for the format's name, on Penstock and on Apache Kafka: equal
-rows. Both brokers serve the segments that Apache Kafka wrote: every codec, headers, nulls, both kinds of timestamps, transactions."""
+"""One streaming job by Spark's own Kafka connector and by ours, unchanged but for the format's
+name, on Penstock and on Apache Kafka: equal rows. Both brokers serve the segments that Apache Kafka
+wrote: every codec, headers, nulls, both kinds of timestamps, transactions."""
 
 from __future__ import annotations
 
@@ -33,9 +34,15 @@ def spark() -> SparkSession:
 
 
 @pytest.fixture(scope="module", params=["Penstock", "Apache Kafka"])
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("broker")
-    broker = PenstockProcess(directory, f"{KEPT}=-1") if request.param == "Penstock" else KafkaNode(directory, {KEPT: "-1"})
+    broker = (
+        PenstockProcess(directory, f"{KEPT}=-1")
+        if request.param == "Penstock"
+        else KafkaNode(directory, {KEPT: "-1"})
+    )
     try:
         broker.start()
         for topic, count in Counter(one.name.topic for one in WROTE).items():
@@ -50,11 +57,23 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def run(spark: SparkSession, form: str, servers: str, directory: Path) -> list[dict[str, Any]]:
     """The job: the rows of all topics, in batches, to Parquet."""
-    source = spark.readStream.format(form).option("kafka.bootstrap.servers", servers).option("subscribePattern", "[^_].*")
-    source = source.option("startingOffsets", "earliest").option("includeHeaders", "true").option("maxOffsetsPerTrigger", "400")
+    source = (
+        spark.readStream.format(form)
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribePattern", "[^_].*")
+    )
+    source = (
+        source.option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", "400")
+    )
     rows = source.option("kafka.isolation.level", "read_committed").load()
     writer = rows.writeStream.format("parquet").option("path", str(directory / form))
-    query = writer.option("checkpointLocation", str(directory / f"{form}-checkpoint")).trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", str(directory / f"{form}-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(300)
     found = spark.read.parquet(str(directory / form)).orderBy("topic", "partition", "offset")
     return [row.asDict(recursive=True) for row in found.collect()]

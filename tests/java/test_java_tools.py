@@ -1,4 +1,5 @@
-"""Apache Kafka's own tools and broker over files that Penstock wrote. Run by `make test-java`: needs a JDK, and Maven for the first run."""
+"""Apache Kafka's own tools and broker over files that Penstock wrote. Run by `make test-java`:
+needs a JDK, and Maven for the first run."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ def test_the_tool_has_no_complaint_of_kafkas_own_files(flags: tuple[str, ...]) -
 
 @pytest.mark.parametrize(
     ("name", "position"),
-    [("00000000000000000027.log", 100), ("00000000000000000027.index", 7), ("00000000000000000120.snapshot", 20)],
+    [
+        ("00000000000000000027.log", 100),
+        ("00000000000000000027.index", 7),
+        ("00000000000000000120.snapshot", 20),
+    ],
 )
 def test_the_tool_complains_of_one_flipped_bit(tmp_path: Path, name: str, position: int) -> None:
     directory = tmp_path / "segments-0"
@@ -59,7 +64,9 @@ def test_the_tool_complains_of_one_flipped_bit(tmp_path: Path, name: str, positi
 @pytest.fixture(scope="module")
 def penstock_wrote(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("penstock-wrote")
-    write_penstock_log(directory, {topic: UUID(int=1000 + number) for number, topic in enumerate(TOPICS)})
+    write_penstock_log(
+        directory, {topic: UUID(int=1000 + number) for number, topic in enumerate(TOPICS)}
+    )
     return directory
 
 
@@ -74,7 +81,9 @@ def test_penstock_writes_every_kind_of_file(penstock_wrote: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [CONTENTS, SANITY, VERIFY], ids=["contents", "sanity", "verify"])
-def test_the_tool_has_no_complaint_of_penstocks_files(penstock_wrote: Path, flags: tuple[str, ...]) -> None:
+def test_the_tool_has_no_complaint_of_penstocks_files(
+    penstock_wrote: Path, flags: tuple[str, ...]
+) -> None:
     printed, complaints = dump(written(penstock_wrote), flags)
     assert complaints == []
     assert printed.count("Dumping ") == len(written(penstock_wrote))
@@ -84,38 +93,66 @@ def test_the_tool_reads_what_penstock_reads(penstock_wrote: Path) -> None:
     logs = [path for path in written(penstock_wrote) if path.suffix == ".log"]
     printed, _complaints = dump(logs, CONTENTS)
     dumped = [
-        tuple(int(batch[name]) for name in ("baseOffset", "lastOffset", "count", "producerId", "size", "crc"))
+        tuple(
+            int(batch[name])
+            for name in ("baseOffset", "lastOffset", "count", "producerId", "size", "crc")
+        )
         for batch in dumped_batches(printed)
     ]
     headers = [header for path in logs for _position, header in batches(path.read_bytes())]
-    assert dumped == [(one.base_offset, one.last_offset, one.record_count, one.producer_id, one.size, one.crc) for one in headers]
+    assert dumped == [
+        (one.base_offset, one.last_offset, one.record_count, one.producer_id, one.size, one.crc)
+        for one in headers
+    ]
 
 
 def test_apache_kafka_serves_a_directory_that_penstock_wrote(tmp_path: Path) -> None:
-    """The broker of Apache Kafka finds Penstock's partitions in place of its own empty ones, and its consumer reads them."""
+    """The broker of Apache Kafka finds Penstock's partitions in place of its own empty ones, and
+    its consumer reads them."""
     node = KafkaNode(tmp_path / "kafka", {"log.retention.ms": "-1", "num.partitions": "1"})
     try:
         node.start()
         for topic in TOPICS:
-            run_java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", node.bootstrap, "--create", "--topic", topic)
+            run_java(
+                "org.apache.kafka.tools.TopicCommand",
+                "--bootstrap-server",
+                node.bootstrap,
+                "--create",
+                "--topic",
+                topic,
+            )
         node.stop()
         put_in_place(tmp_path / "penstock", node.data)
         node.start()
-        seen = [json.loads(line) for line in run_java("ReadTopics", node.bootstrap, classes=compile_java("ReadTopics")).splitlines()]
+        seen = [
+            json.loads(line)
+            for line in run_java(
+                "ReadTopics", node.bootstrap, classes=compile_java("ReadTopics")
+            ).splitlines()
+        ]
     finally:
         node.kill()
     for topic in TOPICS:
-        data = b"".join(path.read_bytes() for path in sorted((tmp_path / "penstock" / f"{topic}-0").glob("*.log")))
+        data = b"".join(
+            path.read_bytes()
+            for path in sorted((tmp_path / "penstock" / f"{topic}-0").glob("*.log"))
+        )
         read = [one["record"] for one in seen if one.get("record", {}).get("topic") == topic]
-        assert [(one["offset"], one["timestamp"]) for one in read] == [(record.offset, record.timestamp) for record in read_records(data)]
+        assert [(one["offset"], one["timestamp"]) for one in read] == [
+            (record.offset, record.timestamp) for record in read_records(data)
+        ]
         if topic == "transactions":
             assert [one["offset"] for one in read if one["readCommitted"]] == COMMITTED_OFFSETS
 
 
 def put_in_place(directory: Path, data: Path) -> None:
     """Penstock's partitions, under the topic ids that Kafka gave, instead of Kafka's."""
-    metadata = {topic: (data / f"{topic}-0" / names.PARTITION_METADATA).read_bytes() for topic in TOPICS}
-    write_penstock_log(directory, {topic: parse_partition_metadata(text) for topic, text in metadata.items()})
+    metadata = {
+        topic: (data / f"{topic}-0" / names.PARTITION_METADATA).read_bytes() for topic in TOPICS
+    }
+    write_penstock_log(
+        directory, {topic: parse_partition_metadata(text) for topic, text in metadata.items()}
+    )
     for topic in TOPICS:
         shutil.rmtree(data / f"{topic}-0")
         shutil.copytree(directory / f"{topic}-0", data / f"{topic}-0")

@@ -1,4 +1,5 @@
-"""Kafka's VerifiableConsumer as a process, a member of a group: a line of JSON for whatever it is given, reads, commits and has taken away.
+"""Kafka's VerifiableConsumer as a process, a member of a group: a line of JSON for whatever it is
+given, reads, commits and has taken away.
 
 Knows Penstock by its address only; what the lines must say is for the tests.
 """
@@ -32,7 +33,9 @@ def events(log: Path) -> list[Event]:
 
 def assert_committed_offsets_never_go_back(committed: list[Event]) -> None:
     highest: Counter[int] = Counter()
-    for event in sorted((one for one in committed if one["success"]), key=lambda one: one["timestamp"]):
+    for event in sorted(
+        (one for one in committed if one["success"]), key=lambda one: one["timestamp"]
+    ):
         for one in event["offsets"]:
             assert one["offset"] >= highest[one["partition"]], event
             highest[one["partition"]] = one["offset"]
@@ -41,10 +44,13 @@ def assert_committed_offsets_never_go_back(committed: list[Event]) -> None:
 class JavaMember:
     """Reads, and commits what it read, until it is told to leave, or killed."""
 
-    def __init__(self, directory: Path, bootstrap: str, topic: str, group: str, name: str, *words: str) -> None:
+    def __init__(
+        self, directory: Path, bootstrap: str, topic: str, group: str, name: str, *words: str
+    ) -> None:
         self.name = name
         self.log = directory / name
-        # From then on it did nothing any more by the names of what it owned: it was killed, or stopped until its session was over.
+        # From then on it did nothing any more by the names of what it owned: it was killed, or
+        # stopped until its session was over.
         self.gone_ms: list[int] = []
         given = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group]
         if "consumer" not in words:  # in that protocol the broker says how often, and how long
@@ -52,7 +58,9 @@ class JavaMember:
             settings.write_text(f"heartbeat.interval.ms={HEARTBEAT_MS}\n")
             given += ["--command-config", str(settings), "--session-timeout", str(SESSION_MS)]
         with self.log.open("wb") as printed:
-            self._process = subprocess.Popen(java(TOOL, *given, *words), stdout=printed, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(
+                java(TOOL, *given, *words), stdout=printed, stderr=subprocess.STDOUT
+            )
 
     def events(self) -> list[Event]:
         return events(self.log)
@@ -89,9 +97,15 @@ class JavaMember:
             if event["name"] == "partitions_assigned":
                 since |= dict.fromkeys(partitions_of(event), at)
             elif event["name"] in ("partitions_revoked", "shutdown_complete", "end"):
-                for partition in partitions_of(event) if event["name"] == "partitions_revoked" else tuple(since):
+                for partition in (
+                    partitions_of(event) if event["name"] == "partitions_revoked" else tuple(since)
+                ):
                     start = since.pop(partition)
-                    yield partition, start, min([at, *(gone for gone in self.gone_ms if gone >= start)])
+                    yield (
+                        partition,
+                        start,
+                        min([at, *(gone for gone in self.gone_ms if gone >= start)]),
+                    )
 
 
 def partitions_of(event: Event) -> list[int]:
@@ -110,14 +124,27 @@ def now_owned(happened: Sequence[Event]) -> frozenset[int]:
 
 
 def revoked(happened: Sequence[Event]) -> frozenset[int]:
-    return frozenset(partition for event in happened if event["name"] == "partitions_revoked" for partition in partitions_of(event))
+    return frozenset(
+        partition
+        for event in happened
+        if event["name"] == "partitions_revoked"
+        for partition in partitions_of(event)
+    )
 
 
 def assert_one_owner_at_a_time(members: Sequence[JavaMember]) -> int:
-    """By the members' own logs, whose clock is one: a partition is taken away before the next has it. Gives how often one was given out."""
-    spans = sorted((partition, start, end, member.name) for member in members for partition, start, end in member.ownership())
+    """By the members' own logs, whose clock is one: a partition is taken away before the next has
+    it. Gives how often one was given out."""
+    spans = sorted(
+        (partition, start, end, member.name)
+        for member in members
+        for partition, start, end in member.ownership()
+    )
     for (partition, start, end, name), (other, next_start, next_end, next_name) in pairwise(spans):
-        both = f"{name} from {start} to {end}, and {next_name} from {next_start} to {next_end} own partition {partition}"
+        both = (
+            f"{name} from {start} to {end}, and {next_name} from {next_start} to {next_end} "
+            f"own partition {partition}"
+        )
         assert partition != other or end <= next_start, both
     return len(spans)
 

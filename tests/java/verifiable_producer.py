@@ -1,4 +1,5 @@
-"""Kafka's VerifiableProducer as a process: numbers 0, 1, 2, ... with acks=all, and a line of JSON for each that was acknowledged or lost.
+"""Kafka's VerifiableProducer as a process: numbers 0, 1, 2, ... with acks=all, and a line of JSON
+for each that was acknowledged or lost.
 
 Knows Penstock by its address only.
 """
@@ -22,10 +23,21 @@ PATIENT = "retries=2147483647\nenable.idempotence=true\n"
 class VerifiableProducer:
     """Runs until it has sent so many numbers, so many a second."""
 
-    def __init__(self, directory: Path, bootstrap: str, topic: str, *, count: int, per_second: int) -> None:
+    def __init__(
+        self, directory: Path, bootstrap: str, topic: str, *, count: int, per_second: int
+    ) -> None:
         settings = directory / "producer.properties"
         settings.write_text(PATIENT)
-        flags = ["--acks", "-1", "--max-messages", str(count), "--throughput", str(per_second), "--command-config", str(settings)]
+        flags = [
+            "--acks",
+            "-1",
+            "--max-messages",
+            str(count),
+            "--throughput",
+            str(per_second),
+            "--command-config",
+            str(settings),
+        ]
         self._command = java(TOOL, "--bootstrap-server", bootstrap, "--topic", topic, *flags)
         self._printed = directory / "stdout"
         self._complained = directory / "stderr"
@@ -36,7 +48,12 @@ class VerifiableProducer:
             self._process = subprocess.Popen(self._command, stdout=printed, stderr=complained)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()

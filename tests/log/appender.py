@@ -1,4 +1,5 @@
-"""A process that appends until it is killed, and says what is appended: python -m tests.log.appender DIRECTORY SEED."""
+"""A process that appends until it is killed, and says what is appended: python -m
+tests.log.appender DIRECTORY SEED."""
 
 from __future__ import annotations
 
@@ -17,15 +18,17 @@ CONFIG = LogConfig(segment_bytes=50_000, index_interval_bytes=500)
 
 
 async def append_for_ever(world: World) -> None:
-    chance = random.Random(int(sys.argv[2]))
+    rng = random.Random(int(sys.argv[2]))
     store = await open_store(world, sys.argv[1], CONFIG)
     log = store.logs.get(PARTITION) or store.create(PARTITION, TOPIC_ID, CONFIG)
     while True:
-        count = chance.randrange(1, 20)
-        values = [f"{log.end_offset + n}".encode() * chance.randrange(1, 50) for n in range(count)]
-        batch = build_batch([(None, value, (), 1_000) for value in values], codec=chance.choice(list(Codec)))
+        count = rng.randrange(1, 20)
+        values = [f"{log.end_offset + n}".encode() * rng.randrange(1, 50) for n in range(count)]
+        batch = build_batch(
+            [(None, value, (), 1_000) for value in values], codec=rng.choice(list(Codec))
+        )
         appended = log.append_as_leader(batch, 0)
-        if chance.random() < 0.01:
+        if rng.random() < 0.01:
             await log.flushing.to(appended.end_offset)
             await store.save_recovery_points()
         os.write(1, f"{appended.end_offset}\n".encode())

@@ -1,9 +1,10 @@
-"""Keyed records, compactions of a store, and a reader of committed records, for the tests of compaction."""
+"""Keyed records, compactions of a store, and a reader of committed records, for the tests of
+compaction."""
 
 from __future__ import annotations
 
 from penstock.config.topic import LogConfig
-from penstock.log.compaction_run import Pace
+from penstock.log.compaction.run import Pace
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.records.batch import BatchHeader, batches
@@ -34,7 +35,10 @@ def keyed(
     timestamp: int = NOW_MS,
 ) -> bytes:
     return build_batch(
-        [(key.encode(), None if value is None else value.encode(), (), timestamp) for key, value in records],
+        [
+            (key.encode(), None if value is None else value.encode(), (), timestamp)
+            for key, value in records
+        ],
         codec=codec,
         producer_id=producer,
         producer_epoch=-1 if producer < 0 else 0,
@@ -65,15 +69,20 @@ def all_batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
     found, offset = [], log.start_offset
     while (part := log.read(offset, 1_000_000, below=log.end_offset)) is not None:
         data = part.read()
-        found += [(header, data[position : position + header.size]) for position, header in batches(data)]
+        found += [
+            (header, data[position : position + header.size]) for position, header in batches(data)
+        ]
         offset = found[-1][0].next_offset
     return found
 
 
 def committed(log: Log) -> list[Record]:
-    """What a read_committed consumer sees: told which transactions were aborted, it looks for their markers."""
+    """What a read_committed consumer sees: told which transactions were aborted, it looks for their
+    markers."""
     end = stable_offset(log)
-    aborted = sorted(log.aborted_transactions(log.start_offset, end), key=lambda txn: txn.first_offset)
+    aborted = sorted(
+        log.aborted_transactions(log.start_offset, end), key=lambda txn: txn.first_offset
+    )
     skipping: set[int] = set()
     seen: list[Record] = []
     for header, batch in all_batches(log):
@@ -82,7 +91,10 @@ def committed(log: Log) -> list[Record]:
         while aborted and aborted[0].first_offset <= header.last_offset:
             skipping.add(aborted.pop(0).producer_id)
         if header.is_control:
-            if any(control_kind(record.key) is ControlRecord.ABORT for record in records_of(batch, header)):
+            if any(
+                control_kind(record.key) is ControlRecord.ABORT
+                for record in records_of(batch, header)
+            ):
                 skipping.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in skipping):
             seen += records_of(batch, header)

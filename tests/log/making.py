@@ -28,10 +28,14 @@ NOW_MS = 1_700_000_000_000
 
 
 def batch(*values: str, timestamp: int = NOW_MS, codec: Codec = Codec.NONE) -> bytes:
-    return build_batch([(None, value.encode(), (), timestamp + n) for n, value in enumerate(values)], codec=codec)
+    return build_batch(
+        [(None, value.encode(), (), timestamp + n) for n, value in enumerate(values)], codec=codec
+    )
 
 
-def sequenced(producer_id: int, sequence: int, *values: str, epoch: int = 0, transactional: bool = False) -> bytes:
+def sequenced(
+    producer_id: int, sequence: int, *values: str, epoch: int = 0, transactional: bool = False
+) -> bytes:
     return build_batch(
         [(None, value.encode(), (), NOW_MS) for value in values],
         producer_id=producer_id,
@@ -41,14 +45,21 @@ def sequenced(producer_id: int, sequence: int, *values: str, epoch: int = 0, tra
     )
 
 
-def marker(producer_id: int, *, committed: bool, epoch: int = 0, coordinator_epoch: int = 0) -> bytes:
+def marker(
+    producer_id: int, *, committed: bool, epoch: int = 0, coordinator_epoch: int = 0
+) -> bytes:
     return end_transaction_marker(
-        producer_id=producer_id, producer_epoch=epoch, commit=committed, coordinator_epoch=coordinator_epoch, timestamp=NOW_MS
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        commit=committed,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=NOW_MS,
     )
 
 
 async def open_store(world: World, path: str, config: LogConfig = SMALL, **kwargs: Any) -> LogStore:
-    """Any number at once: a test that opens what another store has open plays the process after a crash, which would hold no lock."""
+    """Any number at once: a test that opens what another store has open plays the process after a
+    crash, which would hold no lock."""
     world.disk.make_dirs(path)
     if world.disk.exists(f"{path}/.lock"):
         world.disk.remove(f"{path}/.lock")

@@ -1,4 +1,5 @@
-"""Logs written by Apache Kafka 4.3.0 (tests/java/make_fixtures.py made them), read by Penstock: the same offsets, records and bytes."""
+"""Logs written by Apache Kafka 4.3.0 (tests/java/make_fixtures.py made them), read by Penstock: the
+same offsets, records and bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +8,14 @@ import pytest
 from penstock.ids import TopicPartition
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.log import names
-from penstock.log.checkpoint import parse_clean_shutdown, parse_epochs, parse_offsets, parse_partition_metadata
+from penstock.log.checkpoint import (
+    parse_clean_shutdown,
+    parse_epochs,
+    parse_offsets,
+    parse_partition_metadata,
+)
 from penstock.log.leader_epochs import EpochStart
-from penstock.log.producer_snapshot import decode_snapshot, encode_snapshot
+from penstock.log.producers.snapshot import decode_snapshot, encode_snapshot
 from penstock.records.batch import batches, crc_matches
 from penstock.records.compression import Codec
 from penstock.records.record import read_records
@@ -21,7 +27,11 @@ BY_NAME = pytest.mark.parametrize("wrote", ALL, ids=[str(one.name) for one in AL
 
 @BY_NAME
 def test_records_are_what_kafkas_consumer_read(wrote: Partition) -> None:
-    visible = [record for record in read_records(wrote.batches()) if record.offset >= wrote.log_start_offset]
+    visible = [
+        record
+        for record in read_records(wrote.batches())
+        if record.offset >= wrote.log_start_offset
+    ]
     assert visible == [read.record for read in wrote.read()]
 
 
@@ -35,28 +45,39 @@ def test_batches_are_whole_and_say_what_the_consumer_was_told(wrote: Partition) 
         assert header.base_offset >= end
         end = header.next_offset
         for offset in range(header.base_offset, header.next_offset):
-            assert told.get(offset, (header.leader_epoch, header.log_append_time)) == (header.leader_epoch, header.log_append_time)
+            assert told.get(offset, (header.leader_epoch, header.log_append_time)) == (
+                header.leader_epoch,
+                header.log_append_time,
+            )
     assert end == wrote.log_end_offset
 
 
 @pytest.mark.parametrize(
     ("topic", "codec"),
-    [(f"codec-{codec.name.lower()}", codec) for codec in Codec] + [("snappy-librdkafka", Codec.SNAPPY)],
+    [(f"codec-{codec.name.lower()}", codec) for codec in Codec]
+    + [("snappy-librdkafka", Codec.SNAPPY)],
 )
 def test_every_codec_is_there(topic: str, codec: Codec) -> None:
     assert {header.codec for _position, header in batches(partition(topic).batches())} >= {codec}
 
 
-@pytest.mark.parametrize(("topic", "framed"), [("codec-snappy", True), ("snappy-librdkafka", False)])
+@pytest.mark.parametrize(
+    ("topic", "framed"), [("codec-snappy", True), ("snappy-librdkafka", False)]
+)
 def test_snappy_comes_in_both_forms(topic: str, framed: bool) -> None:
     """Java frames it in blocks, librdkafka writes it raw."""
     data = partition(topic).batches()
-    assert {data[at + BATCH_HEADER_BYTES :].startswith(b"\x82SNAPPY\0") for at, _header in batches(data)} == {framed}
+    assert {
+        data[at + BATCH_HEADER_BYTES :].startswith(b"\x82SNAPPY\0") for at, _header in batches(data)
+    } == {framed}
 
 
 @BY_NAME
 def test_partition_metadata(wrote: Partition) -> None:
-    assert parse_partition_metadata((wrote.directory / names.PARTITION_METADATA).read_bytes()) == wrote.topic_id
+    assert (
+        parse_partition_metadata((wrote.directory / names.PARTITION_METADATA).read_bytes())
+        == wrote.topic_id
+    )
 
 
 def test_leader_epochs() -> None:
@@ -71,7 +92,9 @@ def test_offset_checkpoints() -> None:
     ends = {one.name: one.log_end_offset for one in ALL}
     assert parse_offsets((DATA / names.RECOVERY_POINTS).read_bytes()) == ends
     assert parse_offsets((DATA / names.HIGH_WATERMARKS).read_bytes()) == ends
-    assert parse_offsets((DATA / names.LOG_STARTS).read_bytes()) == {TopicPartition("trimmed", 0): 5}
+    assert parse_offsets((DATA / names.LOG_STARTS).read_bytes()) == {
+        TopicPartition("trimmed", 0): 5
+    }
 
 
 def test_clean_shutdown_marker() -> None:

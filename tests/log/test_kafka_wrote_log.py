@@ -1,4 +1,5 @@
-"""A log directory of Apache Kafka 4.3.0, opened by Penstock's `Log`: after a clean shutdown, and as if after a crash."""
+"""A log directory of Apache Kafka 4.3.0, opened by Penstock's `Log`: after a clean shutdown, and as
+if after a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.log import Log
 from penstock.log.open import Found, open_log
-from penstock.log.producer_snapshot import decode_snapshot
+from penstock.log.producers.snapshot import decode_snapshot
 from penstock.log.store import LogStore
 from penstock.records.batch import batches, read_header
 from penstock.records.record import records_of
@@ -45,15 +46,27 @@ def open_copy(wrote: Partition, tmp_path: Path, *, clean: bool) -> Log:
                 path.unlink()
 
     async def opened(world: World) -> Log:
-        found = Found(clean, recovery_point=wrote.log_end_offset if clean else 0, start_offset=wrote.log_start_offset)
+        found = Found(
+            clean,
+            recovery_point=wrote.log_end_offset if clean else 0,
+            start_offset=wrote.log_start_offset,
+        )
         directory = LogDirectory(str(tmp_path), UUID(int=4242))
-        return await open_log(wrote.name, directory, OpenFiles(world.disk), world, CONFIGS.get(wrote.name.topic, LogConfig()), found)
+        return await open_log(
+            wrote.name,
+            directory,
+            OpenFiles(world.disk),
+            world,
+            CONFIGS.get(wrote.name.topic, LogConfig()),
+            found,
+        )
 
     return run(opened)
 
 
 def read_all(log: Log, max_bytes: int) -> bytes:
-    """Whole batches only, in pieces: what is cut at the end of one is read again as the start of the next."""
+    """Whole batches only, in pieces: what is cut at the end of one is read again as the start of
+    the next."""
     data, offset = b"", log.start_offset
     while (piece := log.read(offset, max_bytes, below=log.end_offset)) is not None:
         piece_data = piece.read()
@@ -97,7 +110,9 @@ def test_opening_a_clean_log_changes_nothing(wrote: Partition, tmp_path: Path) -
 
 
 @BY_NAME
-def test_recovery_rebuilds_what_kafka_keeps_beside_its_segments(wrote: Partition, tmp_path: Path) -> None:
+def test_recovery_rebuilds_what_kafka_keeps_beside_its_segments(
+    wrote: Partition, tmp_path: Path
+) -> None:
     log = open_copy(wrote, tmp_path, clean=False)
     kafka, mine = files_under(wrote.directory), files_under(Path(log.path))
     for name in kafka:
@@ -105,17 +120,28 @@ def test_recovery_rebuilds_what_kafka_keeps_beside_its_segments(wrote: Partition
             assert mine[name] == kafka[name], name
     last_snapshot = max((name for name in kafka if name.endswith(names.SNAPSHOT)), default=None)
     if last_snapshot is not None:
-        state = {number: (one.epoch, one.coordinator_epoch, one.txn_first_offset) for number, one in log.producers.producers.items()}
+        state = {
+            number: (one.epoch, one.coordinator_epoch, one.txn_first_offset)
+            for number, one in log.producers.producers.items()
+        }
         saved = decode_snapshot(kafka[last_snapshot])
-        assert state == {number: (one.epoch, one.coordinator_epoch, one.txn_first_offset) for number, one in saved}
+        assert state == {
+            number: (one.epoch, one.coordinator_epoch, one.txn_first_offset)
+            for number, one in saved
+        }
     epochs = LeaderEpochs(parse_epochs(kafka[names.LEADER_EPOCHS]))
     for read in wrote.read():
-        assert log.epochs.epoch_at(read.record.offset) == epochs.epoch_at(read.record.offset) == read.leader_epoch
+        assert (
+            log.epochs.epoch_at(read.record.offset)
+            == epochs.epoch_at(read.record.offset)
+            == read.leader_epoch
+        )
 
 
 @pytest.mark.parametrize("topic", ["segments", "compacted"])
 def test_rebuilt_time_indexes_are_kafkas(topic: str, tmp_path: Path) -> None:
-    """Only of partitions that Kafka did not append to after its restart: closing adds an entry, which recovery has no reason to make."""
+    """Only of partitions that Kafka did not append to after its restart: closing adds an entry,
+    which recovery has no reason to make."""
     wrote = next(one for one in ALL if one.name.topic == topic)
     log = open_copy(wrote, tmp_path, clean=False)
     kafka, mine = files_under(wrote.directory), files_under(Path(log.path))
@@ -133,10 +159,16 @@ def test_read_committed_sees_what_kafkas_consumer_saw(wrote: Partition, tmp_path
     data = wrote.batches()
     for position, header in batches(data):
         hidden = header.is_transactional and any(
-            txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset <= txn.last_offset for txn in aborted
+            txn.producer_id == header.producer_id
+            and txn.first_offset <= header.base_offset <= txn.last_offset
+            for txn in aborted
         )
         if not header.is_control and not hidden:
-            seen += [record.offset for record in records_of(data, header, position) if log.start_offset <= record.offset < below]
+            seen += [
+                record.offset
+                for record in records_of(data, header, position)
+                if log.start_offset <= record.offset < below
+            ]
     assert seen == [read.record.offset for read in wrote.read() if read.read_committed]
 
 
@@ -145,17 +177,24 @@ def test_timestamps_are_found(wrote: Partition, tmp_path: Path) -> None:
     """Markers have timestamps too, and Kafka's search finds them."""
     log = open_copy(wrote, tmp_path, clean=True)
     data = wrote.batches()
-    every = [record for position, header in batches(data) for record in records_of(data, header, position)]
+    every = [
+        record
+        for position, header in batches(data)
+        for record in records_of(data, header, position)
+    ]
     records = [record for record in every if record.offset >= log.start_offset]
     for wanted in {record.timestamp for record in records}:
         first = next(record for record in records if record.timestamp >= wanted)
         found = log.find_timestamp(wanted)
         assert found is not None
-        assert first in list(records_of(found.read(), read_header(found.read()))), f"timestamp {wanted}"
+        assert first in list(records_of(found.read(), read_header(found.read()))), (
+            f"timestamp {wanted}"
+        )
 
 
 def test_a_whole_directory_of_kafkas_is_opened_and_closed(tmp_path: Path) -> None:
-    """With its checkpoints and its marker of a clean shutdown; what Penstock leaves behind says the same as what Kafka left."""
+    """With its checkpoints and its marker of a clean shutdown; what Penstock leaves behind says the
+    same as what Kafka left."""
     data = tmp_path / "data"
     shutil.copytree(DATA, data)
     shutil.rmtree(data / f"{METADATA_TOPIC}-0")  # the metadata log is no partition of the store
@@ -172,11 +211,16 @@ def test_a_whole_directory_of_kafkas_is_opened_and_closed(tmp_path: Path) -> Non
     assert {log.partition: (log.start_offset, log.end_offset) for log in store.logs.values()} == {
         one.name: (one.log_start_offset, one.log_end_offset) for one in ALL
     }
-    assert parse_offsets((data / names.RECOVERY_POINTS).read_bytes()) == {one.name: one.log_end_offset for one in ALL}
-    assert parse_offsets((data / names.LOG_STARTS).read_bytes()) == {one.name: one.log_start_offset for one in ALL}
+    assert parse_offsets((data / names.RECOVERY_POINTS).read_bytes()) == {
+        one.name: one.log_end_offset for one in ALL
+    }
+    assert parse_offsets((data / names.LOG_STARTS).read_bytes()) == {
+        one.name: one.log_start_offset for one in ALL
+    }
     assert parse_clean_shutdown((data / names.CLEAN_SHUTDOWN).read_bytes()) == 7
     for one in ALL:
         kafka, mine = files_under(one.directory), files_under(data / str(one.name))
-        # An epoch that began at the log's end, with no record yet, is forgotten when a log is opened; Kafka does the same.
+        # An epoch that began at the log's end, with no record yet, is forgotten when a log is
+        # opened; Kafka does the same.
         del kafka[names.LEADER_EPOCHS]
         assert {name: mine.get(name) for name in kafka} == kafka, one.name

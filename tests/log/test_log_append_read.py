@@ -21,7 +21,11 @@ def test_offsets_are_dense_and_records_come_back(tmp_path: Path) -> None:
         log = await new_log(world, path)
         assert log.append_as_leader(batch("a", "b"), 0)[:2] == (0, 2)
         assert log.append_as_leader(batch("c"), 0)[:2] == (2, 3)
-        assert [(record.offset, record.value) for record in records(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
+        assert [(record.offset, record.value) for record in records(log)] == [
+            (0, b"a"),
+            (1, b"b"),
+            (2, b"c"),
+        ]
 
     in_real_world(tmp_path, main)
 
@@ -56,7 +60,8 @@ def test_segments_roll_by_size_and_every_offset_is_found(tmp_path: Path) -> None
 
 
 def test_what_must_be_read_at_once_is_warmed_first(tmp_path: Path) -> None:
-    """Whether the system has forgotten the pages is its own affair; an index that was not read yet is ours."""
+    """Whether the system has forgotten the pages is its own affair; an index that was not read yet
+    is ours."""
 
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
@@ -84,7 +89,9 @@ def test_remembered_batches_and_the_file_tell_the_same(tmp_path: Path) -> None:
         for number in range(REMEMBERED_TAIL_BATCHES * 3):
             log.append_as_leader(batch(*(str(number) for _ in range(number % 3 + 1))), 0)
         remembering = [log.active.find(offset) for offset in range(log.end_offset + 1)]
-        reopened = Segment(OpenFiles(world.disk), log.path, 0, active=True, created_ms=0, size=log.active.size)
+        reopened = Segment(
+            OpenFiles(world.disk), log.path, 0, active=True, created_ms=0, size=log.active.size
+        )
         assert [reopened.find(offset) for offset in range(log.end_offset + 1)] == remembering
         assert remembering[-1] is None
 
@@ -137,7 +144,13 @@ def test_max_bytes_bounds_all_but_the_first_batch(tmp_path: Path) -> None:
         size = len(batch("0" * 1000))
         for _ in range(10):
             log.append_as_leader(batch("0" * 1000), 0)
-        for max_bytes, expected in [(1, size), (size, size), (3 * size, 3 * size), (3 * size + 5, 3 * size + 5), (10**9, 10 * size)]:
+        for max_bytes, expected in [
+            (1, size),
+            (size, size),
+            (3 * size, 3 * size),
+            (3 * size + 5, 3 * size + 5),
+            (10**9, 10 * size),
+        ]:
             part = log.read(0, max_bytes, below=10)
             assert part is not None
             assert len(part) == expected
@@ -162,7 +175,9 @@ def test_offsets_outside_the_log_are_refused(tmp_path: Path, offset: int) -> Non
 
 def test_log_append_time_is_stamped_and_the_crc_still_matches(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
-        log = await new_log(world, path, replace(SMALL, message_timestamp_type=TimestampType.LOG_APPEND_TIME))
+        log = await new_log(
+            world, path, replace(SMALL, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+        )
         before = world.clock.now_ms()
         appended = log.append_as_leader(batch("a", timestamp=5), 0)
         assert before <= appended.log_append_time_ms <= world.clock.now_ms()
@@ -179,7 +194,13 @@ def test_log_append_time_is_stamped_and_the_crc_still_matches(tmp_path: Path) ->
 
 def test_timestamps_out_of_range_are_refused(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
-        log = await new_log(world, path, replace(SMALL, message_timestamp_before_max_ms=1_000, message_timestamp_after_max_ms=1_000))
+        log = await new_log(
+            world,
+            path,
+            replace(
+                SMALL, message_timestamp_before_max_ms=1_000, message_timestamp_after_max_ms=1_000
+            ),
+        )
         now = world.clock.now_ms()
         log.append_as_leader(batch("now", timestamp=now), 0)
         log.append_as_leader(batch("no time", timestamp=-1), 0)
@@ -229,7 +250,9 @@ def test_segments_roll_when_an_index_is_full(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_a_follower_keeps_offsets_and_epochs_and_refuses_what_does_not_follow(tmp_path: Path) -> None:
+def test_a_follower_keeps_offsets_and_epochs_and_refuses_what_does_not_follow(
+    tmp_path: Path,
+) -> None:
     async def main(world: World, path: str) -> None:
         leader = await new_log(world, path + "1")
         follower = await new_log(world, path + "2")
@@ -253,7 +276,9 @@ def test_a_follower_keeps_offsets_and_epochs_and_refuses_what_does_not_follow(tm
 
 
 @pytest.mark.parametrize("flip", [0, 30, 65])
-def test_a_batch_with_a_wrong_byte_is_refused_and_leaves_no_trace(tmp_path: Path, flip: int) -> None:
+def test_a_batch_with_a_wrong_byte_is_refused_and_leaves_no_trace(
+    tmp_path: Path, flip: int
+) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(batch("a"), 0)
@@ -280,6 +305,8 @@ def test_files_are_opened_lazily_under_a_budget(tmp_path: Path) -> None:
         assert len(log.segments) > 10
         assert values(log) == [f"{number:050d}" for number in range(300)]
         assert len(store._files) <= 4
-        assert next(read_records(held.read())).offset == 0, "a range keeps its file open though the budget let go of it"
+        assert next(read_records(held.read())).offset == 0, (
+            "a range keeps its file open though the budget let go of it"
+        )
 
     in_real_world(tmp_path, main)

@@ -1,4 +1,5 @@
-"""A crash at every single change that a compaction makes to the disk: what is found then is the log before or after, never a mix."""
+"""A crash at every single change that a compaction makes to the disk: what is found then is the log
+before or after, never a mix."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.log.compaction_run import Pace
+from penstock.log.compaction.run import Pace
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.records.record import Record
@@ -22,11 +23,14 @@ MOST_CHANGES = 2_000
 
 
 def fill(log: Log) -> None:
-    """Several groups of segments, in which a tombstone lies in a later one than what it deletes; and an aborted transaction."""
+    """Several groups of segments, in which a tombstone lies in a later one than what it deletes;
+    and an aborted transaction."""
     for number in range(14):
         log.append_as_leader(keyed((f"k{number % 5}", f"v{number}"), ("gone", f"v{number}")), 0)
         if number == 6:
-            log.append_as_leader(keyed(("k1", "aborted"), producer=6, sequence=0, transactional=True), 0)
+            log.append_as_leader(
+                keyed(("k1", "aborted"), producer=6, sequence=0, transactional=True), 0
+            )
             log.append_as_leader(marker(6, committed=False), 0, from_client=False)
     log.append_as_leader(keyed(("gone", None)), 0)
     log.append_as_leader(keyed(*((f"filler{number}", "x" * 40) for number in range(5))), 0)
@@ -91,7 +95,11 @@ class Crash:
         store = await open_store(world, "/data", COMPACTED)
         log = store.logs[PARTITION]
         self._check_records(log)
-        leftover = [name for name in world.disk.list(log.path) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        leftover = [
+            name
+            for name in world.disk.list(log.path)
+            if name.endswith((".cleaned", ".swap", ".deleted"))
+        ]
         assert leftover == []
         # What was left behind by the crash and not noticed would get into the next one.
         log.append_as_leader(keyed(("k0", "new")), 0)
@@ -99,11 +107,15 @@ class Crash:
         self._check_records(log)
 
     def _check_records(self, log: Log) -> None:
-        assert all(one.end_offset() <= following.base_offset for one, following in pairwise(log.segments)), "segments overlap"
+        assert all(
+            one.end_offset() <= following.base_offset for one, following in pairwise(log.segments)
+        ), "segments overlap"
         found = committed(log)
         assert [record.offset for record in found] == sorted({record.offset for record in found})
         table = last_values(found)
-        assert {**table, b"k0": b""} == {**self.expected, b"k0": b""}, "a key lost its last value, or a deleted one came back"
+        assert {**table, b"k0": b""} == {**self.expected, b"k0": b""}, (
+            "a key lost its last value, or a deleted one came back"
+        )
         assert table[b"k0"] in (self.expected[b"k0"], b"new")
         old = [record for record in found if record.offset in self.offsets]
         assert all(self.offsets[record.offset] == record for record in old)
@@ -119,10 +131,16 @@ def at_every_change(make: Callable[[int], Crash], first: int = 0, step: int = 1)
     raise AssertionError("the compaction never came to its end")
 
 
-# A power failure takes a random part of what came before it, so that not every single change need be tried.
+# A power failure takes a random part of what came before it, so that not every single change need
+# be tried.
 @pytest.mark.parametrize(("power_loss", "step"), [(False, 1), (True, 3)])
 def test_a_crash_at_every_change_leaves_a_whole_log(power_loss: bool, step: int) -> None:
-    assert at_every_change(lambda changes: Crash(changes, power_loss=power_loss, again=None), step=step) > 80
+    assert (
+        at_every_change(
+            lambda changes: Crash(changes, power_loss=power_loss, again=None), step=step
+        )
+        > 80
+    )
 
 
 @pytest.mark.parametrize("again", [1, 4])

@@ -1,4 +1,5 @@
-"""What Apache Kafka wrote, compacted by Penstock: transactions, markers, codecs, and segments that Kafka had compacted itself."""
+"""What Apache Kafka wrote, compacted by Penstock: transactions, markers, codecs, and segments that
+Kafka had compacted itself."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 from penstock.config.topic import LogConfig
 from penstock.log import names
-from penstock.log.compaction_run import Pace
+from penstock.log.compaction.run import Pace
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.store import LogStore
@@ -20,14 +21,23 @@ from tests.log.compacting import all_batches, committed, compact, stable_offset
 from tests.log.making import marker
 
 CONFIG = LogConfig(
-    cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, retention_ms=-1, delete_retention_ms=0, file_delete_delay_ms=0
+    cleanup_policy=("compact",),
+    min_cleanable_dirty_ratio=0.0,
+    retention_ms=-1,
+    delete_retention_ms=0,
+    file_delete_delay_ms=0,
 )
 ALL = [one for one in partitions() if one.log_end_offset]
 
 
 def copy_of(wrote: Partition, tmp_path: Path) -> LogDirectory:
     shutil.copytree(wrote.directory, tmp_path / str(wrote.name))
-    for name in (names.CLEAN_SHUTDOWN, names.RECOVERY_POINTS, names.LOG_STARTS, names.CLEAN_OFFSETS):
+    for name in (
+        names.CLEAN_SHUTDOWN,
+        names.RECOVERY_POINTS,
+        names.LOG_STARTS,
+        names.CLEAN_OFFSETS,
+    ):
         shutil.copy(DATA / name, tmp_path)
     return LogDirectory(str(tmp_path), wrote.topic_id)
 
@@ -63,7 +73,12 @@ def end_transactions(log: Log) -> None:
     """What is open holds compaction back."""
     for producer_id, producer in log.producers.producers.items():
         if producer.txn_first_offset is not None:
-            ended = marker(producer_id, committed=True, epoch=producer.epoch, coordinator_epoch=producer.coordinator_epoch)
+            ended = marker(
+                producer_id,
+                committed=True,
+                epoch=producer.epoch,
+                coordinator_epoch=producer.coordinator_epoch,
+            )
             log.append_as_leader(ended, log.epochs.latest, from_client=False)
 
 
@@ -88,8 +103,11 @@ def test_aborted_records_and_in_the_end_their_markers_go(tmp_path: Path) -> None
         seen = {one.record.offset for one in wrote.read() if one.read_committed}
         end_transactions(log)
         await compact(store, log)
-        assert {record.offset for record in committed(log) if record.offset < wrote.last_stable_offset} <= seen
-        # Again, with nobody left whose last batch must stay, and past the delete horizon of the markers.
+        assert {
+            record.offset for record in committed(log) if record.offset < wrote.last_stable_offset
+        } <= seen
+        # Again, with nobody left whose last batch must stay, and past the delete horizon of the
+        # markers.
         log.producers.expire(2**62, 1)
         for _run in range(3):
             log.clean_offset = None

@@ -1,4 +1,5 @@
-"""Random keyed writes, tombstones and transactions, compacted at random moments, beside a dict: nothing that a reader must see is lost."""
+"""Random keyed writes, tombstones and transactions, compacted at random moments, beside a dict:
+nothing that a reader must see is lost."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log.compaction_run import Pace
+from penstock.log.compaction.run import Pace
 from penstock.log.log import Log
-from penstock.log.producers import snapshot_offsets, snapshot_path
+from penstock.log.producers.replay import snapshot_offsets, snapshot_path
 from penstock.log.store import LogStore
 from penstock.records.compression import Codec
 from penstock.records.record import Record
@@ -25,7 +26,11 @@ PLAIN, IDEMPOTENT, TRANSACTIONAL, OTHER_TRANSACTIONAL = -1, 7, 100, 101
 SMALL_MAP = Pace(map_bytes=700)
 
 keyed_records = st.lists(
-    st.tuples(st.sampled_from("abcdefghij"), st.one_of(st.none(), st.text("xyz", min_size=1, max_size=30))), min_size=1, max_size=6
+    st.tuples(
+        st.sampled_from("abcdefghij"), st.one_of(st.none(), st.text("xyz", min_size=1, max_size=30))
+    ),
+    min_size=1,
+    max_size=6,
 )
 steps = st.one_of(
     st.tuples(
@@ -44,7 +49,8 @@ steps = st.one_of(
 class Model:
     log: Log
     sequences: dict[int, int] = field(default_factory=dict)
-    # Every record that was ever written, and what of it may be seen: at once, or when its transaction is committed.
+    # Every record that was ever written, and what of it may be seen: at once, or when its
+    # transaction is committed.
     written: dict[int, Record] = field(default_factory=dict)
     open: dict[int, list[Record]] = field(default_factory=dict)
     visible: list[Record] = field(default_factory=list)
@@ -52,7 +58,13 @@ class Model:
     def write(self, producer: int, some: list[tuple[str, str | None]], codec: Codec) -> None:
         transactional = producer >= TRANSACTIONAL
         sequence = self.sequences.get(producer, 0)
-        batch = keyed(*some, codec=codec, producer=producer, sequence=-1 if producer == PLAIN else sequence, transactional=transactional)
+        batch = keyed(
+            *some,
+            codec=codec,
+            producer=producer,
+            sequence=-1 if producer == PLAIN else sequence,
+            transactional=transactional,
+        )
         before = self.log.end_offset
         self.log.append_as_leader(batch, 0)
         self.sequences[producer] = sequence + len(some)
@@ -74,8 +86,13 @@ class Model:
         assert all(self.written[record.offset] == record for record in seen)
         # An open transaction holds the reader back: what lies after its first record is not stable.
         bound = min((some[0].offset for some in self.open.values()), default=log.end_offset)
-        expected = sorted((record for record in self.visible if record.offset < bound), key=lambda record: record.offset)
-        assert last_values([record for record in seen if record.offset < bound]) == last_values(expected)
+        expected = sorted(
+            (record for record in self.visible if record.offset < bound),
+            key=lambda record: record.offset,
+        )
+        assert last_values([record for record in seen if record.offset < bound]) == last_values(
+            expected
+        )
         below = [record.key for record in seen if record.offset < (log.clean_offset or 0)]
         assert len(below) == len(set(below)), "a key has two records where the log was compacted"
 
@@ -118,12 +135,16 @@ async def check_reopened(world: World, store: LogStore, model: Model) -> None:
     """After a crash, and without any snapshot: what the log itself has of its producers must do."""
     log = model.log
     await store.save_recovery_points()
-    expected = {number: (one.epoch, one.last_sequence) for number, one in log.producers.producers.items()}
+    expected = {
+        number: (one.epoch, one.last_sequence) for number, one in log.producers.producers.items()
+    }
     for offset in snapshot_offsets(world.disk, log.path):
         world.disk.remove(snapshot_path(log.path, offset))
     again = (await open_store(world, "/data", COMPACTED)).logs[PARTITION]
     assert again.end_offset == log.end_offset
     assert again.clean_offset == log.clean_offset
     model.check(again)
-    found = {number: (one.epoch, one.last_sequence) for number, one in again.producers.producers.items()}
+    found = {
+        number: (one.epoch, one.last_sequence) for number, one in again.producers.producers.items()
+    }
     assert {number: found[number] for number in expected} == expected

@@ -1,4 +1,5 @@
-"""What stays and what goes when a log is compacted, rule by rule: tombstones, markers, lags, memory, merging, and what is not touched."""
+"""What stays and what goes when a log is compacted, rule by rule: tombstones, markers, lags,
+memory, merging, and what is not touched."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ import pytest
 from penstock.config.topic import LogConfig
 from penstock.log import names
 from penstock.log.checkpoint import parse_offsets
-from penstock.log.compaction import cleanable
-from penstock.log.compaction_filter import LastOffsets
-from penstock.log.compaction_run import Pace
-from penstock.log.compaction_work import Job, JobLost, abandon, advance
+from penstock.log.compaction.cleanable import cleanable
+from penstock.log.compaction.filter import LastOffsets
+from penstock.log.compaction.run import Pace
+from penstock.log.compaction.work import Job, JobLost, abandon, advance
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.records.batch import read_header
@@ -47,7 +48,10 @@ def write(log: Log, count: int, keys: int, codec: Codec = Codec.NONE) -> None:
 
 
 def values(log: Log) -> dict[str, str | None]:
-    return {(record.key or b"").decode(): None if record.value is None else record.value.decode() for record in records(log)}
+    return {
+        (record.key or b"").decode(): None if record.value is None else record.value.decode()
+        for record in records(log)
+    }
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -72,10 +76,19 @@ def test_neighbours_become_one_segment() -> None:
         assert [segment.base_offset for segment in log.segments] == [0, 210]
         await asyncio.sleep(1)
         await store.remove_doomed()
-        left = [name for name in world.disk.list(log.path) if not name.endswith((names.LEADER_EPOCHS, names.PARTITION_METADATA))]
+        left = [
+            name
+            for name in world.disk.list(log.path)
+            if not name.endswith((names.LEADER_EPOCHS, names.PARTITION_METADATA))
+        ]
         assert left == [
-            *(names.segment_file(0, kind) for kind in (names.OFFSET_INDEX, names.LOG, names.TIME_INDEX, names.TXN_INDEX)),
-            *(names.segment_file(210, kind) for kind in (names.LOG, names.SNAPSHOT)),  # the active one has its indexes in memory
+            *(
+                names.segment_file(0, kind)
+                for kind in (names.OFFSET_INDEX, names.LOG, names.TIME_INDEX, names.TXN_INDEX)
+            ),
+            *(
+                names.segment_file(210, kind) for kind in (names.LOG, names.SNAPSHOT)
+            ),  # the active one has its indexes in memory
         ]
 
     with_log(test)
@@ -115,7 +128,10 @@ def test_a_marker_goes_when_nothing_of_its_transaction_is_left() -> None:
         assert values(log) == {"a": "3"}
         assert len(log.aborted_transactions(0, log.end_offset)) == 1
         # The aborted records are gone, and the last batch of a live producer is there, empty.
-        kinds = [(header.producer_id, header.is_control, header.record_count) for header, _batch in all_batches(log)]
+        kinds = [
+            (header.producer_id, header.is_control, header.record_count)
+            for header, _batch in all_batches(log)
+        ]
         assert kinds == [(5, False, 0), (5, True, 1), (6, False, 0), (6, True, 1), (-1, False, 1)]
         log.producers.expire(2**62, 1)
         for _run in range(3):
@@ -136,7 +152,9 @@ def test_nothing_at_or_after_the_last_stable_offset_is_touched() -> None:
         await compact(store, log)
         offsets = [record.offset for record in records(log)]
         assert stable_offset(log) == 100
-        held = next(segment.base_offset for segment in reversed(log.segments) if segment.base_offset <= 100)
+        held = next(
+            segment.base_offset for segment in reversed(log.segments) if segment.base_offset <= 100
+        )
         assert [offset for offset in offsets if offset >= held] == list(range(held, 201))
         assert len([offset for offset in offsets if offset < held]) == 2
 
@@ -170,7 +188,10 @@ def test_lags_and_the_dirty_ratio_decide_when() -> None:
         assert due(now + 101, min_compaction_lag_ms=100) == (True, active)
         half = log.segments[len(log.segments) // 2].base_offset
         assert due(now, half, min_cleanable_dirty_ratio=0.7) == (False, active)
-        assert due(now + 101, half, min_cleanable_dirty_ratio=0.7, max_compaction_lag_ms=100) == (True, active)
+        assert due(now + 101, half, min_cleanable_dirty_ratio=0.7, max_compaction_lag_ms=100) == (
+            True,
+            active,
+        )
         assert due(now, active) == (False, active)
 
     with_log(test)
@@ -251,19 +272,27 @@ async def _change_policy(_store: LogStore, log: Log) -> None:
 
 @pytest.mark.parametrize("change", [_truncate, _delete, _recreate, _retire, _change_policy])
 @pytest.mark.parametrize("moment_s", [0.0, 0.2, 0.5, 0.9])
-def test_what_happens_to_a_log_meanwhile_comes_first(change: Callable[[LogStore, Log], Coroutine[Any, Any, None]], moment_s: float) -> None:
+def test_what_happens_to_a_log_meanwhile_comes_first(
+    change: Callable[[LogStore, Log], Coroutine[Any, Any, None]], moment_s: float
+) -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         write(log, 200, 5)
         await log.flushing.all()
-        running = asyncio.ensure_future(store.compactions.run_once({PARTITION: log.end_offset}, Pace()))
+        running = asyncio.ensure_future(
+            store.compactions.run_once({PARTITION: log.end_offset}, Pace())
+        )
         await asyncio.sleep(moment_s)
         await change(store, log)
         before = records(store.logs[PARTITION]) if PARTITION in store.logs else []
         await running
         after = store.logs.get(PARTITION)
         if after is not None:
-            assert {record.key: record.value for record in records(after)} == {record.key: record.value for record in before}
-            assert not [name for name in world.disk.list(after.path) if name.endswith(names.CLEANED)]
+            assert {record.key: record.value for record in records(after)} == {
+                record.key: record.value for record in before
+            }
+            assert not [
+                name for name in world.disk.list(after.path) if name.endswith(names.CLEANED)
+            ]
             await store.save_recovery_points()
             again = (await open_store(world, "/data", after.config)).logs[PARTITION]
             assert records(again) == records(after)

@@ -58,7 +58,10 @@ def test_epochs_are_cut_at_both_ends() -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100))))
 def test_epochs_and_offsets_always_rise(assigned: list[tuple[int, int]]) -> None:
     known = epochs(*assigned)
-    assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in zip(known.entries, known.entries[1:], strict=False))
+    assert all(
+        a.epoch < b.epoch and a.start_offset < b.start_offset
+        for a, b in zip(known.entries, known.entries[1:], strict=False)
+    )
     assert parse_epochs(epochs_text(known.entries)) == known.entries
 
 
@@ -75,7 +78,19 @@ def test_checkpoints_are_kafkas_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"0", b"1\n0\n", b"0\n2\na 0 1\n", b"0\nx\n", b"0\n1\na 0 x\n", b"0\n1\na 0\n", b"0\n-1\n", b"\xff", b"0\n99999999999\n"]
+    "data",
+    [
+        b"",
+        b"0",
+        b"1\n0\n",
+        b"0\n2\na 0 1\n",
+        b"0\nx\n",
+        b"0\n1\na 0 x\n",
+        b"0\n1\na 0\n",
+        b"0\n-1\n",
+        b"\xff",
+        b"0\n99999999999\n",
+    ],
 )
 def test_damaged_checkpoints_are_noticed(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
@@ -83,7 +98,14 @@ def test_damaged_checkpoints_are_noticed(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b"version: 0\n", b"version: 0\ntopic_id: x", b"\xff\xff"]
+    "data",
+    [
+        b"",
+        b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ",
+        b"version: 0\n",
+        b"version: 0\ntopic_id: x",
+        b"\xff\xff",
+    ],
 )
 def test_damaged_partition_metadata_is_noticed(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):

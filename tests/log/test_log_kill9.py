@@ -1,4 +1,5 @@
-"""kill -9 of a process that appends: everything it said was appended is there, in order, once (invariants 1, 6, 21)."""
+"""kill -9 of a process that appends: everything it said was appended is there, in order, once
+(invariants 1, 6, 21)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ ROUNDS = int(os.environ.get("PENSTOCK_KILL_ROUNDS", "20"))
 
 def append_until_killed(path: Path, seed: int, lines: int) -> int:
     """The end offset that the process last told of."""
-    with subprocess.Popen([sys.executable, "-m", "tests.log.appender", str(path), str(seed)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.log.appender", str(path), str(seed)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         told = [process.stdout.readline() for _ in range(lines)]
         process.kill()
@@ -30,7 +35,7 @@ def append_until_killed(path: Path, seed: int, lines: int) -> int:
 
 
 def test_rounds_of_kill_9(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    chance = random.Random(20)
+    rng = random.Random(20)
     end = 0
 
     async def check(world: World) -> None:
@@ -39,15 +44,19 @@ def test_rounds_of_kill_9(tmp_path: Path, record_property: Callable[[str, object
         assert log.end_offset >= end
         found = records(log)
         assert [record.offset for record in found] == list(range(log.end_offset))
-        assert all((record.value or b"").startswith(str(record.offset).encode()) for record in found)
+        assert all(
+            (record.value or b"").startswith(str(record.offset).encode()) for record in found
+        )
         for number, segment in enumerate(log.segments):
             read = segment.file.pread(segment.size, 0)
             positions = {header.last_offset: position for position, header in batches(read)}
             index = segment.offset_index
-            assert all(positions[index[n].offset] == index[n].position for n in range(len(index))), f"index of segment {number}"
+            assert all(
+                positions[index[n].offset] == index[n].position for n in range(len(index))
+            ), f"index of segment {number}"
 
     for seed in range(ROUNDS):
-        before, end = end, append_until_killed(tmp_path, seed, chance.randrange(5, 300))
+        before, end = end, append_until_killed(tmp_path, seed, rng.randrange(5, 300))
         assert end > before
         run(check)
     record_property("note", f"kill -9: {ROUNDS} rounds, {end:,} records acknowledged and found")

@@ -18,11 +18,20 @@ from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.lookup import offset_for_timestamp
 from penstock.log.store import LogStore
-from penstock.sim.log_model import Broken, LogModel
-from penstock.sim.log_run import DIRECTORIES, LogRun
+from penstock.sim.log.model import Broken, LogModel
+from penstock.sim.log.run import DIRECTORIES, LogRun
 from penstock.world import World
 from penstock.world.sim import Node, NodeCrashed, SimDisk, Simulation
-from tests.log.making import NOW_MS, PARTITION, SMALL, TOPIC_ID, batch, in_real_world, sequenced, values
+from tests.log.making import (
+    NOW_MS,
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    batch,
+    in_real_world,
+    sequenced,
+    values,
+)
 
 SYNCED_BEFORE_MOVE = 20
 
@@ -32,7 +41,10 @@ async def two_directories(world: World, path: str, config: LogConfig = SMALL) ->
         world.disk.make_dirs(f"{path}/{name}")
         if world.disk.exists(f"{path}/{name}/.lock"):
             world.disk.remove(f"{path}/{name}/.lock")
-    store = LogStore(world, [LogDirectory(f"{path}/{name}", UUID(int=number)) for number, name in enumerate("ab", 200)])
+    store = LogStore(
+        world,
+        [LogDirectory(f"{path}/{name}", UUID(int=number)) for number, name in enumerate("ab", 200)],
+    )
     await store.open(lambda _partition: config)
     return store
 
@@ -60,11 +72,21 @@ def test_a_replica_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
         log = log_in_a(store, 100)
         log.append_as_leader(sequenced(7, 0, "of a producer"), 4)
         log.advance_start(3)
-        before = (log.start_offset, log.end_offset, log.epochs.entries[:], log.producers.producers[7].last_sequence)
+        before = (
+            log.start_offset,
+            log.end_offset,
+            log.epochs.entries[:],
+            log.producers.producers[7].last_sequence,
+        )
         await move_to_b(store)
         assert log is store.logs[PARTITION]
         assert (log.directory, log.path) == (store.directories[1], f"{path}/b/{PARTITION}")
-        assert (log.start_offset, log.end_offset, log.epochs.entries, log.producers.producers[7].last_sequence) == before
+        assert (
+            log.start_offset,
+            log.end_offset,
+            log.epochs.entries,
+            log.producers.producers[7].last_sequence,
+        ) == before
         assert values(log) == [*map(str, range(3, 100)), "of a producer"]
         assert len(log.segments) > 3
         assert log.append_as_leader(sequenced(7, 0, "of a producer"), 4).duplicate
@@ -111,7 +133,9 @@ def test_appends_and_their_syncs_go_on_during_a_move(flush_messages: int) -> Non
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power-loss"])
 def test_a_crash_at_any_change_to_the_disk_leaves_one_good_log(power_loss: bool) -> None:
     ends = [_crash_after(changes, power_loss) for changes in range(0, 240, 3)]
-    assert {end for end in ends if end is not None} == {"a", "b"}, "crashes came before the last step, and after it"
+    assert {end for end in ends if end is not None} == {"a", "b"}, (
+        "crashes came before the last step, and after it"
+    )
     assert None in ends, "and one came after all was done"
 
 
@@ -160,13 +184,13 @@ async def _check_what_is_left(world: World, appended: list[str]) -> None:
 
 
 class MovingLogRun(LogRun):
-    """The random lives of `penstock.sim.log_run`, with moves in between."""
+    """The random lives of `penstock.sim.log.run`, with moves in between."""
 
     moved = 0
 
     async def _step(self, partition: TopicPartition, log: Log, model: LogModel) -> None:
-        if self.chance.random() < 0.15:
-            target = self.chance.choice(self.store.directories)
+        if self.rng.random() < 0.15:
+            target = self.rng.choice(self.store.directories)
             try:
                 move = self.store.moves.begin(partition, target)
             except KafkaError:
@@ -204,14 +228,20 @@ def test_a_log_that_is_cut_during_its_move_is_copied_anew() -> None:
         store = await two_directories(node.world, "")
         log = log_in_a(store, 200)
         moving = asyncio.create_task(move_to_b(store))
-        while PARTITION not in store.moves.under_way or store.moves.under_way[PARTITION].future.end_offset < 150:
+        while (
+            PARTITION not in store.moves.under_way
+            or store.moves.under_way[PARTITION].future.end_offset < 150
+        ):
             await asyncio.sleep(0.0001)
         await store.truncate({PARTITION: 100})
         for number in range(100, 180):
             log.append_as_leader(batch(f"another {number}"), 9)
         await moving
         assert log.directory is store.directories[1]
-        assert values(log) == [*map(str, range(100)), *(f"another {number}" for number in range(100, 180))]
+        assert values(log) == [
+            *map(str, range(100)),
+            *(f"another {number}" for number in range(100, 180)),
+        ]
 
     _simulated(main)
 
@@ -249,13 +279,17 @@ async def _crashing(main: object, node: Node) -> None:
     node.world.disk.list("/")
 
 
-def test_of_two_directories_the_one_that_was_moved_to_is_right(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_two_directories_the_one_that_was_moved_to_is_right(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also where the old one is damaged; and what was only on its way is dropped, with a word."""
 
     async def main(world: World, path: str) -> None:
         for name in ("a", "b"):
             store = await two_directories(world, path)
-            store.create(PARTITION, TOPIC_ID, SMALL, store.directories["ab".index(name)]).append_as_leader(batch(name, name), 0)
+            store.create(
+                PARTITION, TOPIC_ID, SMALL, store.directories["ab".index(name)]
+            ).append_as_leader(batch(name, name), 0)
             await store.close()
             world.disk.rename(f"{path}/{name}/{PARTITION}", f"{path}/kept-{name}")
         for name in ("a", "b"):
@@ -299,7 +333,12 @@ def test_a_move_can_be_turned_round_and_a_partition_deleted_on_its_way() -> None
         assert not store.moves.under_way
         await asyncio.sleep(100)
         await store.remove_doomed()
-        left = [name for directory in ("/a", "/b") for name in node.world.disk.list(directory) if name.startswith(str(PARTITION))]
+        left = [
+            name
+            for directory in ("/a", "/b")
+            for name in node.world.disk.list(directory)
+            if name.startswith(str(PARTITION))
+        ]
         assert left == [str(PARTITION)]
         assert store.online == [a, b]
 

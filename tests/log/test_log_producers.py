@@ -5,12 +5,20 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.log.producer_snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
-from penstock.log.producer_state import ProducerStates
+from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
+from penstock.log.producers.state import ProducerStates
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.world import World
-from tests.log.making import PARTITION, in_real_world, marker, new_log, open_store, sequenced, values
+from tests.log.making import (
+    PARTITION,
+    in_real_world,
+    marker,
+    new_log,
+    open_store,
+    sequenced,
+    values,
+)
 
 
 def code_of(states: ProducerStates, batch: bytes) -> ErrorCode:
@@ -44,7 +52,9 @@ def test_gaps_are_refused() -> None:
     states = applied(sequenced(1, 0, "a", "b"))
     assert states.check(read_header(sequenced(1, 2, "c"))) is None
     for sequence in (0, 1, 3):
-        assert code_of(states, sequenced(1, sequence, "c")) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (
+            code_of(states, sequenced(1, sequence, "c")) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
 
 
 def test_sequences_wrap_after_the_largest_int32() -> None:
@@ -72,7 +82,11 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
 
 
 def test_snapshots_come_back_and_damage_is_noticed() -> None:
-    states = applied(sequenced(1, 0, "a", "b"), sequenced(2, 5, "c", epoch=9, transactional=True), sequenced(1, 2, "d"))
+    states = applied(
+        sequenced(1, 0, "a", "b"),
+        sequenced(2, 5, "c", epoch=9, transactional=True),
+        sequenced(1, 2, "d"),
+    )
     data = encode_snapshot(states.producers)
     back = dict(decode_snapshot(data))
     assert back[1].batches[-1] == states.producers[1].batches[-1]
@@ -87,7 +101,9 @@ def test_snapshots_come_back_and_damage_is_noticed() -> None:
             decode_snapshot(data[:cut])
 
 
-def test_duplicates_are_answered_with_their_offset_also_after_a_clean_restart(tmp_path: Path) -> None:
+def test_duplicates_are_answered_with_their_offset_also_after_a_clean_restart(
+    tmp_path: Path,
+) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         log = await new_log(world, path)
@@ -112,7 +128,12 @@ def test_five_batches_are_recognised_also_after_a_crash(tmp_path: Path) -> None:
             log.append_as_leader(sequenced(1, number, str(number)), 0)
         reopened = (await open_store(world, path)).logs[PARTITION]
         for number in range(95, 100):
-            assert reopened.append_as_leader(sequenced(1, number, str(number)), 0) == (number, number + 1, -1, True)
+            assert reopened.append_as_leader(sequenced(1, number, str(number)), 0) == (
+                number,
+                number + 1,
+                -1,
+                True,
+            )
 
     in_real_world(tmp_path, main)
 
@@ -142,7 +163,14 @@ def test_a_malformed_control_batch_is_refused_before_it_is_written(tmp_path: Pat
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(sequenced(1, 0, "a", transactional=True), 0)
-        bad = build_batch([(b"\0", b"", (), 1)], base_offset=1, producer_id=1, producer_epoch=0, transactional=True, control=True)
+        bad = build_batch(
+            [(b"\0", b"", (), 1)],
+            base_offset=1,
+            producer_id=1,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
+        )
         with pytest.raises(KafkaError):
             log.append_as_leader(bad, 0, from_client=False)
         with pytest.raises(KafkaError):
@@ -157,10 +185,18 @@ def test_markers_of_stale_coordinators_and_producers_are_refused(tmp_path: Path)
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(sequenced(1, 0, "a", epoch=1, transactional=True), 0)
-        log.append_as_leader(marker(1, committed=True, epoch=1, coordinator_epoch=5), 0, from_client=False)
+        log.append_as_leader(
+            marker(1, committed=True, epoch=1, coordinator_epoch=5), 0, from_client=False
+        )
         for stale, code in [
-            (marker(1, committed=False, epoch=0, coordinator_epoch=5), ErrorCode.INVALID_PRODUCER_EPOCH),
-            (marker(1, committed=False, epoch=1, coordinator_epoch=4), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+            (
+                marker(1, committed=False, epoch=0, coordinator_epoch=5),
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+            ),
+            (
+                marker(1, committed=False, epoch=1, coordinator_epoch=4),
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            ),
         ]:
             with pytest.raises(KafkaError) as refused:
                 log.append_as_leader(stale, 0, from_client=False)

@@ -12,7 +12,16 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.log.log import Log
 from penstock.records.batch import CorruptBatch, batches, crc_matches
 from penstock.world import World
-from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, new_log, open_store, values
+from tests.log.making import (
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    batch,
+    in_real_world,
+    new_log,
+    open_store,
+    values,
+)
 
 COUNT = 60
 
@@ -32,7 +41,9 @@ async def reopened(world: World, path: str) -> Log:
     return (await open_store(world, path)).logs[PARTITION]
 
 
-def test_a_torn_tail_is_cut_at_the_last_whole_batch_at_every_byte(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_tail_is_cut_at_the_last_whole_batch_at_every_byte(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main(world: World, path: str) -> None:
         log = await written(world, path)
         file, size = log.active.file, log.active.size
@@ -60,7 +71,9 @@ def test_everything_is_rebuilt_when_nothing_but_the_segments_is_left(tmp_path: P
         recovered = await reopened(world, path)
         assert values(recovered) == [f"value {number}" for number in range(COUNT)]
         assert recovered.epochs.entries == log.epochs.entries
-        assert [segment.base_offset for segment in recovered.segments] == [segment.base_offset for segment in log.segments]
+        assert [segment.base_offset for segment in recovered.segments] == [
+            segment.base_offset for segment in log.segments
+        ]
         for before, after in zip(log.segments[:-1], recovered.segments[:-1], strict=True):
             assert [after.offset_index[n] for n in range(len(after.offset_index))] == [
                 before.offset_index[n] for n in range(len(before.offset_index))
@@ -140,7 +153,8 @@ def test_a_hole_between_segments_ends_the_log_before_it(tmp_path: Path) -> None:
 
 
 def test_a_stale_tail_of_an_earlier_epoch_is_cut(tmp_path: Path) -> None:
-    """A power failure may bring back bytes that were truncated: their leader epoch gives them away."""
+    """A power failure may bring back bytes that were truncated: their leader epoch gives them
+    away."""
 
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path, replace(SMALL, segment_bytes=100_000))
@@ -156,8 +170,12 @@ def test_a_stale_tail_of_an_earlier_epoch_is_cut(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata"])
-def test_any_flip_or_cut_in_a_file_beside_a_clean_log_leaves_all_records_readable(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(
+    "suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata"]
+)
+def test_any_flip_or_cut_in_a_file_beside_a_clean_log_leaves_all_records_readable(
+    tmp_path: Path, suffix: str
+) -> None:
     async def main(world: World, path: str) -> None:
         log = await written(world, path, clean=True)
         marker = world.disk.read(f"{path}/.kafka_cleanshutdown")
@@ -172,7 +190,9 @@ def test_any_flip_or_cut_in_a_file_beside_a_clean_log_leaves_all_records_readabl
                 world.disk.replace(f"{path}/.kafka_cleanshutdown", marker)
                 recovered = await reopened(world, path)
                 assert values(recovered) == expected
-                assert [values(recovered, offset)[0] for offset in range(0, COUNT, 7)] == expected[::7]
+                assert [values(recovered, offset)[0] for offset in range(0, COUNT, 7)] == expected[
+                    ::7
+                ]
                 world.disk.replace(file, good)
             if good:
                 world.disk.replace(file, good[: len(good) // 2])
@@ -183,12 +203,19 @@ def test_any_flip_or_cut_in_a_file_beside_a_clean_log_leaves_all_records_readabl
     in_real_world(tmp_path, main)
 
 
-FIELDS = {"base offset": (0, 8), "length": (8, 12), "leader epoch": (12, 16), "magic": (16, 17), "crc": (17, 21)}
+FIELDS = {
+    "base offset": (0, 8),
+    "length": (8, 12),
+    "leader epoch": (12, 16),
+    "magic": (16, 17),
+    "crc": (17, 21),
+}
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_what_a_flip_outside_the_crc_of_a_sealed_segment_can_do(tmp_path: Path, field: str) -> None:
-    """The 21 bytes before what the CRC covers; ARCHITECTURE.md states what is seen here. No payload changes, whatever flips."""
+    """The 21 bytes before what the CRC covers; ARCHITECTURE.md states what is seen here. No payload
+    changes, whatever flips."""
 
     async def main(world: World, path: str) -> None:
         log = await written(world, path, clean=True)
@@ -217,7 +244,9 @@ def test_what_a_flip_outside_the_crc_of_a_sealed_segment_can_do(tmp_path: Path, 
                 seen.add("checksum")
             else:
                 assert data[21:] in written_bodies
-                seen.add("as written" if found.base_offset == header.base_offset else "another offset")
+                seen.add(
+                    "as written" if found.base_offset == header.base_offset else "another offset"
+                )
         expected = {
             "base offset": {ErrorCode.KAFKA_STORAGE_ERROR.name, "another offset", "as written"},
             "length": {ErrorCode.KAFKA_STORAGE_ERROR.name, "checksum", "no batch"},

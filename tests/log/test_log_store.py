@@ -24,10 +24,15 @@ OTHER = TopicPartition("orders", 1)
 def two_directories(world: World, path: str) -> LogStore:
     for name in ("a", "b"):
         world.disk.make_dirs(f"{path}/{name}")
-    return LogStore(world, [LogDirectory(f"{path}/{name}", UUID(int=number)) for number, name in enumerate("ab", 200)])
+    return LogStore(
+        world,
+        [LogDirectory(f"{path}/{name}", UUID(int=number)) for number, name in enumerate("ab", 200)],
+    )
 
 
-def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         log = store.create(PARTITION, TOPIC_ID, SMALL)
@@ -38,7 +43,11 @@ def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(tmp_path: P
         assert again.clean_epochs == {path: 17}
         assert not world.disk.exists(f"{path}/.kafka_cleanshutdown")
         reopened = again.logs[PARTITION]
-        assert (reopened.topic_id, reopened.end_offset, reopened.flushing.recovery_point) == (TOPIC_ID, 50, 50)
+        assert (reopened.topic_id, reopened.end_offset, reopened.flushing.recovery_point) == (
+            TOPIC_ID,
+            50,
+            50,
+        )
         assert reopened.epochs.entries == [(3, 0)]
         assert values(reopened) == [str(number) for number in range(50)]
         assert (await open_store(world, path)).clean_epochs == {path: None}
@@ -102,9 +111,12 @@ def test_an_unformatted_or_foreign_directory_is_refused_with_what_to_do(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("operation", "number"), [("sync", errno.EIO), ("pwrite", errno.EIO), ("pwrite", errno.ENOSPC), ("pread", errno.EIO)]
+    ("operation", "number"),
+    [("sync", errno.EIO), ("pwrite", errno.EIO), ("pwrite", errno.ENOSPC), ("pread", errno.EIO)],
 )
-def test_a_failing_disk_takes_its_directory_offline_and_no_other(operation: str, number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_disk_takes_its_directory_offline_and_no_other(
+    operation: str, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Invariants 22 and 23, in the simulated world."""
     simulation = Simulation(1)
     node = simulation.node("n1")
@@ -118,7 +130,9 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(operation: str,
         good = store.create(OTHER, TOPIC_ID, SMALL, store.directories[1])
         for log in (bad, good):
             log.append_as_leader(batch("before"), 0)
-        for _ in range(REMEMBERED_TAIL_BATCHES):  # with fewer the file would not be read to find the first
+        for _ in range(
+            REMEMBERED_TAIL_BATCHES
+        ):  # with fewer the file would not be read to find the first
             bad.append_as_leader(batch("more"), 0)
         node.drive.fail("/a/orders-0", {operation}, number, times=1)
         with pytest.raises(KafkaError) as failed:
@@ -128,7 +142,10 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(operation: str,
         assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert told == ["/a"]
         assert store.online == [store.directories[1]]
-        for refused in (lambda: bad.append_as_leader(batch("x"), 0), lambda: bad.read(0, 1, below=1)):
+        for refused in (
+            lambda: bad.append_as_leader(batch("x"), 0),
+            lambda: bad.read(0, 1, below=1),
+        ):
             with pytest.raises(KafkaError, match="offline"):
                 refused()
         if bad.flushing.recovery_point < bad.end_offset:
@@ -178,7 +195,11 @@ def test_appends_made_during_a_sync_ride_on_the_next_one() -> None:
         assert not log.flushing.due()
 
     simulation.run(node.run(main()))
-    syncs = [line for line in simulation.trace.lines() if " sync '/d/orders-0/00000000000000000000.log'" in line]
+    syncs = [
+        line
+        for line in simulation.trace.lines()
+        if " sync '/d/orders-0/00000000000000000000.log'" in line
+    ]
     assert 2 <= len(syncs) < 30, "one hundred appends share a few syncs"
 
 

@@ -13,7 +13,18 @@ from penstock.log.names import DELETED
 from penstock.log.retention import SegmentFacts, expired
 from penstock.records.compression import Codec
 from penstock.world import World
-from tests.log.making import NOW_MS, PARTITION, SMALL, TOPIC_ID, batch, in_real_world, new_log, open_store, sequenced, values
+from tests.log.making import (
+    NOW_MS,
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    batch,
+    in_real_world,
+    new_log,
+    open_store,
+    sequenced,
+    values,
+)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 55, 99, 100])
@@ -81,7 +92,9 @@ def test_a_log_restarts_at_an_offset(tmp_path: Path) -> None:
 def test_deleted_records_are_not_served_and_their_segments_go(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
-        log = store.create(PARTITION, TOPIC_ID, replace(SMALL, retention_ms=-1, file_delete_delay_ms=0))
+        log = store.create(
+            PARTITION, TOPIC_ID, replace(SMALL, retention_ms=-1, file_delete_delay_ms=0)
+        )
         for number in range(100):
             log.append_as_leader(batch(str(number)), 0)
         before = len(log.segments)
@@ -154,7 +167,14 @@ def test_offsets_are_found_by_time(tmp_path: Path, codec: Codec) -> None:
         log = await new_log(world, path)
         for number in range(60):
             log.append_as_leader(batch("a", "b", timestamp=NOW_MS + 10 * number, codec=codec), 4)
-        for wanted, offset in [(0, 0), (NOW_MS, 0), (NOW_MS + 1, 1), (NOW_MS + 2, 2), (NOW_MS + 300, 60), (NOW_MS + 591, 119)]:
+        for wanted, offset in [
+            (0, 0),
+            (NOW_MS, 0),
+            (NOW_MS + 1, 1),
+            (NOW_MS + 2, 2),
+            (NOW_MS + 300, 60),
+            (NOW_MS + 591, 119),
+        ]:
             found = await offset_for_timestamp(log, world, wanted)
             assert found is not None
             assert (found.offset, found.leader_epoch) == (offset, 4)
@@ -197,7 +217,9 @@ def test_a_deleted_partition_is_gone_after_its_delay_and_its_name_is_free(tmp_pa
     in_real_world(tmp_path, main)
 
 
-def test_a_partition_made_anew_is_not_measured_by_the_recovery_point_of_its_former_life(tmp_path: Path) -> None:
+def test_a_partition_made_anew_is_not_measured_by_the_recovery_point_of_its_former_life(
+    tmp_path: Path,
+) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         log = store.create(PARTITION, TOPIC_ID, SMALL)

@@ -85,7 +85,9 @@ class _World:
                 leader=replicas[0],
                 leader_epoch=self.draw(_ids),
                 partition_epoch=self.draw(_ids),
-                directories=self.draw(st.sampled_from([(), tuple(UUID(int=700 + replica) for replica in replicas)])),
+                directories=self.draw(
+                    st.sampled_from([(), tuple(UUID(int=700 + replica) for replica in replicas)])
+                ),
                 eligible_leader_replicas=self.draw(st.sampled_from([None, replicas])),
             )
             self.partitions[topic_id] += 1
@@ -117,7 +119,11 @@ class _World:
             broker_epoch=self.brokers[broker_id],
             incarnation_id=self.draw(_uuids),
             end_points=(RegisterBrokerRecord.EndPoint(name="PLAINTEXT", host="h", port=9092),),
-            features=(RegisterBrokerRecord.Feature(name="metadata.version", min_supported_version=1, max_supported_version=30),),
+            features=(
+                RegisterBrokerRecord.Feature(
+                    name="metadata.version", min_supported_version=1, max_supported_version=30
+                ),
+            ),
             rack=self.draw(st.none() | _names),
             fenced=self.draw(st.booleans()),
             log_dirs=self.draw(st.lists(_uuids, max_size=2).map(tuple)),
@@ -130,8 +136,12 @@ class _World:
             records: list[object] = [
                 FenceBrokerRecord(id=broker_id, epoch=epoch),
                 UnfenceBrokerRecord(id=broker_id, epoch=epoch),
-                BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=-1, in_controlled_shutdown=1),
-                BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=(UUID(int=900),)),
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker_id, broker_epoch=epoch, fenced=-1, in_controlled_shutdown=1
+                ),
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker_id, broker_epoch=epoch, log_dirs=(UUID(int=900),)
+                ),
                 UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch),
             ]
             record = self.draw(st.sampled_from(records))
@@ -141,7 +151,12 @@ class _World:
 
     def settings(self) -> Iterator[object]:
         value = self.draw(st.none() | _names)
-        yield ConfigRecord(resource_type=self.draw(st.sampled_from([2, 4])), resource_name=self.draw(_names), name="n", value=value)
+        yield ConfigRecord(
+            resource_type=self.draw(st.sampled_from([2, 4])),
+            resource_name=self.draw(_names),
+            name="n",
+            value=value,
+        )
         yield FeatureLevelRecord(name=self.draw(_names), feature_level=self.draw(_ids))
         entity = (ClientQuotaRecord.Entity(entity_type="user", entity_name=self.draw(_names)),)
         yield ClientQuotaRecord(entity=entity, key="k", value=1.5, remove=self.draw(st.booleans()))
@@ -164,12 +179,22 @@ class _World:
     def numbers(self) -> Iterator[object]:
         self.next_producer_id += 1_000
         yield ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=self.next_producer_id)
-        yield RegisterControllerRecord(controller_id=self.draw(_ids), incarnation_id=self.draw(_uuids))
+        yield RegisterControllerRecord(
+            controller_id=self.draw(_ids), incarnation_id=self.draw(_uuids)
+        )
         yield NoOpRecord()
 
     def steps(self) -> list[Callable[[], Iterator[object]]]:
         often = [self.topic, self.partition, self.partition, self.change, self.change]
-        return [*often, self.clear, self.register, self.broker, self.settings, self.security, self.numbers]
+        return [
+            *often,
+            self.clear,
+            self.register,
+            self.broker,
+            self.settings,
+            self.security,
+            self.numbers,
+        ]
 
 
 @st.composite

@@ -16,7 +16,11 @@ METADATA_LOGS = sorted((kafka_wrote.DATA / "__cluster_metadata-0").glob("*.log")
 def replayed(image: MetadataImage, path: Path) -> MetadataImage:
     data = path.read_bytes()
     for position, header in batches(data):
-        values = [] if header.is_control else [record.value or b"" for record in records_of(data, header, position)]
+        values = (
+            []
+            if header.is_control
+            else [record.value or b"" for record in records_of(data, header, position)]
+        )
         image, _delta = image.replay([decode_record(value) for value in values], header.last_offset)
     return image
 
@@ -29,15 +33,25 @@ def cluster() -> MetadataImage:
 
 
 def test_topics_have_the_ids_and_partitions_that_kafka_s_clients_saw() -> None:
-    told = {(partition.name.topic, partition.name.partition, partition.topic_id) for partition in kafka_wrote.partitions()}
+    told = {
+        (partition.name.topic, partition.name.partition, partition.topic_id)
+        for partition in kafka_wrote.partitions()
+    }
     image = cluster()
-    assert {(topic.name, index, topic.id) for topic in image.topics.values() for index in topic.partitions} == told
+    assert {
+        (topic.name, index, topic.id)
+        for topic in image.topics.values()
+        for index in topic.partitions
+    } == told
     assert image.topic_names == {topic.id: topic.name for topic in image.topics.values()}
 
 
 def test_settings_are_those_the_topics_were_made_with() -> None:
     image = cluster()
-    assert image.topic_configs("log-append-time") == {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
+    assert image.topic_configs("log-append-time") == {
+        "message.timestamp.type": "LogAppendTime",
+        "retention.ms": "-1",
+    }
     assert image.topic_configs("compacted")["cleanup.policy"] == "compact"
     assert image.configs[BROKER, ""] == {"min.insync.replicas": "1"}
     assert {name for kind, name in image.configs if kind == TOPIC} == set(image.topics)
@@ -45,10 +59,18 @@ def test_settings_are_those_the_topics_were_made_with() -> None:
 
 def test_the_broker_left_cleanly_and_its_partitions_wait_for_it() -> None:
     image = cluster()
-    assert (image.brokers[1].fenced, image.brokers[1].in_controlled_shutdown, list(image.controllers)) == (True, True, [1])
+    assert (
+        image.brokers[1].fenced,
+        image.brokers[1].in_controlled_shutdown,
+        list(image.controllers),
+    ) == (True, True, [1])
     for topic in image.topics.values():
         for state in topic.partitions.values():
-            assert (state.leader, state.isr, state.eligible_leader_replicas) == (NO_LEADER, (), (1,))
+            assert (state.leader, state.isr, state.eligible_leader_replicas) == (
+                NO_LEADER,
+                (),
+                (1,),
+            )
             assert state.directories == image.brokers[1].directories
 
 

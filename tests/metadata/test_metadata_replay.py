@@ -19,7 +19,11 @@ from penstock.metadata.image import (
     PartitionState,
     TopicImage,
 )
-from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord, RegisterBrokerRecord, UnfenceBrokerRecord
+from penstock.protocol.internal.metadata_nodes import (
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+)
 from penstock.protocol.internal.metadata_records import RECORDS, decode_record, encode_record
 from penstock.protocol.internal.metadata_security import RemoveAccessControlEntryRecord
 from penstock.protocol.internal.metadata_settings import (
@@ -43,9 +47,18 @@ EMPTY = MetadataImage.empty()
 A, B, D1, D2 = (UUID(int=number) for number in (1_001, 1_002, 2_001, 2_002))
 TOPIC_A = TopicRecord(name="a", topic_id=A)
 PARTITION = PartitionRecord(
-    topic_id=A, partition_id=0, replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=3, partition_epoch=5, directories=(D1, D2)
+    topic_id=A,
+    partition_id=0,
+    replicas=(1, 2),
+    isr=(1, 2),
+    leader=1,
+    leader_epoch=3,
+    partition_epoch=5,
+    directories=(D1, D2),
 )
-STATE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=3, partition_epoch=5, directories=(D1, D2))
+STATE = PartitionState(
+    replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=3, partition_epoch=5, directories=(D1, D2)
+)
 
 
 def replayed(*records: object) -> MetadataImage:
@@ -54,7 +67,9 @@ def replayed(*records: object) -> MetadataImage:
 
 def changed(**change: Any) -> PartitionState:
     """The partition after a change of these fields, through the codec."""
-    record = decode_record(encode_record(PartitionChangeRecord(topic_id=A, partition_id=0, **change)))
+    record = decode_record(
+        encode_record(PartitionChangeRecord(topic_id=A, partition_id=0, **change))
+    )
     return replayed(TOPIC_A, PARTITION, record).topics["a"].partitions[0]
 
 
@@ -65,7 +80,9 @@ def test_the_records_of_an_image_make_it_anew(history: list[object]) -> None:
 
 
 @given(histories(), histories())
-def test_so_do_those_of_an_image_within_a_transaction(history: list[object], begun: list[object]) -> None:
+def test_so_do_those_of_an_image_within_a_transaction(
+    history: list[object], begun: list[object]
+) -> None:
     image = EMPTY.replay([*aborted(history), BeginTransactionRecord(), *begun], 50)[0]
     assert EMPTY.replay(image.records(), image.offset)[0] == image
 
@@ -84,11 +101,15 @@ def test_an_image_never_changes(history: list[object], cut: int) -> None:
 
 
 @given(histories(), st.integers(0, 62))
-def test_a_transaction_takes_effect_at_its_end_and_as_a_whole(history: list[object], cut: int) -> None:
+def test_a_transaction_takes_effect_at_its_end_and_as_a_whole(
+    history: list[object], cut: int
+) -> None:
     records = committed(history)
     open_, _delta = EMPTY.replay(records[: min(cut, len(records) - 1)], 10)
     assert (open_.topics, open_.brokers, open_.configs, open_.kept) == ({}, {}, {}, {})
-    assert open_.replay(records[min(cut, len(records) - 1) :], 50)[0] == EMPTY.replay(history, 50)[0]
+    assert (
+        open_.replay(records[min(cut, len(records) - 1) :], 50)[0] == EMPTY.replay(history, 50)[0]
+    )
 
 
 @given(histories())
@@ -105,7 +126,11 @@ def test_the_delta_names_every_topic_that_differs_and_how(history: list[object],
         pair = before.topic_by_id(topic_id), image.topic_by_id(topic_id)
         assert delta.topics.get(topic_id, pair) == pair
         assert topic_id in delta.topics or pair[0] == pair[1]
-    assert {key for key in {*before.configs, *image.configs} if before.configs.get(key) != image.configs.get(key)} <= delta.configs
+    assert {
+        key
+        for key in {*before.configs, *image.configs}
+        if before.configs.get(key) != image.configs.get(key)
+    } <= delta.configs
 
 
 @given(histories())
@@ -136,14 +161,20 @@ def test_every_record_of_the_log_is_known() -> None:
 def test_topics_with_their_partitions_come_and_go() -> None:
     image, delta = EMPTY.replay([TOPIC_A, PARTITION], 9)
     topic = TopicImage("a", A, {0: STATE})
-    assert (image.topics, image.topic_names, delta.topics) == ({"a": topic}, {A: "a"}, {A: (None, topic)})
+    assert (image.topics, image.topic_names, delta.topics) == (
+        {"a": topic},
+        {A: "a"},
+        {A: (None, topic)},
+    )
     image, delta = image.replay([RemoveTopicRecord(topic_id=A)], 10)
     assert (image, delta.topics) == (MetadataImage(offset=10), {A: (topic, None)})
 
 
 def test_a_topic_made_anew_is_another_one() -> None:
     image = replayed(TOPIC_A)
-    _image, delta = image.replay([RemoveTopicRecord(topic_id=A), TopicRecord(name="a", topic_id=B)], 10)
+    _image, delta = image.replay(
+        [RemoveTopicRecord(topic_id=A), TopicRecord(name="a", topic_id=B)], 10
+    )
     assert delta.topics == {A: (TopicImage("a", A, {}), None), B: (None, TopicImage("a", B, {}))}
 
 
@@ -153,9 +184,17 @@ def test_what_comes_and_goes_at_once_is_not_spoken_of() -> None:
 
 def test_changes_of_a_partition() -> None:
     assert changed(leader=2) == changed(leader=2, isr=(1, 2))
-    assert (changed(leader=2).leader, changed(leader=2).leader_epoch, changed(leader=2).partition_epoch) == (2, 4, 6)
+    assert (
+        changed(leader=2).leader,
+        changed(leader=2).leader_epoch,
+        changed(leader=2).partition_epoch,
+    ) == (2, 4, 6)
     assert changed(leader=1).leader_epoch == 4
-    assert (changed(isr=(2,)).isr, changed(isr=(2,)).leader_epoch, changed(isr=(2,)).partition_epoch) == ((2,), 3, 6)
+    assert (
+        changed(isr=(2,)).isr,
+        changed(isr=(2,)).leader_epoch,
+        changed(isr=(2,)).partition_epoch,
+    ) == ((2,), 3, 6)
     assert changed(isr=(), leader=-1).leader == -1
     assert changed(leader_recovery_state=1).leader_recovery_state == 1
 
@@ -172,18 +211,36 @@ def test_a_partition_from_before_directories_has_migrating_ones() -> None:
 
 def test_eligible_replicas_are_forgotten_for_one_topic_or_all() -> None:
     eligible = PartitionRecord(
-        topic_id=A, partition_id=0, replicas=(1,), eligible_leader_replicas=(1,), last_known_elr=(1,), partition_epoch=6
+        topic_id=A,
+        partition_id=0,
+        replicas=(1,),
+        eligible_leader_replicas=(1,),
+        last_known_elr=(1,),
+        partition_epoch=6,
     )
     for name in ("", "a"):
-        state = replayed(TOPIC_A, eligible, ClearElrRecord(topic_name=name)).topics["a"].partitions[0]
-        assert (state.eligible_leader_replicas, state.last_known_elr, state.partition_epoch) == ((), (), 7)
+        state = (
+            replayed(TOPIC_A, eligible, ClearElrRecord(topic_name=name)).topics["a"].partitions[0]
+        )
+        assert (state.eligible_leader_replicas, state.last_known_elr, state.partition_epoch) == (
+            (),
+            (),
+            7,
+        )
 
 
 def test_settings_are_taken_away_by_null_and_go_with_their_topic() -> None:
     config = ConfigRecord(resource_type=TOPIC, resource_name="a", name="n", value="v")
     image, delta = EMPTY.replay([TOPIC_A, config], 9)
     assert (image.topic_configs("a"), delta.configs) == ({"n": "v"}, frozenset({(TOPIC, "a")}))
-    assert replayed(TOPIC_A, config, ConfigRecord(resource_type=TOPIC, resource_name="a", name="n", value=None)).configs == {}
+    assert (
+        replayed(
+            TOPIC_A,
+            config,
+            ConfigRecord(resource_type=TOPIC, resource_name="a", name="n", value=None),
+        ).configs
+        == {}
+    )
     image, delta = image.replay([RemoveTopicRecord(topic_id=A)], 10)
     assert (image.configs, delta.configs) == ({}, frozenset({(TOPIC, "a")}))
 
@@ -203,18 +260,36 @@ def test_records_without_effect_move_the_offset() -> None:
     [
         ([PARTITION], "which does not exist"),
         ([RemoveTopicRecord(topic_id=A)], "which does not exist"),
-        ([TOPIC_A, PartitionChangeRecord(topic_id=A, partition_id=0)], "changes a-0, which does not exist"),
+        (
+            [TOPIC_A, PartitionChangeRecord(topic_id=A, partition_id=0)],
+            "changes a-0, which does not exist",
+        ),
         ([TOPIC_A, TopicRecord(name="a", topic_id=B)], "exists already"),
         ([TOPIC_A, TopicRecord(name="b", topic_id=A)], "an id in use"),
-        ([TOPIC_A, PartitionRecord(topic_id=A, partition_id=0, replicas=(1,), directories=(D1, D2))], "directories for 2"),
+        (
+            [
+                TOPIC_A,
+                PartitionRecord(topic_id=A, partition_id=0, replicas=(1,), directories=(D1, D2)),
+            ],
+            "directories for 2",
+        ),
         ([UnfenceBrokerRecord(id=1, epoch=1)], "it is not registered"),
-        ([RegisterBrokerRecord(broker_id=1, broker_epoch=2), UnfenceBrokerRecord(id=1, epoch=1)], "registered with epoch 2"),
-        ([ProducerIdsRecord(next_producer_id=5), ProducerIdsRecord(next_producer_id=4)], "only those below 4"),
+        (
+            [RegisterBrokerRecord(broker_id=1, broker_epoch=2), UnfenceBrokerRecord(id=1, epoch=1)],
+            "registered with epoch 2",
+        ),
+        (
+            [ProducerIdsRecord(next_producer_id=5), ProducerIdsRecord(next_producer_id=4)],
+            "only those below 4",
+        ),
         ([RemoveAccessControlEntryRecord(id=A)], "removes what is not there"),
         ([ClearElrRecord(topic_name="a")], "does not exist"),
         ([EndTransactionRecord()], "without a metadata transaction"),
         ([AbortTransactionRecord()], "without a metadata transaction"),
-        ([BeginTransactionRecord(), BeginTransactionRecord(name="t")], "transaction t begins within another"),
+        (
+            [BeginTransactionRecord(), BeginTransactionRecord(name="t")],
+            "transaction t begins within another",
+        ),
         (["text"], "str is no record"),
     ],
 )

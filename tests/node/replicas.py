@@ -1,4 +1,5 @@
-"""Brokers with partitions and replication between them, and a test in the place of the controller: it says who leads and who is in sync."""
+"""Brokers with partitions and replication between them, and a test in the place of the controller:
+it says who leads and who is in sync."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from penstock.ids import NO_UUID, TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.store import LogStore
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
-from penstock.node.home import Home
-from penstock.node.isr_changes import IsrChanges
-from penstock.node.partition import Partition
-from penstock.node.replication import Replication
+from penstock.node.partition.env import PartitionEnv
+from penstock.node.partition.isr_changes import IsrChanges
+from penstock.node.partition.partition import Partition
+from penstock.node.replication.fetchers import Replication
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
@@ -40,7 +41,8 @@ replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
 
 
 class Controller:
-    """What the cluster is, as the test says, told to every broker at once. `deciding` off: proposals are kept and not answered."""
+    """What the cluster is, as the test says, told to every broker at once. `deciding` off:
+    proposals are kept and not answered."""
 
     def __init__(self, replicas: int = 3, partitions: int = 1) -> None:
         ids = tuple(range(1, replicas + 1))
@@ -54,7 +56,10 @@ class Controller:
     def register(self, broker_id: int, rack: str | None = None) -> None:
         """A new life of a broker."""
         epoch = max([100, *(broker.epoch for broker in self.brokers.values())]) + 1
-        self.brokers = {**self.brokers, broker_id: BrokerImage(broker_id, epoch, UUID(int=epoch), rack=rack, fenced=False)}
+        self.brokers = {
+            **self.brokers,
+            broker_id: BrokerImage(broker_id, epoch, UUID(int=epoch), rack=rack, fenced=False),
+        }
         self._tell_brokers()
 
     def fence(self, broker_id: int, fenced: bool = True) -> None:
@@ -70,7 +75,9 @@ class Controller:
         """A partition's state; a change of its leader begins a leader epoch."""
         before = self.states[index]
         epoch = before.leader_epoch + ("leader" in changes)
-        self.states[index] = replace(before, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1, **changes)
+        self.states[index] = replace(
+            before, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1, **changes
+        )
         for node in self.nodes.values():
             node.learn(index)
 
@@ -82,12 +89,16 @@ class Controller:
         if not self.deciding:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"nobody answered within {timeout_s} s")
         topics = [
-            AlterPartitionResponse.Topic(topic_id=TOPIC_ID, partitions=tuple(map(self._alter, topic.partitions)))
+            AlterPartitionResponse.Topic(
+                topic_id=TOPIC_ID, partitions=tuple(map(self._alter, topic.partitions))
+            )
             for topic in request.topics
         ]
         return cast(T, AlterPartitionResponse(topics=tuple(topics)))
 
-    def _alter(self, asked: AlterPartitionRequest.Topic.Partition) -> AlterPartitionResponse.Topic.Partition:
+    def _alter(
+        self, asked: AlterPartitionRequest.Topic.Partition
+    ) -> AlterPartitionResponse.Topic.Partition:
         index, state = asked.partition_index, self.states[asked.partition_index]
         error = ErrorCode.NONE
         if asked.leader_epoch != state.leader_epoch:
@@ -95,7 +106,8 @@ class Controller:
         elif asked.partition_epoch != state.partition_epoch:
             error = ErrorCode.INVALID_UPDATE_VERSION
         elif any(
-            self.brokers[one.broker_id].fenced or one.broker_epoch not in (-1, self.brokers[one.broker_id].epoch)
+            self.brokers[one.broker_id].fenced
+            or one.broker_epoch not in (-1, self.brokers[one.broker_id].epoch)
             for one in asked.new_isr_with_epochs
         ):
             error = ErrorCode.INELIGIBLE_REPLICA
@@ -116,7 +128,15 @@ class Broker:
     """As much of a node as replication and the handlers of Fetch and Produce ask for."""
 
     def __init__(
-        self, controller: Controller, world: World, broker_id: int, host: str, port: int, path: str, config: LogConfig, lag_s: float
+        self,
+        controller: Controller,
+        world: World,
+        broker_id: int,
+        host: str,
+        port: int,
+        path: str,
+        config: LogConfig,
+        lag_s: float,
     ) -> None:
         self.controller = controller
         self.world = world
@@ -124,14 +144,26 @@ class Broker:
         self.kept: dict[type, object] = {}
         self.host, self.port = host, port
         self.log_config = config
-        self.config = read_node_config(_PROPERTIES.format(id=broker_id, host=host, port=port).encode(), "test")
+        self.config = read_node_config(
+            _PROPERTIES.format(id=broker_id, host=host, port=port).encode(), "test"
+        )
         world.disk.make_dirs(path)
         self.store = LogStore(world, [LogDirectory(path, UUID(int=90 + broker_id))])
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         changes = IsrChanges(broker_id, controller.call, self.epoch, self.spawn)
-        self.home = Home(broker_id, world, self.store, self.spawn, lambda: controller.brokers, changes.propose, lag_s)
-        self.replication = Replication(self.home, self.config, address_of=self._address_of, broker_epoch=self.epoch)
+        self.home = PartitionEnv(
+            broker_id,
+            world,
+            self.store,
+            self.spawn,
+            lambda: controller.brokers,
+            changes.propose,
+            lag_s,
+        )
+        self.replication = Replication(
+            self.home, self.config, address_of=self._address_of, broker_epoch=self.epoch
+        )
 
     def epoch(self) -> int:
         broker = self.controller.brokers.get(self.node_id)
@@ -146,7 +178,9 @@ class Broker:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            asyncio.get_running_loop().call_exception_handler({"message": "a task failed", "exception": task.exception()})
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a task failed", "exception": task.exception()}
+            )
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         node = self.controller.nodes.get(broker_id)
@@ -164,7 +198,9 @@ class Broker:
         for index, state in self.controller.states.items():
             if self.node_id in state.replicas:
                 name = TopicPartition(TOPIC, index)
-                log = self.store.logs.get(name) or self.store.create(name, TOPIC_ID, self.log_config)
+                log = self.store.logs.get(name) or self.store.create(
+                    name, TOPIC_ID, self.log_config
+                )
                 self.partitions[name] = Partition(log, self.home, watermarks.get(name, 0))
                 self.learn(index)
 
@@ -180,7 +216,9 @@ class Broker:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.store.save_high_watermarks({name: partition.high_watermark for name, partition in self.partitions.items()})
+        await self.store.save_high_watermarks(
+            {name: partition.high_watermark for name, partition in self.partitions.items()}
+        )
         await self.store.close()
 
     # What handlers ask
@@ -198,4 +236,6 @@ class Broker:
         return self.partitions[TopicPartition(topic.name, index)]
 
     def advertised(self, _listener: str, _host: str) -> list[tuple[int, str, int, None]]:
-        return [(node.node_id, node.host, node.port, None) for node in self.controller.nodes.values()]
+        return [
+            (node.node_id, node.host, node.port, None) for node in self.controller.nodes.values()
+        ]

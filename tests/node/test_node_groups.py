@@ -1,4 +1,5 @@
-"""The shell of consumer groups: when an answer leaves, what becomes of a shard when its partition moves, and how it is loaded.
+"""The shell of consumer groups: when an answer leaves, what becomes of a shard when its partition
+moves, and how it is loaded.
 
 The coordinator is the real one; its partition is one that the test controls.
 """
@@ -11,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.controller.delete_topics import delete_topics
+from penstock.controller.topics.delete import delete_topics
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import GROUP_RECORDS_A_TURN
-from penstock.node.group_loading import Loading
-from penstock.node.groups import positive_hash
-from penstock.node.partition import Partition
+from penstock.node.partition.partition import Partition
+from penstock.node.shards.groups import positive_hash
+from penstock.node.shards.loading import Loading
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
@@ -63,7 +64,14 @@ async def lead_again(node: FakeNode, partition: FakePartition) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("", 0), ("hello", 99162322), ("polygenelubricants", 0), ("käse-🧀", 1477844892), ("orders", 1008770331)]
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("hello", 99162322),
+        ("polygenelubricants", 0),
+        ("käse-🧀", 1477844892),
+        ("orders", 1008770331),
+    ],
 )
 def test_the_hash_is_javas_without_its_sign(text: str, expected: int) -> None:
     assert positive_hash(text) == expected
@@ -121,7 +129,9 @@ def test_what_is_not_committed_in_time_is_refused_and_may_have_happened() -> Non
     with_groups(test, **{"offsets.commit.timeout.ms": "2000"})
 
 
-def test_who_waits_is_told_when_leadership_goes_and_the_next_leader_reads_it_all_from_the_log() -> None:
+def test_who_waits_is_told_when_leadership_goes_and_the_next_leader_reads_it_all_from_the_log() -> (
+    None
+):
     async def test(node: FakeNode, partition: FakePartition) -> None:
         member = await join(node)
         assert await commit(node, 7, member) == ErrorCode.NONE
@@ -226,7 +236,7 @@ def test_every_rebalance_leaves_a_line(caplog: pytest.LogCaptureFixture) -> None
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         await leave(node, await join(node))
 
-    with caplog.at_level("INFO", logger="penstock.node.group_shard"):
+    with caplog.at_level("INFO", logger="penstock.node.shards.group_shard"):
         with_groups(test)
     assert [line.split(" after ")[0] for line in caplog.messages] == [
         f"group {GROUP}: generation 1 is stable with 1 members",
@@ -239,11 +249,17 @@ def test_a_step_that_is_too_large_for_one_batch_is_divided() -> None:
         node.create("wide", 400)
         before = len(partition.batches)
         asked = tuple(
-            OffsetCommitRequest.Topic.Partition(partition_index=index, committed_offset=index, committed_metadata="m" * 4_000)
+            OffsetCommitRequest.Topic.Partition(
+                partition_index=index, committed_offset=index, committed_metadata="m" * 4_000
+            )
             for index in range(400)
         )
-        request = commit_request(0, topics=(OffsetCommitRequest.Topic(name="wide", partitions=asked),))
-        assert {one.error_code for one in call(node, COMMIT, 9, request).topics[0].partitions} == {ErrorCode.NONE}
+        request = commit_request(
+            0, topics=(OffsetCommitRequest.Topic(name="wide", partitions=asked),)
+        )
+        assert {one.error_code for one in call(node, COMMIT, 9, request).topics[0].partitions} == {
+            ErrorCode.NONE
+        }
         sizes = [len(data) for _base, _end, data in partition.batches[before:]]
         assert len(sizes) == 2
         assert max(sizes) <= partition.config.max_message_bytes
@@ -266,7 +282,11 @@ def test_the_last_record_of_a_key_counts_and_what_is_of_transactions_does_not() 
         partition.high_watermark = partition.log_end_offset
         resign(partition)
         await lead_again(node, partition)
-        assert [await committed(node, partition=index) for index in range(3)] == [(298, 0), (299, 0), (-1, 0)]
+        assert [await committed(node, partition=index) for index in range(3)] == [
+            (298, 0),
+            (299, 0),
+            (-1, 0),
+        ]
 
     with_groups(test)
 
@@ -275,8 +295,18 @@ def _as_transactional(batch: bytes) -> bytes:
     from penstock.records.record import rows_of
 
     header = read_header(batch)
-    rows = [(key, value, headers, timestamp) for _offset, timestamp, key, value, headers in rows_of(batch, header)]
-    return build_batch(rows, base_offset=header.base_offset, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    rows = [
+        (key, value, headers, timestamp)
+        for _offset, timestamp, key, value, headers in rows_of(batch, header)
+    ]
+    return build_batch(
+        rows,
+        base_offset=header.base_offset,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
 
 
 def test_others_have_their_turns_while_a_shard_is_loaded() -> None:
@@ -291,14 +321,19 @@ def test_others_have_their_turns_while_a_shard_is_loaded() -> None:
                 asyncio.get_running_loop().call_soon(turns.append, [])
             turns[-1].append(offset)
 
-        assert await Loading(node.world).load(cast(Partition, partition), 900, replay, lambda: True) == 900
+        assert (
+            await Loading(node.world).load(cast(Partition, partition), 900, replay, lambda: True)
+            == 900
+        )
         assert [offset for turn in turns for offset in turn] == list(range(900))
         assert max(map(len, turns)) <= GROUP_RECORDS_A_TURN
 
     with_groups(test)
 
 
-def test_what_is_wrong_in_the_log_is_told_and_costs_no_more_than_its_groups(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_wrong_in_the_log_is_told_and_costs_no_more_than_its_groups(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         assert await commit(node, 5) == ErrorCode.NONE
         partition.append(build_batch([(b"\x00\x02\x7f", b"\x00\x03", (), 0)]))
@@ -313,7 +348,11 @@ def test_what_is_wrong_in_the_log_is_told_and_costs_no_more_than_its_groups(capl
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         assert await commit(node, 5) == ErrorCode.NONE
-        node.apply(lambda image: delete_topics(image, DeleteTopicsRequest(topic_names=("orders",)), node.context))
+        node.apply(
+            lambda image: delete_topics(
+                image, DeleteTopicsRequest(topic_names=("orders",)), node.context
+            )
+        )
         assert await commit(node, 6) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         node.create("orders", 3)
         assert await committed(node) == (-1, ErrorCode.NONE)

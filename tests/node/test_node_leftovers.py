@@ -16,8 +16,8 @@ from penstock.log.directory import LogDirectory
 from penstock.log.names import MOVED
 from penstock.log.store import LogStore
 from penstock.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionState, TopicImage
-from penstock.node.formatting import format_directories
-from penstock.node.leftovers import set_leftovers_aside
+from penstock.node.broker.formatting import format_directories
+from penstock.node.broker.leftovers import set_leftovers_aside
 from penstock.start import serving
 from penstock.world import World
 from penstock.world.sim import Simulation
@@ -36,7 +36,9 @@ log.dirs=/d0,/d1
 def store_of(world: World, path: str, *names: str) -> LogStore:
     for name in names:
         world.disk.make_dirs(f"{path}/{name}")
-    return LogStore(world, [LogDirectory(f"{path}/{name}", {"a": A, "b": B}[name]) for name in names])
+    return LogStore(
+        world, [LogDirectory(f"{path}/{name}", {"a": A, "b": B}[name]) for name in names]
+    )
 
 
 async def written(world: World, path: str, name: str) -> None:
@@ -50,7 +52,9 @@ async def opened(world: World, path: str, known: UUID) -> LogStore:
     """As a node opens them that the controller has told where the replica lies."""
     store = store_of(world, path, "a", "b")
     store.prepare()
-    state = PartitionState(replicas=(2, 1), isr=(1,), leader=1, leader_epoch=0, directories=(UUID(int=999), known))
+    state = PartitionState(
+        replicas=(2, 1), isr=(1,), leader=1, leader_epoch=0, directories=(UUID(int=999), known)
+    )
     topic = TopicImage(PARTITION.topic, TOPIC_ID, {PARTITION.partition: state})
     set_leftovers_aside(store, world.disk, MetadataImage(topics={topic.name: topic}), 1)
     await store.open(lambda _partition: SMALL)
@@ -58,14 +62,20 @@ async def opened(world: World, path: str, known: UUID) -> LogStore:
 
 
 @pytest.mark.parametrize(("known", "served"), [(A, "a"), (B, "b")])
-def test_the_replica_is_where_the_controller_knows_it_to_be(tmp_path: Path, known: UUID, served: str) -> None:
+def test_the_replica_is_where_the_controller_knows_it_to_be(
+    tmp_path: Path, known: UUID, served: str
+) -> None:
     async def main(world: World, path: str) -> None:
         await written(world, path, "a")
         await written(world, path, "b")
         store = await opened(world, path, known)
         assert (values(store.logs[PARTITION]), store.damaged) == ([served], {})
         await store.remove_doomed()
-        assert [name for name in "ab" if any(str(PARTITION) in one for one in world.disk.list(f"{path}/{name}"))] == [served]
+        assert [
+            name
+            for name in "ab"
+            if any(str(PARTITION) in one for one in world.disk.list(f"{path}/{name}"))
+        ] == [served]
 
     in_real_world(tmp_path, main)
 
@@ -95,13 +105,17 @@ def test_a_replica_that_has_moved_stays_where_it_went(tmp_path: Path) -> None:
 
 
 def test_a_replica_is_served_again_after_its_creation_failed_once() -> None:
-    """A disk is full for a moment: the replica is made on the other one, and the node finds both when it starts anew."""
+    """A disk is full for a moment: the replica is made on the other one, and the node finds both
+    when it starts anew."""
     simulation = Simulation(1)
     machine = simulation.node("n1")
     config = read_node_config(PROPERTIES, "test")
 
     async def first_life() -> None:
-        async with serving(machine.world, config) as (node, bootstrap), Client(machine.world, bootstrap) as client:
+        async with (
+            serving(machine.world, config) as (node, bootstrap),
+            Client(machine.world, bootstrap) as client,
+        ):
             machine.drive.fail("/d1", {"pwrite"}, errno.ENOSPC, times=1)
             await client.admin.create_topic("orders", partitions=2)
             async with asyncio.timeout(5):
@@ -111,11 +125,19 @@ def test_a_replica_is_served_again_after_its_creation_failed_once() -> None:
 
     async def second_life() -> None:
         async with serving(machine.world, config) as (node, _bootstrap):
-            assert sorted(node.partitions) == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+            assert sorted(node.partitions) == [
+                TopicPartition("orders", 0),
+                TopicPartition("orders", 1),
+            ]
 
     async def main() -> None:
         format_directories(
-            machine.world.disk, machine.world.chance, config, "simulated-cluster-id00", ignore_formatted=False, say=lambda _line: None
+            machine.world.disk,
+            machine.world.rng,
+            config,
+            "simulated-cluster-id00",
+            ignore_formatted=False,
+            say=lambda _line: None,
         )
         await machine.run(first_life())
         await machine.run(second_life())

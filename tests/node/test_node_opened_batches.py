@@ -1,4 +1,5 @@
-"""Topics whose batches are opened at produce: a codec of the topic's own, and keys that a compacted topic requires. Order is kept."""
+"""Topics whose batches are opened at produce: a codec of the topic's own, and keys that a compacted
+topic requires. Order is kept."""
 
 from __future__ import annotations
 
@@ -47,13 +48,23 @@ def opening(**settings: object) -> Opening:
         ({"compression_type": "zstd", "compression_zstd_level": -5}, Codec.ZSTD),
     ],
 )
-def test_a_topics_codec_replaces_the_producers(source: Codec, settings: dict[str, object], codec: Codec) -> None:
+def test_a_topics_codec_replaces_the_producers(
+    source: Codec, settings: dict[str, object], codec: Codec
+) -> None:
     batch = build_batch(RECORDS, codec=source, producer_id=4, producer_epoch=1, base_sequence=7)
     opened = opening(**settings).of(batch)
     before, after = read_header(batch), read_header(opened)
     assert after.codec == codec
     assert (opened is batch) == (source is codec)
-    same = ("base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "producer_id", "base_sequence", "record_count")
+    same = (
+        "base_offset",
+        "last_offset_delta",
+        "base_timestamp",
+        "max_timestamp",
+        "producer_id",
+        "base_sequence",
+        "record_count",
+    )
     assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
     assert list(records_of(opened, after)) == list(records_of(batch, before))
 
@@ -64,12 +75,18 @@ def test_most_topics_stay_closed() -> None:
 
 
 def test_records_without_a_key_are_named() -> None:
-    batch = build_batch([(b"k", b"v", (), 1), (None, b"v", (), 1), (b"", None, (), 1), (None, None, (), 1)], codec=Codec.LZ4)
+    batch = build_batch(
+        [(b"k", b"v", (), 1), (None, b"v", (), 1), (b"", None, (), 1), (None, None, (), 1)],
+        codec=Codec.LZ4,
+    )
     with pytest.raises(RecordsRefused) as refused:
         opening(cleanup_policy=("compact",)).of(batch)
     error = pickle.loads(pickle.dumps(refused.value))
     assert (error.code, error.numbers) == (ErrorCode.INVALID_RECORD, (1, 3))
-    assert error.reason == "Compacted topic cannot accept message without key in topic partition orders-0."
+    assert (
+        error.reason
+        == "Compacted topic cannot accept message without key in topic partition orders-0."
+    )
     assert error.message == refused.value.message
 
 
@@ -99,10 +116,13 @@ def test_only_small_plain_batches_are_opened_on_the_loop() -> None:
 
 
 def test_appends_keep_their_order_where_some_are_opened_elsewhere(tmp_path: Path) -> None:
-    """A large batch first, small ones behind it: those wait. One that is refused holds nobody up, and one that is cancelled neither."""
+    """A large batch first, small ones behind it: those wait. One that is refused holds nobody up,
+    and one that is cancelled neither."""
 
     async def main(world: World, path: str) -> None:
-        config = LogConfig(cleanup_policy=("compact",), compression_type="zstd", max_message_bytes=10_000_000)
+        config = LogConfig(
+            cleanup_policy=("compact",), compression_type="zstd", max_message_bytes=10_000_000
+        )
         partition, _tasks = await new_partition(world, path, config)
         batches = [
             build_batch([(b"large", b"v" * 2_000_000, (), 1)]),
@@ -124,6 +144,8 @@ def test_appends_keep_their_order_where_some_are_opened_elsewhere(tmp_path: Path
         assert [record.key for record in read_records(data)] == [b"large", b"small", b"compressed"]
         assert {header.codec for _position, header in batches_in(data)} == {Codec.ZSTD}
         # Nothing is under way any more: a small one is opened and appended at once.
-        assert not isinstance(partition.append_produced(build_batch([(b"again", b"v", (), 1)])), asyncio.Task)
+        assert not isinstance(
+            partition.append_produced(build_batch([(b"again", b"v", (), 1)])), asyncio.Task
+        )
 
     in_real_world(tmp_path, main)

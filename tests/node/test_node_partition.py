@@ -11,8 +11,8 @@ import pytest
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import PartitionState
-from penstock.node.home import Home
-from penstock.node.partition import Partition
+from penstock.node.partition.env import PartitionEnv
+from penstock.node.partition.partition import Partition
 from penstock.records.record import read_records
 from penstock.world import World
 from penstock.world.sim import Simulation
@@ -21,7 +21,9 @@ from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, o
 ALONE = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=3)
 
 
-async def new_partition(world: World, path: str, config: LogConfig = SMALL) -> tuple[Partition, set[asyncio.Task[None]]]:
+async def new_partition(
+    world: World, path: str, config: LogConfig = SMALL
+) -> tuple[Partition, set[asyncio.Task[None]]]:
     tasks: set[asyncio.Task[None]] = set()
 
     def spawn(work: Coroutine[Any, Any, None]) -> object:
@@ -30,7 +32,9 @@ async def new_partition(world: World, path: str, config: LogConfig = SMALL) -> t
         return task
 
     store = await open_store(world, path, config)
-    home = Home(1, world, store, spawn, dict, lambda _partition, _proposal: None, lag_max_s=30.0)
+    home = PartitionEnv(
+        1, world, store, spawn, dict, lambda _partition, _proposal: None, lag_max_s=30.0
+    )
     partition = Partition(store.create(PARTITION, TOPIC_ID, config), home)
     partition.become(ALONE)
     return partition, tasks
@@ -41,7 +45,11 @@ def test_what_is_appended_is_committed_at_once_without_a_flush_setting(tmp_path:
         partition, _tasks = await new_partition(world, path)
         appended = partition.append(batch("a", "b"))
         assert partition.is_committed(appended.end_offset)
-        assert (partition.high_watermark, partition.last_stable_offset, partition.log_end_offset) == (2, 2, 2)
+        assert (
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log_end_offset,
+        ) == (2, 2, 2)
         found = partition.read(0, 1_000, committed_only=False)
         assert found.range is not None
         assert [record.value for record in read_records(found.range.read())] == [b"a", b"b"]
@@ -58,7 +66,9 @@ def test_with_flush_messages_1_nothing_is_committed_before_it_is_synced() -> Non
         partition, tasks = await new_partition(node.world, "/d", replace(SMALL, flush_messages=1))
         end = partition.append(batch("a")).end_offset
         assert not partition.is_committed(end)
-        assert partition.read(0, 1_000, committed_only=False).range is None, "nothing above the watermark is served (invariant 8)"
+        assert partition.read(0, 1_000, committed_only=False).range is None, (
+            "nothing above the watermark is served (invariant 8)"
+        )
         await partition.wait_committed(end, node.world.clock.monotonic() + 1)
         assert partition.high_watermark == end
         assert partition.read(0, 1_000, committed_only=False).range is not None
@@ -131,7 +141,10 @@ def test_epochs_are_fenced_and_records_deleted_up_to_the_watermark(tmp_path: Pat
             partition.append(batch(value))
         partition.check_leader(-1)
         partition.check_leader(3)
-        for epoch, code in [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)]:
+        for epoch, code in [
+            (2, ErrorCode.FENCED_LEADER_EPOCH),
+            (4, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ]:
             with pytest.raises(KafkaError) as refused:
                 partition.check_leader(epoch)
             assert refused.value.code == code
@@ -153,18 +166,30 @@ def test_a_leader_that_steps_down_fails_who_waits_and_takes_nothing_more() -> No
 
     async def main() -> None:
         partition, _tasks = await new_partition(node.world, "/d")
-        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1))
+        partition.become(
+            PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
+        )
         end = partition.append(batch("a"), acks_all=True).end_offset
         assert not partition.is_committed(end)
         waiting = partition.wait_committed(end, node.world.clock.monotonic() + 60)
-        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=5, partition_epoch=2))
-        for refuse in (lambda: waiting.result(), lambda: partition.append(batch("b")), lambda: partition.check_leader(5)):
+        partition.become(
+            PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=5, partition_epoch=2)
+        )
+        for refuse in (
+            lambda: waiting.result(),
+            lambda: partition.append(batch("b")),
+            lambda: partition.check_leader(5),
+        ):
             with pytest.raises(KafkaError) as refused:
                 refuse()
             assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition.check_leader(5, allow_follower=True)
-        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1))
-        assert not partition.is_leader, "what is older than what is known changes nothing (invariant 12)"
+        partition.become(
+            PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
+        )
+        assert not partition.is_leader, (
+            "what is older than what is known changes nothing (invariant 12)"
+        )
 
     simulation.run(node.run(main()))
 
@@ -174,8 +199,12 @@ def test_too_few_in_sync_is_refused_before_and_told_after_the_write() -> None:
     node = simulation.node("n1")
 
     async def main() -> None:
-        partition, _tasks = await new_partition(node.world, "/d", replace(SMALL, min_insync_replicas=2))
-        state = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
+        partition, _tasks = await new_partition(
+            node.world, "/d", replace(SMALL, min_insync_replicas=2)
+        )
+        state = PartitionState(
+            replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1
+        )
         partition.become(state)
         end = partition.append(batch("a"), acks_all=True).end_offset
         waiting = partition.wait_committed(end, node.world.clock.monotonic() + 60)
@@ -200,7 +229,7 @@ def test_a_restarted_follower_goes_on_with_the_watermark_that_was_saved(tmp_path
         partition, _tasks = await new_partition(world, path)
         for value in "abc":
             partition.append(batch(value))
-        log, home = partition._log, partition._home
+        log, home = partition._log, partition._env
         follower = Partition(log, home, 2)
         follower.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=4))
         assert follower.high_watermark == 2
@@ -218,9 +247,14 @@ def test_waiters_have_their_own_deadlines() -> None:
 
     async def main() -> None:
         partition, _tasks = await new_partition(node.world, "/d")
-        partition.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1))
+        partition.become(
+            PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
+        )
         start = node.world.clock.monotonic()
-        waits = [partition.wait_committed(partition.append(batch("a")).end_offset, start + seconds) for seconds in (3, 1, 2)]
+        waits = [
+            partition.wait_committed(partition.append(batch("a")).end_offset, start + seconds)
+            for seconds in (3, 1, 2)
+        ]
         ended = []
         for wait in (waits[1], waits[2], waits[0]):
             with pytest.raises(KafkaError):

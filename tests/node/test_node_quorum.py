@@ -13,11 +13,17 @@ import pytest
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC
 from penstock.metadata.image import BROKER
-from penstock.node.quorum import Quorum
+from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.protocol.internal.quorum_state import decode_quorum_state
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from penstock.sim.quorum_node import CLUSTER_ID, Watch, format_quorum_node, quorum_config, quorum_node
+from penstock.sim.quorum.node import (
+    CLUSTER_ID,
+    Watch,
+    format_quorum_node,
+    quorum_config,
+    quorum_node,
+)
 from penstock.world import World
 from penstock.world.real import run
 
@@ -34,7 +40,13 @@ class Killed(Exception):
 class Members:
     """Nodes of one quorum in this process."""
 
-    def __init__(self, world: World, directory: Path, voters: int, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        directory: Path,
+        voters: int,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         self.quorums: dict[int, Quorum] = {}
         self._world = world
         self._directory = directory
@@ -53,7 +65,14 @@ class Members:
         path = str(self._directory / str(node_id))
         listener = None if node_id in self._voters else "127.0.0.1:0"
         knows_voters = node_id != STRANGER
-        config = quorum_config(node_id, self._voters, path, self._settings, listener=listener, knows_voters=knows_voters)
+        config = quorum_config(
+            node_id,
+            self._voters,
+            path,
+            self._settings,
+            listener=listener,
+            knows_voters=knows_voters,
+        )
         format_quorum_node(self._world, config)
         try:
             async with quorum_node(self._world, config, Watch()) as quorum:
@@ -104,7 +123,13 @@ def settings_of(quorum: Quorum) -> list[str]:
 
 
 def write(quorum: Quorum, name: str) -> Awaitable[int]:
-    return quorum.append((ConfigRecord(resource_type=RESOURCE[0], resource_name=RESOURCE[1], name=name, value="x" * 100),))
+    return quorum.append(
+        (
+            ConfigRecord(
+                resource_type=RESOURCE[0], resource_name=RESOURCE[1], name=name, value="x" * 100
+            ),
+        )
+    )
 
 
 def in_real_world(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
@@ -128,7 +153,9 @@ def test_three_voters_elect_commit_and_tell_an_observer(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_a_killed_leader_is_replaced_in_well_under_a_second_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_killed_leader_is_replaced_in_well_under_a_second_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
     async def main(world: World) -> None:
         members = Members(world, tmp_path, voters=3)
         await members.start(1, 2, 3)
@@ -140,7 +167,8 @@ def test_a_killed_leader_is_replaced_in_well_under_a_second_and_nothing_is_lost(
             await members.kill(leader.node_id)
             successor = await members.active()
             await write(successor, f"after.{round_}")
-            # Election 50 to 150 ms after the loss; the fetch timeout, which it must not wait for, is 2 s.
+            # Election 50 to 150 ms after the loss; the fetch timeout, which it must not wait for,
+            # is 2 s.
             assert world.clock.monotonic() - began < 1.5
             assert successor.lost_nodes.keys() == {leader.node_id}
             await members.start(leader.node_id)
@@ -193,7 +221,9 @@ def test_all_stop_and_start_again(tmp_path: Path) -> None:
         await members.all_have("n.49")
         assert (await members.active()).epoch > epoch
         await members.stop_all()
-        state, version = decode_quorum_state((tmp_path / "1" / f"{METADATA_TOPIC}-0" / "quorum-state").read_bytes())
+        state, version = decode_quorum_state(
+            (tmp_path / "1" / f"{METADATA_TOPIC}-0" / "quorum-state").read_bytes()
+        )
         assert version == 0
         assert state.cluster_id == CLUSTER_ID
         assert state.current_voters is not None
@@ -223,7 +253,10 @@ def test_a_quorum_of_one_leads_when_it_has_started(tmp_path: Path) -> None:
 
 def test_a_voter_far_behind_loads_a_snapshot(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        settings = {"metadata.log.max.record.bytes.between.snapshots": 5_000, "log.segment.bytes": 4_000}
+        settings = {
+            "metadata.log.max.record.bytes.between.snapshots": 5_000,
+            "log.segment.bytes": 4_000,
+        }
         members = Members(world, tmp_path, voters=3, settings=settings)
         await members.start(1, 2)
         leader = await members.active()
@@ -234,7 +267,9 @@ def test_a_voter_far_behind_loads_a_snapshot(tmp_path: Path) -> None:
         await members.start(3, 9)
         await members.all_have("n.2.49")
         for node_id in (3, 9):
-            names = [path.name for path in (tmp_path / str(node_id) / f"{METADATA_TOPIC}-0").iterdir()]
+            names = [
+                path.name for path in (tmp_path / str(node_id) / f"{METADATA_TOPIC}-0").iterdir()
+            ]
             assert any(name.endswith(".checkpoint") for name in names), names
             assert settings_of(members.quorums[node_id]) == settings_of(leader)
         await members.stop_all()
@@ -247,7 +282,9 @@ def test_a_voter_far_behind_loads_a_snapshot(tmp_path: Path) -> None:
 
 def test_the_leader_describes_the_quorum(tmp_path: Path) -> None:
     partition = DescribeQuorumRequest.Topic.Partition(partition_index=0)
-    request = DescribeQuorumRequest(topics=(DescribeQuorumRequest.Topic(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    request = DescribeQuorumRequest(
+        topics=(DescribeQuorumRequest.Topic(topic_name=METADATA_TOPIC, partitions=(partition,)),)
+    )
 
     def told(quorum: Quorum) -> DescribeQuorumResponse.Topic.Partition:
         return quorum.describe_quorum(request).topics[0].partitions[0]
@@ -257,12 +294,27 @@ def test_the_leader_describes_the_quorum(tmp_path: Path) -> None:
         await members.start(1, 2, 3, 9)
         leader = await members.active()
         end = await write(leader, "a") + 1
-        await until(lambda: [one.log_end_offset for one in (*told(leader).current_voters, *told(leader).observers)] == [end] * 4)
+        await until(
+            lambda: (
+                [
+                    one.log_end_offset
+                    for one in (*told(leader).current_voters, *told(leader).observers)
+                ]
+                == [end] * 4
+            )
+        )
         answer = told(leader)
-        assert (answer.leader_id, answer.leader_epoch, answer.high_watermark) == (leader.node_id, leader.epoch, end)
+        assert (answer.leader_id, answer.leader_epoch, answer.high_watermark) == (
+            leader.node_id,
+            leader.epoch,
+            end,
+        )
         assert [one.replica_id for one in answer.current_voters] == [1, 2, 3]
         assert [one.replica_id for one in answer.observers] == [9]
-        assert all(abs(one.last_fetch_timestamp - world.clock.now_ms()) < 10_000 for one in answer.current_voters)
+        assert all(
+            abs(one.last_fetch_timestamp - world.clock.now_ms()) < 10_000
+            for one in answer.current_voters
+        )
         assert [node.node_id for node in leader.describe_quorum(request).nodes] == [1, 2, 3]
         follower = next(quorum for quorum in members.quorums.values() if not quorum.is_leader)
         assert told(follower).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

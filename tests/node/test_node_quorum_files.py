@@ -1,4 +1,5 @@
-"""What the quorum leaves on disk: snapshots, and what becomes of damaged files (invariants 18, 19 and 20)."""
+"""What the quorum leaves on disk: snapshots, and what becomes of damaged files (invariants 18, 19
+and 20)."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, NO_UUID
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
-from penstock.node.quorum import Quorum
-from penstock.node.quorum_log import QuorumLog
-from penstock.node.snapshots import Snapshots, difference
+from penstock.node.quorum.log import QuorumLog
+from penstock.node.quorum.quorum import Quorum
+from penstock.node.quorum.snapshot_files import Snapshots, difference
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
 from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 from penstock.raft.log_view import OffsetAndEpoch
-from penstock.sim.quorum_node import CLUSTER_ID, format_quorum_node, quorum_config
+from penstock.sim.quorum.node import CLUSTER_ID, format_quorum_node, quorum_config
 from penstock.world import World
 from penstock.world.real import RealDisk, run
 from penstock.world.sim import Simulation
@@ -29,7 +30,10 @@ TOPIC = UUID(int=4711)
 RECORDS: tuple[object, ...] = (
     FeatureLevelRecord(name="metadata.version", feature_level=30),
     TopicRecord(name="orders", topic_id=TOPIC),
-    *(PartitionRecord(partition_id=index, topic_id=TOPIC, replicas=(1,), isr=(1,), leader=1) for index in range(1_200)),
+    *(
+        PartitionRecord(partition_id=index, topic_id=TOPIC, replicas=(1,), isr=(1,), leader=1)
+        for index in range(1_200)
+    ),
     ConfigRecord(resource_type=BROKER, resource_name="1", name="x", value="1"),
 )
 
@@ -58,7 +62,9 @@ class One:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Quorum:
-        directory = formatted_directory(self.world.disk, self.config.metadata_log_dir, self.config.node_id)
+        directory = formatted_directory(
+            self.world.disk, self.config.metadata_log_dir, self.config.node_id
+        )
         self.quorum = Quorum(
             self.world,
             self.config,
@@ -90,7 +96,9 @@ def test_loading_a_snapshot_equals_replaying_the_log(tmp_path: Path) -> None:
         image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
         await snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
         assert await snapshots.load(OffsetAndEpoch(1_301, 3)) == image
-        assert [path.name for path in tmp_path.iterdir()] == ["00000000000000001301-0000000003.checkpoint"]
+        assert [path.name for path in tmp_path.iterdir()] == [
+            "00000000000000001301-0000000003.checkpoint"
+        ]
 
     in_real_world(main)
 
@@ -114,8 +122,12 @@ def test_a_disk_that_takes_no_snapshot_takes_its_directory_offline() -> None:
         node.world.disk.make_dirs("/d")
         home = LogDirectory("/d", NO_UUID)
         node.drive.fail("/d", {"sync"}, times=1)
-        with pytest.raises(KafkaError, match="log directory /d is offline: writing a snapshot of the metadata: "):
-            await Snapshots(node.world, home, "/d").write(MetadataImage.empty(), OffsetAndEpoch(1, 1), 0)
+        with pytest.raises(
+            KafkaError, match="log directory /d is offline: writing a snapshot of the metadata: "
+        ):
+            await Snapshots(node.world, home, "/d").write(
+                MetadataImage.empty(), OffsetAndEpoch(1, 1), 0
+            )
         assert home.failure is not None
 
     simulation.run(node.run(main()))
@@ -183,7 +195,9 @@ def test_a_damaged_snapshot_does_no_harm_where_the_log_goes_back_far_enough(tmp_
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_damage_below_what_was_committed_is_refused_and_not_cut(tmp_path: Path, is_clean: bool) -> None:
+def test_damage_below_what_was_committed_is_refused_and_not_cut(
+    tmp_path: Path, is_clean: bool
+) -> None:
     async def main(world: World) -> None:
         one = One(world, tmp_path)
         quorum = await one.start()
@@ -218,7 +232,11 @@ def test_a_voter_that_does_not_know_its_vote_does_not_start(tmp_path: Path) -> N
 
 def test_an_empty_directory_is_refused_until_it_is_formatted(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="not formatted") as refused:
-        formatted_directory(RealDisk(), str(tmp_path), quorum_config(1, {1: "127.0.0.1:9"}, str(tmp_path), {}).node_id)
+        formatted_directory(
+            RealDisk(),
+            str(tmp_path),
+            quorum_config(1, {1: "127.0.0.1:9"}, str(tmp_path), {}).node_id,
+        )
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -15,9 +15,9 @@ from penstock.handlers import load
 from penstock.handlers.context import RequestContext
 from penstock.ids import TopicPartition
 from penstock.limits import REMEMBERED_TAIL_BATCHES
-from penstock.node.fetched import whole_batches
 from penstock.node.node import Node
-from penstock.node.partition import Partition
+from penstock.node.partition.partition import Partition
+from penstock.node.replication.fetched import whole_batches
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.world.sim import Simulation
 from penstock.world.sim.disk import SimFile
@@ -41,15 +41,22 @@ class Cluster:
 
     def make(self, number: int, config: LogConfig = CONFIG) -> None:
         world = self.simulation.node(f"b{number}").world
-        self.brokers[number] = Broker(self.controller, world, number, f"b{number}", 9092, "/d", config, LAG_S)
+        self.brokers[number] = Broker(
+            self.controller, world, number, f"b{number}", 9092, "/d", config, LAG_S
+        )
 
     def partition(self, broker: int, index: int = 0) -> Partition:
         return self.brokers[broker].partitions[TopicPartition(TOPIC, index)]
 
     def ends(self, index: int = 0) -> list[tuple[int, int]]:
-        return [(self.partition(n, index).log_end_offset, self.partition(n, index).high_watermark) for n in self.brokers]
+        return [
+            (self.partition(n, index).log_end_offset, self.partition(n, index).high_watermark)
+            for n in self.brokers
+        ]
 
-    async def produce(self, *values: str, leader: int = 1, index: int = 0, within_s: float = 5.0) -> int:
+    async def produce(
+        self, *values: str, leader: int = 1, index: int = 0, within_s: float = 5.0
+    ) -> int:
         partition = self.partition(leader, index)
         end = partition.append(batch(*values), acks_all=True).end_offset
         await partition.wait_committed(end, asyncio.get_running_loop().time() + within_s)
@@ -64,7 +71,13 @@ class Cluster:
         return self.controller.states[0].isr
 
 
-def run(test: Callable[[Cluster], Coroutine[Any, Any, None]], *, config: LogConfig = CONFIG, partitions: int = 1, seed: int = 1) -> None:
+def run(
+    test: Callable[[Cluster], Coroutine[Any, Any, None]],
+    *,
+    config: LogConfig = CONFIG,
+    partitions: int = 1,
+    seed: int = 1,
+) -> None:
     simulation = Simulation(seed)
 
     async def main() -> None:
@@ -79,21 +92,31 @@ def run(test: Callable[[Cluster], Coroutine[Any, Any, None]], *, config: LogConf
 
 
 def values(partition: Partition) -> bytes:
-    found = partition._log.read(partition.log_start_offset, 1_000_000, below=partition.log_end_offset)
+    found = partition._log.read(
+        partition.log_start_offset, 1_000_000, below=partition.log_end_offset
+    )
     return b"" if found is None else found.read()
 
 
-def test_acks_all_is_answered_when_all_in_sync_have_it_and_followers_hear_of_the_watermark_soon() -> None:
+def test_acks_all_is_answered_when_all_in_sync_have_it_and_followers_hear_of_the_watermark_soon() -> (
+    None
+):
     async def main(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
         await cluster.produce("a")
         assert [end for end, _watermark in cluster.ends()] == [1, 1, 1]
         began = loop.time()
         await cluster.until(lambda: cluster.ends() == [(1, 1)] * 3)
-        assert loop.time() - began < 0.1, "though nothing was appended: a stale watermark is told early"
+        assert loop.time() - began < 0.1, (
+            "though nothing was appended: a stale watermark is told early"
+        )
         for value in "bcdef":
             await cluster.produce(value)
-        assert values(cluster.partition(1)) == values(cluster.partition(2)) == values(cluster.partition(3))
+        assert (
+            values(cluster.partition(1))
+            == values(cluster.partition(2))
+            == values(cluster.partition(3))
+        )
 
     run(main)
 
@@ -145,7 +168,9 @@ def test_while_a_change_is_pending_the_larger_set_counts() -> None:
             await cluster.produce("b", within_s=1)
         assert late.value.code == ErrorCode.REQUEST_TIMED_OUT
         cluster.controller.fence(3)
-        assert cluster.partition(1).high_watermark == 1, "whether the controller took the proposal is not known"
+        assert cluster.partition(1).high_watermark == 1, (
+            "whether the controller took the proposal is not known"
+        )
         cluster.controller.change(isr=(1, 2))
         await cluster.until(lambda: cluster.partition(1).high_watermark == 2)
 
@@ -163,7 +188,11 @@ def test_a_tail_that_was_not_replicated_is_cut_at_the_diverging_epoch() -> None:
         cluster.controller.change(leader=2)
         cluster.partition(2).append(batch("kept"))
         await cluster.until(lambda: cluster.ends() == [(3, 3)] * 3)
-        assert values(cluster.partition(1)) == values(cluster.partition(2)) == values(cluster.partition(3))
+        assert (
+            values(cluster.partition(1))
+            == values(cluster.partition(2))
+            == values(cluster.partition(3))
+        )
         assert b"lost" not in values(cluster.partition(1))
 
     run(main)
@@ -224,7 +253,10 @@ def test_a_follower_below_the_leaders_start_begins_there() -> None:
         cluster.make(3)
         await cluster.brokers[3].start()
         await cluster.until(lambda: cluster.isr() == (1, 2, 3))
-        assert (cluster.partition(3).log_start_offset, cluster.partition(3).log_end_offset) == (3, 4)
+        assert (cluster.partition(3).log_start_offset, cluster.partition(3).log_end_offset) == (
+            3,
+            4,
+        )
         await cluster.until(lambda: cluster.partition(2).log_start_offset == 3)
 
     run(main)
@@ -250,13 +282,20 @@ def test_a_large_answer_is_appended_in_pieces() -> None:
         cluster.controller.register(3)
         cluster.make(3, replace(CONFIG, segment_bytes=10_000_000))
         await cluster.brokers[3].start()
-        await cluster.until(lambda: all(cluster.partition(3, index).log_end_offset == 3 for index in range(4)))
-        assert all(values(cluster.partition(3, index)) == values(cluster.partition(1, index)) for index in range(4))
+        await cluster.until(
+            lambda: all(cluster.partition(3, index).log_end_offset == 3 for index in range(4))
+        )
+        assert all(
+            values(cluster.partition(3, index)) == values(cluster.partition(1, index))
+            for index in range(4)
+        )
 
     run(main, config=replace(CONFIG, segment_bytes=10_000_000), partitions=4)
 
 
-def test_records_that_come_again_by_an_answer_that_was_outrun_still_tell_how_far_the_leader_is() -> None:
+def test_records_that_come_again_by_an_answer_that_was_outrun_still_tell_how_far_the_leader_is() -> (
+    None
+):
     async def main(cluster: Cluster) -> None:
         await cluster.produce("a")
         cluster.partition(1).append(batch("b"))
@@ -268,7 +307,10 @@ def test_records_that_come_again_by_an_answer_that_was_outrun_still_tell_how_far
         assert fetcher._link is not None
         assert fetcher._link.in_flight
         again = FetchResponse.Response.Partition(
-            partition_index=0, high_watermark=2, log_start_offset=0, records=memoryview(values(follower))
+            partition_index=0,
+            high_watermark=2,
+            log_start_offset=0,
+            records=memoryview(values(follower)),
         )
         fetcher._take_one(followed, again)
         assert (follower.log_end_offset, follower.high_watermark) == (2, 2)
@@ -276,7 +318,9 @@ def test_records_that_come_again_by_an_answer_that_was_outrun_still_tell_how_far
     run(main)
 
 
-def test_old_records_that_are_not_in_memory_reach_a_follower_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_records_that_are_not_in_memory_reach_a_follower_that_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cold = 0
 
     def not_at_once(self: SimFile, length: int, position: int, /) -> bytes | None:
@@ -292,7 +336,9 @@ def test_old_records_that_are_not_in_memory_reach_a_follower_that_comes_back(mon
         cluster.controller.register(3, rack="r3")
         cluster.make(3)
         await cluster.brokers[3].start()
-        await cluster.until(lambda: cluster.partition(3).log_end_offset == 2 * REMEMBERED_TAIL_BATCHES, within_s=60)
+        await cluster.until(
+            lambda: cluster.partition(3).log_end_offset == 2 * REMEMBERED_TAIL_BATCHES, within_s=60
+        )
         assert values(cluster.partition(3)) == values(cluster.partition(1))
         assert cold > 0
 
@@ -310,17 +356,29 @@ def test_a_leader_that_closes_the_connection_is_fetched_from_again() -> None:
 
 
 def fetch_as(
-    cluster: Cluster, broker: int, replica: int, epoch: int, offset: int, rack: str = "", version: int = 17
+    cluster: Cluster,
+    broker: int,
+    replica: int,
+    epoch: int,
+    offset: int,
+    rack: str = "",
+    version: int = 17,
 ) -> FetchResponse.Response.Partition:
     """What a request gets that is not of our own making."""
-    asked = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1_000)
+    asked = FetchRequest.Topic.Partition(
+        partition=0, fetch_offset=offset, partition_max_bytes=1_000
+    )
     request = FetchRequest(
         replica_state=FetchRequest.ReplicaState(replica_id=replica, replica_epoch=epoch),
         max_bytes=1_000,
         topics=(FetchRequest.Topic(topic=TOPIC, topic_id=TOPIC_ID, partitions=(asked,)),),
         rack_id=rack,
     )
-    context = RequestContext._make((1, version, 0, "test", "PLAINTEXT", "b1", 9092, "peer", 0.0, None)[: len(RequestContext._fields)])
+    context = RequestContext._make(
+        (1, version, 0, "test", "PLAINTEXT", "b1", 9092, "peer", 0.0, None)[
+            : len(RequestContext._fields)
+        ]
+    )
     response = load(1)(cast(Node, cluster.brokers[broker]), request, context)
     assert isinstance(response, FetchResponse)
     return response.responses[0].partitions[0]
@@ -333,13 +391,24 @@ def test_who_is_no_replica_in_its_present_life_sees_nothing_and_counts_for_nothi
             cluster.brokers[number].replication.unfollow(cluster.partition(number))
         cluster.partition(1).append(batch("b"))
         epoch = cluster.controller.brokers[2].epoch
-        for replica, broker_epoch in ((2, epoch - 1), (2, epoch + 1), (2, -1), (7, epoch), (1, epoch)):
+        for replica, broker_epoch in (
+            (2, epoch - 1),
+            (2, epoch + 1),
+            (2, -1),
+            (7, epoch),
+            (1, epoch),
+        ):
             answer = fetch_as(cluster, 1, replica, broker_epoch, 2)
-            assert answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            assert answer.error_code in (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+            )
             assert not answer.records
         assert cluster.partition(1).high_watermark == 1
         assert fetch_as(cluster, 1, 2, epoch, 1).records, "the broker itself sees up to the end"
-        assert not fetch_as(cluster, 1, -1, -1, 1).records, "and a consumer up to the watermark (invariant 8)"
+        assert not fetch_as(cluster, 1, -1, -1, 1).records, (
+            "and a consumer up to the watermark (invariant 8)"
+        )
 
     run(main)
 
@@ -354,10 +423,18 @@ def test_consumers_may_read_from_followers_what_is_committed_if_they_know_of_it(
         assert cluster.partition(2).high_watermark == 1
         assert fetch_as(cluster, 2, -1, -1, 0).records
         old = fetch_as(cluster, 2, -1, -1, 0, version=10)
-        assert (old.error_code, bytes(cast(bytes, old.records))) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+        assert (old.error_code, bytes(cast(bytes, old.records))) == (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            b"",
+        )
         elsewhere = fetch_as(cluster, 1, -1, -1, 0, rack="r2")
-        assert (elsewhere.preferred_read_replica, bytes(cast(bytes, elsewhere.records))) == (2, b""), "KIP-392"
-        assert fetch_as(cluster, 1, -1, -1, 0, rack="r1").records, "the leader is in that rack itself"
+        assert (elsewhere.preferred_read_replica, bytes(cast(bytes, elsewhere.records))) == (
+            2,
+            b"",
+        ), "KIP-392"
+        assert fetch_as(cluster, 1, -1, -1, 0, rack="r1").records, (
+            "the leader is in that rack itself"
+        )
 
     run(main)
 

@@ -24,7 +24,15 @@ def truth() -> Truth:
 def right(truth: Truth) -> Found:
     windows = list(truth.totals.items())
     places = [("payments", "0", str(number)) for number in range(truth.malformed)]
-    return Found(truth.records, Counter(truth.ids), windows, windows, list(truth.fraud), places, ledger(truth.totals))
+    return Found(
+        truth.records,
+        Counter(truth.ids),
+        windows,
+        windows,
+        list(truth.fraud),
+        places,
+        ledger(truth.totals),
+    )
 
 
 def bad(truth: Truth, found: Found) -> dict[str, str]:
@@ -39,9 +47,14 @@ def test_what_was_sent_balances(truth: Truth, right: Found) -> None:
 
 
 def test_records_written_again_are_no_fault(truth: Truth, right: Found) -> None:
-    again = replace(right, totals=right.totals * 2, alerts=right.alerts * 2, dead_letters=right.dead_letters * 2)
+    again = replace(
+        right, totals=right.totals * 2, alerts=right.alerts * 2, dead_letters=right.dead_letters * 2
+    )
     assert bad(truth, again) == {}
-    assert f"{len(right.totals)} written again" in {line.name: line.text for line in audit(truth, again)}["totals"]
+    assert (
+        f"{len(right.totals)} written again"
+        in {line.name: line.text for line in audit(truth, again)}["totals"]
+    )
 
 
 def test_a_payment_that_was_counted_twice(truth: Truth, right: Found) -> None:
@@ -78,6 +91,8 @@ def test_a_dead_letter_that_is_missing(truth: Truth, right: Found) -> None:
     assert bad(truth, replace(right, dead_letters=right.dead_letters[1:])).keys() == {"events out"}
 
 
-@pytest.mark.parametrize(("cents", "text"), [(0, "0.00"), (123_456_789, "1,234,567.89"), (-5, "-0.05")])
+@pytest.mark.parametrize(
+    ("cents", "text"), [(0, "0.00"), (123_456_789, "1,234,567.89"), (-5, "-0.05")]
+)
 def test_euros(cents: int, text: str) -> None:
     assert euros(cents) == text

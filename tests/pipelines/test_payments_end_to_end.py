@@ -50,7 +50,11 @@ def drain(writer: DataStreamWriter, checkpoint: Path) -> tuple[int, int]:
     """How many rows it read, and how many of them came too late."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
-    late = [operator.numRowsDroppedByWatermark for told in query.recentProgress for operator in told.stateOperators]
+    late = [
+        operator.numRowsDroppedByWatermark
+        for told in query.recentProgress
+        for operator in told.stateOperators
+    ]
     return sum(told.numInputRows for told in query.recentProgress), sum(late)
 
 
@@ -60,7 +64,8 @@ def test_the_books_balance(servers: str, tmp_path: Path) -> None:
     assert truth.duplicates
     assert {rule for _payment, rule in truth.fraud} == {"velocity", "amount"}
     spark = session()
-    # One after the other: each starts processes that Spark waits for ten seconds only, which is little on a busy machine.
+    # One after the other: each starts processes that Spark waits for ten seconds only, which is
+    # little on a busy machine.
     for name, writer in pipeline.build(InPieces(spark, servers, {"tables": str(tmp_path)})).items():
         assert drain(writer, tmp_path / "checkpoint" / name) == (truth.records, 0)
     lines = audit(truth, find(spark, servers, tmp_path))

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from pipelines.payments import generate, pipeline
-from pipelines.payments.events import CLOSING_AFTER_MS, COMPLETED, MAX_LATE_MS, Arrival, Payments, Scenario
+from pipelines.payments.events import (
+    CLOSING_AFTER_MS,
+    COMPLETED,
+    MAX_LATE_MS,
+    Arrival,
+    Payments,
+    Scenario,
+)
 from pipelines.payments.truth import WINDOW_MS, Truth, ledger, sum_of
 
 SCENARIO = Scenario(payments=20_000, customers=500)
@@ -36,7 +43,9 @@ def test_the_seed_decides(arrivals: list[Arrival]) -> None:
 
 def test_arrivals_are_in_order_and_never_later_than_promised(arrivals: list[Arrival]) -> None:
     assert [arrival.at_ms for arrival in arrivals] == sorted(arrival.at_ms for arrival in arrivals)
-    late = [arrival.at_ms - arrival.event.time_ms for arrival in arrivals if arrival.event is not None]
+    late = [
+        arrival.at_ms - arrival.event.time_ms for arrival in arrivals if arrival.event is not None
+    ]
     assert min(late) == 0
     assert MAX_LATE_MS < max(late) < 2 * MAX_LATE_MS
 
@@ -73,7 +82,11 @@ def test_truth_counts_every_event_once(arrivals: list[Arrival], tmp_path: Path) 
 
 
 def test_an_event_is_plain_json(arrivals: list[Arrival]) -> None:
-    first = next(arrival for arrival in arrivals if arrival.event is not None and arrival.event.type == COMPLETED)
+    first = next(
+        arrival
+        for arrival in arrivals
+        if arrival.event is not None and arrival.event.type == COMPLETED
+    )
     assert first.event is not None
     assert json.loads(first.value or b"") == {
         "type": "PaymentCompleted",
@@ -87,5 +100,7 @@ def test_an_event_is_plain_json(arrivals: list[Arrival]) -> None:
 
 
 def test_too_few_customers_are_refused() -> None:
-    with pytest.raises(ValueError, match="10 customers make at most 900 payments in 60 minutes: have more of them"):
+    with pytest.raises(
+        ValueError, match="10 customers make at most 900 payments in 60 minutes: have more of them"
+    ):
         Scenario(payments=1_000, customers=10)

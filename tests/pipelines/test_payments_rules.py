@@ -1,4 +1,5 @@
-"""The rules for fraud: what they find, and that it does not depend on how a stream is cut and mixed."""
+"""The rules for fraud: what they find, and that it does not depend on how a stream is cut and
+mixed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def found(alerts: list[tuple[Payment, str]]) -> set[tuple[int, str]]:
 
 def test_five_within_a_minute_are_too_fast() -> None:
     _known, alerts = judge(Customer(), pay(0, 10_000, 20_000, 30_000, FAST_MS - 1, 10 * MINUTE_MS))
-    assert found(alerts) == {(time_ms, "velocity") for time_ms in (0, 10_000, 20_000, 30_000, FAST_MS - 1)}
+    assert found(alerts) == {
+        (time_ms, "velocity") for time_ms in (0, 10_000, 20_000, 30_000, FAST_MS - 1)
+    }
     _known, alerts = judge(Customer(), pay(0, 10_000, 20_000, 30_000, FAST_MS))
     assert alerts == []
 
@@ -51,7 +54,10 @@ def test_a_payment_far_above_the_usual_is_too_large_and_does_not_become_usual() 
 
 
 def test_a_new_customer_may_pay_anything() -> None:
-    assert judge(Customer(), [*pay(0, MINUTE_MS, cents=1), *pay(2 * MINUTE_MS, cents=1_000_000)])[1] == []
+    assert (
+        judge(Customer(), [*pay(0, MINUTE_MS, cents=1), *pay(2 * MINUTE_MS, cents=1_000_000)])[1]
+        == []
+    )
 
 
 def test_what_no_late_payment_can_reach_is_forgotten() -> None:
@@ -62,8 +68,14 @@ def test_what_no_late_payment_can_reach_is_forgotten() -> None:
     assert len(known.recent) == 2
 
 
-@given(st.lists(st.integers(0, 10 * MINUTE_MS), min_size=1, max_size=30, unique=True), st.randoms(), st.integers(1, 6))
-def test_speed_does_not_depend_on_order_or_batches(times_ms: list[int], random: Random, size: int) -> None:
+@given(
+    st.lists(st.integers(0, 10 * MINUTE_MS), min_size=1, max_size=30, unique=True),
+    st.randoms(),
+    st.integers(1, 6),
+)
+def test_speed_does_not_depend_on_order_or_batches(
+    times_ms: list[int], random: Random, size: int
+) -> None:
     _known, at_once = judge(Customer(), pay(*times_ms))
     mixed = pay(*times_ms)
     random.shuffle(mixed)
@@ -86,7 +98,9 @@ def test_all_the_fraud_of_a_scenario_is_found_and_nothing_else(batches: int) -> 
             truth.add(arrival)
             event = arrival.event
             if event is not None and arrival.kind == "event" and event.type == COMPLETED:
-                batch[event.customer].append(Payment(event.time_ms, event.event_id, event.amount_cents or 0))
+                batch[event.customer].append(
+                    Payment(event.time_ms, event.event_id, event.amount_cents or 0)
+                )
         for customer, payments in batch.items():
             customers[customer], more = judge(customers[customer], payments)
             alerts += [(payment.payment_id, rule) for payment, rule in more]

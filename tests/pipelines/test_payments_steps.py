@@ -32,7 +32,10 @@ REASONS = [
 
 def records(*values: bytes | None) -> DataFrame:
     rows = [(b"key", value, "payments", 0, offset, None) for offset, value in enumerate(values)]
-    schema = "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    schema = (
+        "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, headers "
+        "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
     return session().createDataFrame(rows, schema)
 
 
@@ -45,7 +48,11 @@ def dicts(rows: DataFrame) -> list[dict[str, Any]]:
 
 
 def test_every_malformed_event_is_rejected_with_its_reason() -> None:
-    rows = pipeline.rejected(pipeline.parsed(records(*malformed(PAYMENT), PAYMENT.encoded()))).orderBy("offset").collect()
+    rows = (
+        pipeline.rejected(pipeline.parsed(records(*malformed(PAYMENT), PAYMENT.encoded())))
+        .orderBy("offset")
+        .collect()
+    )
     assert len(rows) == len(REASONS)
     for row, reason in zip(rows, REASONS, strict=True):
         assert row.reason.startswith(reason)
@@ -53,26 +60,44 @@ def test_every_malformed_event_is_rejected_with_its_reason() -> None:
 
 def test_events_are_read_whole() -> None:
     report = Event(FRAUD, "e-3", PAYMENT.time_ms, "c-1", "m-1", payment_id="e-1", rule="amount")
-    rows = pipeline.parsed(records(PAYMENT.encoded(), report.encoded(), closing(Of(), 0).value)).orderBy("offset")
+    rows = pipeline.parsed(
+        records(PAYMENT.encoded(), report.encoded(), closing(Of(), 0).value)
+    ).orderBy("offset")
     assert [row.reason for row in rows.collect()] == [None, None, None]
-    seen = dicts(rows.selectExpr("event.*", "unix_millis(event.event_time) AS time_ms").drop("event_time"))
+    seen = dicts(
+        rows.selectExpr("event.*", "unix_millis(event.event_time) AS time_ms").drop("event_time")
+    )
     assert seen[:2] == [PAYMENT._asdict(), report._asdict()]
 
 
 def test_totals_and_ledger() -> None:
     minute_ms = 60_000
-    first = [PAYMENT._replace(event_id=str(number), amount_cents=100 + number) for number in range(3)]
+    first = [
+        PAYMENT._replace(event_id=str(number), amount_cents=100 + number) for number in range(3)
+    ]
     refund = Event(REFUNDED, "r", PAYMENT.time_ms + 4 * minute_ms, "c-1", "m-1", 101, "1")
     report = Event(FRAUD, "f", PAYMENT.time_ms, "c-1", "m-1", payment_id="1", rule="amount")
-    others = [PAYMENT._replace(merchant="m-2"), PAYMENT._replace(time_ms=PAYMENT.time_ms + 30 * minute_ms, amount_cents=7)]
-    totalled = pipeline.totals(events(*first, refund, report, *others, closing(Of(), 0).event or PAYMENT)).cache()
-    numbers = {(row.merchant, str(row.window_start)[11:16]): tuple(row)[2:] for row in totalled.collect()}
+    others = [
+        PAYMENT._replace(merchant="m-2"),
+        PAYMENT._replace(time_ms=PAYMENT.time_ms + 30 * minute_ms, amount_cents=7),
+    ]
+    totalled = pipeline.totals(
+        events(*first, refund, report, *others, closing(Of(), 0).event or PAYMENT)
+    ).cache()
+    numbers = {
+        (row.merchant, str(row.window_start)[11:16]): tuple(row)[2:] for row in totalled.collect()
+    }
     assert numbers == {
         ("m-1", "23:30"): (3, 303, 1, 101, 1),
         ("m-2", "23:30"): (1, 1_050, 0, 0, 0),
         ("m-1", "00:00"): (1, 7, 0, 0, 0),
     }
-    assert [tuple(row) for row in pipeline.ledger(totalled).selectExpr("CAST(day AS STRING)", "* EXCEPT (day)").collect()] == [
+    assert [
+        tuple(row)
+        for row in pipeline.ledger(totalled)
+        .selectExpr("CAST(day AS STRING)", "* EXCEPT (day)")
+        .collect()
+    ] == [
         ("2026-03-01", 4, 1_353, 1, 101, 1, 1_252),
         ("2026-03-02", 1, 7, 0, 0, 0, 7),
     ]
@@ -80,5 +105,12 @@ def test_totals_and_ledger() -> None:
 
 @pytest.mark.parametrize("key", ["merchant", "customer"])
 def test_records_for_a_topic(key: str) -> None:
-    rows = dicts(pipeline.as_records(events(PAYMENT).select("merchant", "customer", "amount_cents"), key=key))
-    assert rows == [{"key": getattr(PAYMENT, key), "value": '{"merchant":"m-1","customer":"c-1","amount_cents":1050}'}]
+    rows = dicts(
+        pipeline.as_records(events(PAYMENT).select("merchant", "customer", "amount_cents"), key=key)
+    )
+    assert rows == [
+        {
+            "key": getattr(PAYMENT, key),
+            "value": '{"merchant":"m-1","customer":"c-1","amount_cents":1050}',
+        }
+    ]

@@ -1,4 +1,5 @@
-"""Hypothesis strategies for every message, made from its declaration; and the list of all messages with their versions."""
+"""Hypothesis strategies for every message, made from its declaration; and the list of all messages
+with their versions."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ few_examples = settings(
     max_examples=EXAMPLES,
     deadline=None,
     database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
 )
 fewer_examples = settings(few_examples, max_examples=max(EXAMPLES // 2, 3))
 
@@ -48,20 +53,30 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def messages_of(cls: type, version: int, narrowed: Narrowed | None = None) -> st.SearchStrategy[Any]:
-    """Messages in which every field that the version carries has some value, and every other its default."""
+def messages_of(
+    cls: type, version: int, narrowed: Narrowed | None = None
+) -> st.SearchStrategy[Any]:
+    """Messages in which every field that the version carries has some value, and every other its
+    default."""
     return _structs(layout_of(cls, version), cls, "", narrowed or {})
 
 
 def _structs(layout: Layout, cls: Any, path: str, narrowed: Narrowed) -> st.SearchStrategy[Any]:
     carried = (*layout.plain(cls), *layout.tagged(cls))
-    return st.builds(cls, **{field.name: _values(layout, field, path + field.name, narrowed) for field in carried})
+    return st.builds(
+        cls,
+        **{field.name: _values(layout, field, path + field.name, narrowed) for field in carried},
+    )
 
 
 def _values(layout: Layout, field: Field, path: str, narrowed: Narrowed) -> st.SearchStrategy[Any]:
     values = narrowed.get(path)
     if values is None:
-        values = _structs(layout, field.struct, f"{path}.", narrowed) if field.struct is not None else _PRIMITIVES[field.kind]
+        values = (
+            _structs(layout, field.struct, f"{path}.", narrowed)
+            if field.struct is not None
+            else _PRIMITIVES[field.kind]
+        )
     if field.is_array:
         values = st.lists(values, max_size=2).map(tuple)
     return st.one_of(st.none(), values) if layout.nullable(field) else values
@@ -96,11 +111,17 @@ def internal_messages() -> list[type]:
 
 
 def all_messages() -> list[type]:
-    return [load(api.key) for api in APIS for load in (request_class, response_class)] + internal_messages()
+    return [
+        load(api.key) for api in APIS for load in (request_class, response_class)
+    ] + internal_messages()
 
 
 def all_versions() -> list[tuple[type, int]]:
-    return [(cls, version) for cls in all_messages() for version in range(schema_of(cls).versions.first, schema_of(cls).versions.last + 1)]
+    return [
+        (cls, version)
+        for cls in all_messages()
+        for version in range(schema_of(cls).versions.first, schema_of(cls).versions.last + 1)
+    ]
 
 
 def name_of(case: object) -> str:

@@ -1,8 +1,10 @@
-"""Every message in every version against the bytes that Apache Kafka 4.3.0 itself writes (tests/java/WireBytes.java made them).
+"""Every message in every version against the bytes that Apache Kafka 4.3.0 itself writes
+(tests/java/WireBytes.java made them).
 
-Each sample is decoded, compared field by field with Kafka's own JSON of it, and encoded again. `default` is a fresh message, `full` has no
-default anywhere, `edge` has nulls, empty values and the ends of number ranges, `unknown` is `full` with tagged fields of a later time,
-which are skipped and not kept.
+Each sample is decoded, compared field by field with Kafka's own JSON of it, and encoded again.
+`default` is a fresh message, `full` has no default anywhere, `edge` has nulls, empty values and the
+ends of number ranges, `unknown` is `full` with tagged fields of a later time, which are skipped and
+not kept.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ def declared() -> dict[str, type]:
 @pytest.mark.parametrize("name", sorted(SAMPLES.keys() - NOT_IN_PENSTOCK.keys()))
 def test_decodes_and_encodes_what_kafka_wrote(name: str) -> None:
     cls = declared()[name]
-    full = {sample["version"]: sample["hex"] for sample in SAMPLES[name] if sample["sample"] == "full"}
+    full = {
+        sample["version"]: sample["hex"] for sample in SAMPLES[name] if sample["sample"] == "full"
+    }
     for sample in SAMPLES[name]:
         version, where = sample["version"], f"{name} v{sample['version']} {sample['sample']}"
         message: Any = decode(cls, version, bytes.fromhex(sample["hex"]))
@@ -82,13 +86,23 @@ def test_defaults_are_kafkas(name: str) -> None:
     cls = declared()[name]
     for sample in SAMPLES[name]:
         if sample["sample"] == "default":
-            assert encode_bytes(cls(), sample["version"]).hex() == sample["hex"], f"{name} v{sample['version']}"
+            assert encode_bytes(cls(), sample["version"]).hex() == sample["hex"], (
+                f"{name} v{sample['version']}"
+            )
 
 
 def test_penstock_declares_what_kafka_has() -> None:
-    kafka = {(name, sample["version"]) for name in SAMPLES.keys() - NOT_IN_PENSTOCK.keys() for sample in SAMPLES[name]}
+    kafka = {
+        (name, sample["version"])
+        for name in SAMPLES.keys() - NOT_IN_PENSTOCK.keys()
+        for sample in SAMPLES[name]
+    }
     ranges = {name: schema_of(cls).versions for name, cls in declared().items()}
-    penstock_has = {(name, version) for name, versions in ranges.items() for version in range(versions.first, versions.last + 1)}
+    penstock_has = {
+        (name, version)
+        for name, versions in ranges.items()
+        for version in range(versions.first, versions.last + 1)
+    }
     assert sorted(kafka - penstock_has) == []
     assert sorted(penstock_has - kafka) == []
 
@@ -103,7 +117,8 @@ def test_keys_are_kafkas() -> None:
 
 
 def test_the_table_of_apis_is_kafkas() -> None:
-    """Found by key; with the listeners that serve them, the versions that are not stable yet, and the headers they travel with."""
+    """Found by key; with the listeners that serve them, the versions that are not stable yet, and
+    the headers they travel with."""
     of_apis = [sample for samples in SAMPLES.values() for sample in samples if "header" in sample]
     assert {api.key for api in APIS} == {sample["key"] for sample in of_apis}
     for sample in of_apis:
@@ -111,8 +126,14 @@ def test_the_table_of_apis_is_kafkas() -> None:
         api = find_api(key)
         assert (request_class if is_request else response_class)(key) is declared()[sample["name"]]
         assert sorted(api.listeners) == sample["listeners"], api.name
-        assert (api.newest_unstable and version == api.versions.last) == sample["unstable"], api.name
-        header = request_header_version(key, version) if is_request else response_header_version(key, version)
+        assert (api.newest_unstable and version == api.versions.last) == sample["unstable"], (
+            api.name
+        )
+        header = (
+            request_header_version(key, version)
+            if is_request
+            else response_header_version(key, version)
+        )
         assert header == sample["header"], f"{sample['name']} v{version}"
 
 

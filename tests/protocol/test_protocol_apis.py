@@ -8,7 +8,15 @@ import sys
 import pytest
 
 from penstock.errors import ProtocolError
-from penstock.protocol.apis import APIS, BOTH, CONTROLLER, api_of, find_api, request_class, response_class
+from penstock.protocol.apis import (
+    APIS,
+    BOTH,
+    CONTROLLER,
+    api_of,
+    find_api,
+    request_class,
+    response_class,
+)
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.schema import parse_versions
 
@@ -17,14 +25,27 @@ def test_the_table() -> None:
     assert len(APIS) == 89
     assert len({api.key for api in APIS}) == len({api.name for api in APIS}) == len(APIS)
     fetch = find_api(1)
-    assert (fetch.name, fetch.versions, fetch.flexible_from, fetch.listeners) == ("Fetch", (4, 18), 12, BOTH)
+    assert (fetch.name, fetch.versions, fetch.flexible_from, fetch.listeners) == (
+        "Fetch",
+        (4, 18),
+        12,
+        BOTH,
+    )
     assert find_api(52).listeners == CONTROLLER
     assert [api.name for api in APIS if api.newest_unstable] == ["InitProducerId"]
-    assert [api.name for api in APIS if api.flexible_from is None] == ["SaslHandshake", "OffsetDelete"]
+    assert [api.name for api in APIS if api.flexible_from is None] == [
+        "SaslHandshake",
+        "OffsetDelete",
+    ]
 
 
 def test_flexible_also_answers_for_versions_unknown() -> None:
-    assert [find_api(0).flexible(version) for version in (0, 8, 9, 99)] == [False, False, True, True]
+    assert [find_api(0).flexible(version) for version in (0, 8, 9, 99)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert not find_api(17).flexible(99)
 
 
@@ -52,7 +73,9 @@ apis.request_class(12)
 late = [name for name in sys.modules if name.startswith("penstock.protocol.messages.")]
 sys.stdout.write(f"{early} {late}")
 """
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert output == "[] ['penstock.protocol.messages.heartbeat']"
 
 

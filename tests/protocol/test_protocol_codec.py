@@ -40,13 +40,19 @@ def test_round_trip(cls: type, version: int) -> None:
 
 
 def test_decoded_messages_are_equal_to_built_ones_and_frozen() -> None:
-    message = decode(HeartbeatRequest, 4, encode_bytes(HeartbeatRequest(group_id="g", generation_id=3), 4))
+    message = decode(
+        HeartbeatRequest, 4, encode_bytes(HeartbeatRequest(group_id="g", generation_id=3), 4)
+    )
     assert type(message) is HeartbeatRequest
     with pytest.raises(dataclasses.FrozenInstanceError):
         message.group_id = "other"  # type: ignore[misc]  # that it is refused is the point
     with pytest.raises(dataclasses.FrozenInstanceError):
         del message.group_id
-    assert message == HeartbeatRequest(group_id="g", generation_id=3) != HeartbeatRequest(group_id="g", generation_id=4)
+    assert (
+        message
+        == HeartbeatRequest(group_id="g", generation_id=3)
+        != HeartbeatRequest(group_id="g", generation_id=4)
+    )
     assert hash(message) == hash(HeartbeatRequest(group_id="g", generation_id=3))
     assert repr(message).startswith("HeartbeatRequest(group_id='g'")
 
@@ -68,8 +74,14 @@ def test_a_message_is_built_by_the_names_of_its_fields_alone() -> None:
 def test_records_are_passed_through_untouched() -> None:
     stretch = FileRange()
     partition = FetchResponse.Response.Partition
-    partitions = (partition(partition_index=0, records=stretch), partition(partition_index=1, records=b""), partition(partition_index=2))
-    response = FetchResponse(responses=(FetchResponse.Response(topic_id=TOPIC_ID, partitions=partitions),))
+    partitions = (
+        partition(partition_index=0, records=stretch),
+        partition(partition_index=1, records=b""),
+        partition(partition_index=2),
+    )
+    response = FetchResponse(
+        responses=(FetchResponse.Response(topic_id=TOPIC_ID, partitions=partitions),)
+    )
     before, between, after = encode(response, 13)
     assert between is stretch
     whole = b"".join([bytes(before), bytes(1000), bytes(after)])  # type: ignore[arg-type]  # parts are typed as anything with a length
@@ -79,7 +91,9 @@ def test_records_are_passed_through_untouched() -> None:
 
 def test_decoded_records_are_windows_into_the_buffer() -> None:
     data = ProduceRequest.TopicData
-    request = ProduceRequest(topic_data=(data(name="t", partition_data=(data.PartitionData(records=b"batch"),)),))
+    request = ProduceRequest(
+        topic_data=(data(name="t", partition_data=(data.PartitionData(records=b"batch"),)),)
+    )
     buffer = bytearray(encode_bytes(request, 9))
     records = decode(ProduceRequest, 9, buffer).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
@@ -88,25 +102,40 @@ def test_decoded_records_are_windows_into_the_buffer() -> None:
 
 
 def test_a_field_that_the_version_lacks_must_have_its_default() -> None:
-    with pytest.raises(KafkaError, match=r"HeartbeatRequest v2 cannot carry group_instance_id") as caught:
+    with pytest.raises(
+        KafkaError, match=r"HeartbeatRequest v2 cannot carry group_instance_id"
+    ) as caught:
         encode(HeartbeatRequest(group_instance_id="i"), 2)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     state = FetchRequest.ReplicaState(replica_id=1)
     with pytest.raises(KafkaError, match=r"FetchRequest v14 cannot carry replica_state"):
         encode(FetchRequest(replica_state=state), 14)
-    assert decode(FetchRequest, 14, encode_bytes(FetchRequest(replica_state=FetchRequest.ReplicaState()), 14)) == FetchRequest()
+    assert (
+        decode(
+            FetchRequest,
+            14,
+            encode_bytes(FetchRequest(replica_state=FetchRequest.ReplicaState()), 14),
+        )
+        == FetchRequest()
+    )
 
 
 def test_nested_fields_that_the_version_lacks_are_named() -> None:
     partition = FetchResponse.Response.Partition(preferred_read_replica=4)
-    with pytest.raises(KafkaError, match=r"cannot carry responses\.partitions\.preferred_read_replica"):
+    with pytest.raises(
+        KafkaError, match=r"cannot carry responses\.partitions\.preferred_read_replica"
+    ):
         encode(FetchResponse(responses=(FetchResponse.Response(partitions=(partition,)),)), 10)
 
 
 def test_ignorable_fields_are_dropped() -> None:
     request = FetchRequest(rack_id="r1", topics=(FetchRequest.Topic(topic="t", topic_id=TOPIC_ID),))
-    assert decode(FetchRequest, 10, encode_bytes(request, 10)) == FetchRequest(topics=(FetchRequest.Topic(topic="t"),))
-    assert decode(FetchRequest, 13, encode_bytes(request, 13)).topics == (FetchRequest.Topic(topic_id=TOPIC_ID),)
+    assert decode(FetchRequest, 10, encode_bytes(request, 10)) == FetchRequest(
+        topics=(FetchRequest.Topic(topic="t"),)
+    )
+    assert decode(FetchRequest, 13, encode_bytes(request, 13)).topics == (
+        FetchRequest.Topic(topic_id=TOPIC_ID),
+    )
 
 
 def test_null_only_where_the_version_allows_it() -> None:
@@ -137,7 +166,10 @@ def test_versions_that_do_not_exist() -> None:
 
 def test_nullable_structs() -> None:
     cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="t", partition_index=7)
-    with_cursor, without = DescribeTopicPartitionsRequest(cursor=cursor), DescribeTopicPartitionsRequest()
+    with_cursor, without = (
+        DescribeTopicPartitionsRequest(cursor=cursor),
+        DescribeTopicPartitionsRequest(),
+    )
     assert encode_bytes(without, 0) == bytes.fromhex("01 000007d0 ff 00")
     assert encode_bytes(with_cursor, 0) == bytes.fromhex("01 000007d0 01 0274 00000007 00 00")
     assert decode(DescribeTopicPartitionsRequest, 0, encode_bytes(with_cursor, 0)) == with_cursor
@@ -148,9 +180,18 @@ def test_nullable_structs() -> None:
 def test_tagged_fields_are_written_in_order_and_only_when_set() -> None:
     plain = ApiVersionsResponse(throttle_time_ms=1)
     assert encode_bytes(plain, 3) == bytes.fromhex("0000 01 00000001 00")
-    feature = ApiVersionsResponse.FinalizedFeature(name="f", max_version_level=2, min_version_level=1)
-    rich = ApiVersionsResponse(throttle_time_ms=1, zk_migration_ready=True, finalized_features=(feature,), finalized_features_epoch=5)
-    assert encode_bytes(rich, 3) == bytes.fromhex("0000 01 00000001 03 01 08 0000000000000005 02 08 02 0266 0002 0001 00 03 01 01")
+    feature = ApiVersionsResponse.FinalizedFeature(
+        name="f", max_version_level=2, min_version_level=1
+    )
+    rich = ApiVersionsResponse(
+        throttle_time_ms=1,
+        zk_migration_ready=True,
+        finalized_features=(feature,),
+        finalized_features_epoch=5,
+    )
+    assert encode_bytes(rich, 3) == bytes.fromhex(
+        "0000 01 00000001 03 01 08 0000000000000005 02 08 02 0266 0002 0001 00 03 01 01"
+    )
     assert decode(ApiVersionsResponse, 3, encode_bytes(rich, 3)) == rich
 
 
@@ -168,9 +209,11 @@ def test_a_tag_of_a_later_version_is_unknown_to_an_earlier_one() -> None:
 
 
 def test_absent_uuids_are_zero() -> None:
-    assert decode(OffsetCommitRequest, 9, encode_bytes(OffsetCommitRequest(topics=(OffsetCommitRequest.Topic(name="t"),)), 9)).topics == (
-        OffsetCommitRequest.Topic(name="t", topic_id=NO_UUID),
-    )
+    assert decode(
+        OffsetCommitRequest,
+        9,
+        encode_bytes(OffsetCommitRequest(topics=(OffsetCommitRequest.Topic(name="t"),)), 9),
+    ).topics == (OffsetCommitRequest.Topic(name="t", topic_id=NO_UUID),)
 
 
 def test_leftover_bytes_are_refused() -> None:

@@ -53,7 +53,9 @@ def test_frames_are_windows() -> None:
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
 def test_sizes_out_of_bounds(size: int) -> None:
-    with pytest.raises(ProtocolError, match=f"a frame of {size} bytes, where at most 100 are taken$"):
+    with pytest.raises(
+        ProtocolError, match=f"a frame of {size} bytes, where at most 100 are taken$"
+    ):
         split_frames(struct.pack(">i", size), 100)
 
 
@@ -63,10 +65,18 @@ def test_sizes_at_the_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "stranger"), [(b"GET / HTTP/1.1", "HTTP"), (b"HTTP/1.1 200", "HTTP"), (b"\x16\x03\x01\x02\0", "TLS"), (b"SSH-2.0", "SSH")]
+    ("first", "stranger"),
+    [
+        (b"GET / HTTP/1.1", "HTTP"),
+        (b"HTTP/1.1 200", "HTTP"),
+        (b"\x16\x03\x01\x02\0", "TLS"),
+        (b"SSH-2.0", "SSH"),
+    ],
 )
 def test_strangers_are_named(first: bytes, stranger: str) -> None:
-    with pytest.raises(ProtocolError, match=f"the peer seems to speak {stranger}, not Kafka's protocol"):
+    with pytest.raises(
+        ProtocolError, match=f"the peer seems to speak {stranger}, not Kafka's protocol"
+    ):
         split_frames(first, 100 * 1024 * 1024)
 
 
@@ -83,15 +93,30 @@ def test_header_versions() -> None:
 
 def test_the_client_id_keeps_its_old_form() -> None:
     assert encode_request_header(12, 3, 5, "me").hex(" ") == "00 0c 00 03 00 00 00 05 00 02 6d 65"
-    assert encode_request_header(12, 4, 5, "me").hex(" ") == "00 0c 00 04 00 00 00 05 00 02 6d 65 00"
+    assert (
+        encode_request_header(12, 4, 5, "me").hex(" ") == "00 0c 00 04 00 00 00 05 00 02 6d 65 00"
+    )
     assert encode_request_header(12, 4, 5, None).hex(" ") == "00 0c 00 04 00 00 00 05 ff ff 00"
 
 
-@given(st.sampled_from(APIS), st.integers(0, 30), st.integers(-(2**31), 2**31 - 1), st.one_of(st.none(), st.text(max_size=20)))
-def test_headers_there_and_back(api: Any, version: int, correlation_id: int, client_id: str | None) -> None:
-    """Also in versions that nobody knows yet: a broker must be able to read the header to refuse the request."""
+@given(
+    st.sampled_from(APIS),
+    st.integers(0, 30),
+    st.integers(-(2**31), 2**31 - 1),
+    st.one_of(st.none(), st.text(max_size=20)),
+)
+def test_headers_there_and_back(
+    api: Any, version: int, correlation_id: int, client_id: str | None
+) -> None:
+    """Also in versions that nobody knows yet: a broker must be able to read the header to refuse
+    the request."""
     request = encode_request_header(api.key, version, correlation_id, client_id)
-    expected = RequestHeader(request_api_key=api.key, request_api_version=version, correlation_id=correlation_id, client_id=client_id)
+    expected = RequestHeader(
+        request_api_key=api.key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
     assert decode_request_header(request + b"body") == (expected, len(request))
     known = min(max(version, api.versions.first), api.versions.last)
     response = joined(frame_response(response_class(api.key)(), known, correlation_id))[4:]
@@ -114,14 +139,28 @@ def test_framed_request() -> None:
     ((body,), taken) = split_frames(framed, 1_000)
     assert taken == len(framed)
     header, position = decode_request_header(body)
-    assert header == RequestHeader(request_api_key=12, request_api_version=4, correlation_id=77, client_id="client")
-    assert decode_from(HeartbeatRequest, 4, body, position) == (HeartbeatRequest(group_id="g", member_id="m"), len(body))
+    assert header == RequestHeader(
+        request_api_key=12, request_api_version=4, correlation_id=77, client_id="client"
+    )
+    assert decode_from(HeartbeatRequest, 4, body, position) == (
+        HeartbeatRequest(group_id="g", member_id="m"),
+        len(body),
+    )
 
 
 def test_framed_response_and_the_exception_for_api_versions() -> None:
-    assert joined(frame_response(HeartbeatResponse(error_code=27), 4, 1)).hex(" ") == "00 00 00 0c 00 00 00 01 00 00 00 00 00 00 1b 00"
-    assert joined(frame_response(ApiVersionsResponse(), 3, 1)).hex(" ") == "00 00 00 0c 00 00 00 01 00 00 01 00 00 00 00 00"
-    assert joined(frame_request(ApiVersionsRequest(), 3, 1, None)).hex(" ") == "00 00 00 0e 00 12 00 03 00 00 00 01 ff ff 00 01 01 00"
+    assert (
+        joined(frame_response(HeartbeatResponse(error_code=27), 4, 1)).hex(" ")
+        == "00 00 00 0c 00 00 00 01 00 00 00 00 00 00 1b 00"
+    )
+    assert (
+        joined(frame_response(ApiVersionsResponse(), 3, 1)).hex(" ")
+        == "00 00 00 0c 00 00 00 01 00 00 01 00 00 00 00 00"
+    )
+    assert (
+        joined(frame_request(ApiVersionsRequest(), 3, 1, None)).hex(" ")
+        == "00 00 00 0e 00 12 00 03 00 00 00 01 ff ff 00 01 01 00"
+    )
     assert (
         joined(frame_request(SaslHandshakeRequest(mechanism="P"), 1, 1, "")).hex(" ")
         == "00 00 00 0d 00 11 00 01 00 00 00 01 00 00 00 01 50"
@@ -131,14 +170,21 @@ def test_framed_response_and_the_exception_for_api_versions() -> None:
 def test_records_stay_separate_parts_of_a_frame() -> None:
     records = memoryview(b"batches")
     partition = FetchResponse.Response.Partition(records=records)
-    parts: list[Any] = frame_response(FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=(partition,)),)), 12, 9)
+    parts: list[Any] = frame_response(
+        FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=(partition,)),)),
+        12,
+        9,
+    )
     assert len(parts) == 3
     assert parts[1] is records
     framed = joined(parts)
     assert frame_size(framed, 0, 1_000) == len(framed) - 4
     header, position = decode_response_header(1, 12, framed[4:])
     assert header.correlation_id == 9
-    assert decode(FetchResponse, 12, framed[4 + position :]).responses[0].partitions[0].records == b"batches"
+    assert (
+        decode(FetchResponse, 12, framed[4 + position :]).responses[0].partitions[0].records
+        == b"batches"
+    )
 
 
 def test_frames_of_nothing_and_of_records_alone() -> None:

@@ -1,4 +1,5 @@
-"""Hostile bytes: whatever a peer sends, decoding raises ProtocolError or returns a message, in bounded time and memory.
+"""Hostile bytes: whatever a peer sends, decoding raises ProtocolError or returns a message, in
+bounded time and memory.
 
 PENSTOCK_EXAMPLES=1000 runs the generated part for longer.
 """
@@ -82,9 +83,13 @@ def _only_protocol_errors(cls: type, version: int, body: Buffer) -> None:
         decode(cls, version, body)
 
 
-def _refused(cls: type, version: int, body: Buffer, complaint: str, *, peak_mb: float = 0.1) -> None:
+def _refused(
+    cls: type, version: int, body: Buffer, complaint: str, *, peak_mb: float = 0.1
+) -> None:
     """It is refused with this complaint, soon, and without much memory."""
-    _only_protocol_errors(cls, version, b"")  # Compiles the decoder, so that only its work is measured.
+    _only_protocol_errors(
+        cls, version, b""
+    )  # Compiles the decoder, so that only its work is measured.
     begun = time.perf_counter()
     with pytest.raises(ProtocolError, match=complaint):
         decode(cls, version, body)
@@ -109,76 +114,175 @@ def test_counts_larger_than_what_is_left() -> None:
     _refused(MetadataRequest, 0, struct.pack(">i", -1), "topics: is null")
     _refused(CreatePartitionsRequest, 0, huge, "topics: claims")
     # Three partitions fit into the 100 bytes that are left, four do not.
-    _refused(FetchRequest, 13, bytes(25) + b"\x02" + bytes(16) + b"\x05" + bytes(100), "partitions: claims 4 elements")
+    _refused(
+        FetchRequest,
+        13,
+        bytes(25) + b"\x02" + bytes(16) + b"\x05" + bytes(100),
+        "partitions: claims 4 elements",
+    )
 
 
 def test_lengths_larger_than_what_is_left() -> None:
-    _refused(DescribeGroupsRequest, 5, b"\x02" + encode_uvarint(2**32 - 1) + bytes(9), "groups: claims a length")
-    _refused(DescribeGroupsRequest, 5, b"\x02" + encode_uvarint(40_001) + bytes(50_000), "a string has at most 32767", peak_mb=0.3)
+    _refused(
+        DescribeGroupsRequest,
+        5,
+        b"\x02" + encode_uvarint(2**32 - 1) + bytes(9),
+        "groups: claims a length",
+    )
+    _refused(
+        DescribeGroupsRequest,
+        5,
+        b"\x02" + encode_uvarint(40_001) + bytes(50_000),
+        "a string has at most 32767",
+        peak_mb=0.3,
+    )
     one_partition = b"\0" + bytes(2) + bytes(4) + b"\x02" + b"\x02t" + b"\x02" + bytes(4)
-    _refused(ProduceRequest, 9, one_partition + encode_uvarint(1_000), "records: claims a length of 999")
+    _refused(
+        ProduceRequest, 9, one_partition + encode_uvarint(1_000), "records: claims a length of 999"
+    )
     _refused(ProduceRequest, 9, one_partition + b"\xff\xff\xff\xff\x7f", "varint")
 
 
 def test_counts_that_fit_but_make_too_many_objects() -> None:
-    """A body of two megabytes, each byte of which claims to be an empty string, or each four an int."""
+    """A body of two megabytes, each byte of which claims to be an empty string, or each four an
+    int."""
     count = limits.MAX_REQUEST_OBJECTS + 1
-    _refused(DescribeGroupsRequest, 5, encode_uvarint(count + 1) + b"\x01" * 2 * MEGABYTE, "more parts than are allowed")
-    _refused(MetadataRequest, 0, struct.pack(">i", count) + bytes(2 * count), "more parts than are allowed")
+    _refused(
+        DescribeGroupsRequest,
+        5,
+        encode_uvarint(count + 1) + b"\x01" * 2 * MEGABYTE,
+        "more parts than are allowed",
+    )
+    _refused(
+        MetadataRequest,
+        0,
+        struct.pack(">i", count) + bytes(2 * count),
+        "more parts than are allowed",
+    )
 
 
 def test_the_budget_is_one_for_the_whole_message() -> None:
-    """A hundred topics, each with 20,000 replicas in its list: no single count is above the limit."""
-    partition = bytes(2) + bytes(4) + bytes(4) + struct.pack(">i", 20_000) + bytes(80_000) + struct.pack(">i", 0)
+    """A hundred topics, each with 20,000 replicas in its list: no single count is above the
+    limit."""
+    partition = (
+        bytes(2)
+        + bytes(4)
+        + bytes(4)
+        + struct.pack(">i", 20_000)
+        + bytes(80_000)
+        + struct.pack(">i", 0)
+    )
     topic = bytes(2) + b"\0\x01t" + struct.pack(">i", 1) + partition
     body = struct.pack(">i", 0) + struct.pack(">i", 100) + topic * 100
-    _refused(MetadataResponse, 0, body, "replica_nodes: with its 20000 elements the message has more parts than are allowed", peak_mb=16)
+    _refused(
+        MetadataResponse,
+        0,
+        body,
+        "replica_nodes: with its 20000 elements the message has more parts than are allowed",
+        peak_mb=16,
+    )
 
 
 def test_the_most_that_is_accepted_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many structs as the limit allows, of two bytes each. The limit is lower here, since tracing is slow."""
+    """As many structs as the limit allows, of two bytes each. The limit is lower here, since
+    tracing is slow."""
     monkeypatch.setattr(limits, "MAX_REQUEST_OBJECTS", 50_000)
     body = struct.pack(">i", 50_000) + bytes(100_000)
     assert len(decode(MetadataRequest, 0, body).topics or ()) == 50_000
     assert _peak_mb(MetadataRequest, 0, body) < 8
-    _refused(MetadataRequest, 0, struct.pack(">i", 50_001) + bytes(100_002), "topics: with its 50001 elements", peak_mb=0.2)
+    _refused(
+        MetadataRequest,
+        0,
+        struct.pack(">i", 50_001) + bytes(100_002),
+        "topics: with its 50001 elements",
+        peak_mb=0.2,
+    )
 
 
-@pytest.mark.parametrize(("cls", "version", "head"), [(ResponseHeader, 1, bytes(4)), (ApiVersionsResponse, 3, b"\0\0\x01" + bytes(4))])
+@pytest.mark.parametrize(
+    ("cls", "version", "head"),
+    [(ResponseHeader, 1, bytes(4)), (ApiVersionsResponse, 3, b"\0\0\x01" + bytes(4))],
+)
 def test_tagged_fields(cls: type, version: int, head: bytes) -> None:
     """One message that knows no tags and one that does."""
     _refused(cls, version, head + encode_uvarint(2**32 - 1), "claims 4294967295 tagged fields")
     _refused(cls, version, head + b"\x05" + b"\x63\x00", "the bytes end")
-    _refused(cls, version, head + b"\x01\x63\x05\0\0", "tagged field 99: claims a length of 5 bytes, and 2 are left")
+    _refused(
+        cls,
+        version,
+        head + b"\x01\x63\x05\0\0",
+        "tagged field 99: claims a length of 5 bytes, and 2 are left",
+    )
     _refused(cls, version, head + b"\x01\x63" + b"\xff" * 5, "varint")
     assert decode(cls, version, head + encode_uvarint(1_000) + b"\x63\x00" * 1_000) == cls()
-    _refused(cls, version, head + encode_uvarint(1_001) + b"\x63\x00" * 1_001, "1001 tagged fields", peak_mb=0.2)
+    _refused(
+        cls,
+        version,
+        head + encode_uvarint(1_001) + b"\x63\x00" * 1_001,
+        "1001 tagged fields",
+        peak_mb=0.2,
+    )
 
 
-def test_tagged_fields_of_many_structs_come_out_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tagged_fields_of_many_structs_come_out_of_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(limits, "MAX_REQUEST_OBJECTS", 50_000)
     topic = b"\x02t" + encode_uvarint(1_000) + b"\x63\x00" * 1_000
-    _refused(MetadataRequest, 9, encode_uvarint(101) + topic * 100, "tagged fields: with its 1000 elements", peak_mb=1)
+    _refused(
+        MetadataRequest,
+        9,
+        encode_uvarint(101) + topic * 100,
+        "tagged fields: with its 1000 elements",
+        peak_mb=1,
+    )
 
 
 def test_tagged_fields_whose_size_lies() -> None:
     head = b"\0\0\x01" + bytes(4)
-    _refused(ApiVersionsResponse, 3, head + b"\x01\x01\x09" + bytes(9), "tagged field 1 takes 1 bytes less")
-    _refused(ApiVersionsResponse, 3, head + b"\x01\x01\x07" + bytes(8), "tagged field 1 takes 1 bytes more")
-    _refused(TransactionLogValue, 1, bytes(8 + 2 + 4 + 1) + b"\x01" + bytes(16) + b"\x01\x03\x04" + bytes(4), "2 bytes less")
+    _refused(
+        ApiVersionsResponse,
+        3,
+        head + b"\x01\x01\x09" + bytes(9),
+        "tagged field 1 takes 1 bytes less",
+    )
+    _refused(
+        ApiVersionsResponse,
+        3,
+        head + b"\x01\x01\x07" + bytes(8),
+        "tagged field 1 takes 1 bytes more",
+    )
+    _refused(
+        TransactionLogValue,
+        1,
+        bytes(8 + 2 + 4 + 1) + b"\x01" + bytes(16) + b"\x01\x03\x04" + bytes(4),
+        "2 bytes less",
+    )
 
 
 def test_over_long_varints() -> None:
     _refused(MetadataRequest, 9, b"\x80" * 5 + b"\0", "longer than 32 bits")
     _refused(MetadataRequest, 9, b"\xff\xff\xff\xff\x1f", "longer than 32 bits")
     # Needlessly long but within bounds, as some writers make them: null topics, in two bytes.
-    assert decode(MetadataRequest, 9, b"\x80\x00" + bytes(4)) == MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    assert decode(MetadataRequest, 9, b"\x80\x00" + bytes(4)) == MetadataRequest(
+        topics=None, allow_auto_topic_creation=False
+    )
 
 
 def test_invalid_utf8_everywhere_it_can_stand() -> None:
-    _refused(MetadataRequest, 0, b"\0\0\0\x01\0\x02\xc3\x28", "MetadataRequest v0: a string is not valid UTF-8")
+    _refused(
+        MetadataRequest,
+        0,
+        b"\0\0\0\x01\0\x02\xc3\x28",
+        "MetadataRequest v0: a string is not valid UTF-8",
+    )
     _refused(DescribeGroupsRequest, 5, b"\x02\x03\xed\xa0\0\0", "not valid UTF-8")
-    _refused(RequestHeader, 2, bytes(8) + b"\0\x01\xff\0", "RequestHeader v2: a string is not valid UTF-8")
+    _refused(
+        RequestHeader,
+        2,
+        bytes(8) + b"\0\x01\xff\0",
+        "RequestHeader v2: a string is not valid UTF-8",
+    )
     topic = b"\0" + bytes(6) + b"\x02" + b"\x02\xff" + b"\x01\0\0"
     _refused(ProduceRequest, 9, topic, "not valid UTF-8")
     _refused(ProduceRequest, 9, memoryview(topic), "not valid UTF-8")

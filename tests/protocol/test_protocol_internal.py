@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
 from penstock.protocol.internal.classic_group_records import OffsetCommitKey, OffsetCommitValue
-from penstock.protocol.internal.consumer_group_records import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from penstock.protocol.internal.consumer_group_records import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+)
 from penstock.protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -32,12 +35,21 @@ from penstock.protocol.internal.control_records import (
     encode_control_key,
     encode_control_value,
 )
-from penstock.protocol.internal.coordinator_logs import GROUP_LOG, SHARE_STATE_LOG, TRANSACTION_LOG, CoordinatorLog
+from penstock.protocol.internal.coordinator_logs import (
+    GROUP_LOG,
+    SHARE_STATE_LOG,
+    TRANSACTION_LOG,
+    CoordinatorLog,
+)
 from penstock.protocol.internal.metadata_records import RECORDS, decode_record, encode_record
 from penstock.protocol.internal.metadata_settings import FeatureLevelRecord, NoOpRecord
 from penstock.protocol.internal.metadata_topics import PartitionRecord
 from penstock.protocol.internal.principal import DefaultPrincipalData
-from penstock.protocol.internal.quorum_state import QuorumStateData, decode_quorum_state, encode_quorum_state
+from penstock.protocol.internal.quorum_state import (
+    QuorumStateData,
+    decode_quorum_state,
+    encode_quorum_state,
+)
 from penstock.protocol.internal.share_state_records import ShareUpdateKey
 from penstock.protocol.internal.transaction_records import TransactionLogKey, TransactionLogValue
 from penstock.protocol.internal.unknown import UnknownRecord
@@ -59,7 +71,11 @@ def test_metadata_records_there_and_back(cls: type) -> None:
     newest = schema_of(cls).versions.last
 
     @few_examples
-    @given(st.integers(0, newest).flatmap(lambda version: st.tuples(st.just(version), messages_of(cls, version))))
+    @given(
+        st.integers(0, newest).flatmap(
+            lambda version: st.tuples(st.just(version), messages_of(cls, version))
+        )
+    )
     def there_and_back(case: tuple[int, Any]) -> None:
         version, record = case
         assert decode_record(encode_record(record, version)) == record
@@ -97,7 +113,12 @@ def test_a_metadata_record_of_another_log_is_refused() -> None:
 
 def test_metadata_records_from_a_window() -> None:
     record = PartitionRecord(
-        partition_id=1, topic_id=UUID(int=77), replicas=(1, 2), isr=(1,), leader=1, directories=(UUID(int=5), UUID(int=6))
+        partition_id=1,
+        topic_id=UUID(int=77),
+        replicas=(1, 2),
+        isr=(1,),
+        leader=1,
+        directories=(UUID(int=5), UUID(int=6)),
     )
     assert decode_record(memoryview(encode_record(record))) == record
 
@@ -106,13 +127,18 @@ def test_an_offset_commit_as_kafka_writes_it() -> None:
     key = OffsetCommitKey(group="g", topic="t", partition=3)
     assert GROUP_LOG.encode_key(key).hex(" ") == "00 01 00 01 67 00 01 74 00 00 00 03"
     value = OffsetCommitValue(offset=9, leader_epoch=2, metadata="", commit_timestamp=5)
-    assert GROUP_LOG.encode_value(value, 3).hex(" ") == "00 03 00 00 00 00 00 00 00 09 00 00 00 02 00 00 00 00 00 00 00 00 00 05"
+    assert (
+        GROUP_LOG.encode_value(value, 3).hex(" ")
+        == "00 03 00 00 00 00 00 00 00 09 00 00 00 02 00 00 00 00 00 00 00 00 00 05"
+    )
     assert GROUP_LOG.decode_key(GROUP_LOG.encode_key(key)) == key
     assert GROUP_LOG.decode_value(key, GROUP_LOG.encode_value(value)) == value
 
 
 @pytest.mark.parametrize(
-    ("log", "type_"), [(log, type_) for log in (GROUP_LOG, TRANSACTION_LOG, SHARE_STATE_LOG) for type_ in log.types], ids=str
+    ("log", "type_"),
+    [(log, type_) for log in (GROUP_LOG, TRANSACTION_LOG, SHARE_STATE_LOG) for type_ in log.types],
+    ids=str,
 )
 def test_coordinator_records_there_and_back(log: CoordinatorLog, type_: int) -> None:
     key_cls, value_cls = log.class_of(type_, "Key"), log.class_of(type_, "Value")
@@ -148,8 +174,13 @@ def test_coordinator_records_that_are_none() -> None:
 def test_transaction_values_of_both_versions() -> None:
     value = TransactionLogValue(producer_id=4, producer_epoch=1, transaction_partitions=None)
     assert TRANSACTION_LOG.encode_value(value, 0)[:2] == b"\0\0"
-    late = TransactionLogValue(producer_id=4, producer_epoch=1, transaction_partitions=None, next_producer_id=8)
-    assert TRANSACTION_LOG.decode_value(TransactionLogKey(), TRANSACTION_LOG.encode_value(late, 1)) == late
+    late = TransactionLogValue(
+        producer_id=4, producer_epoch=1, transaction_partitions=None, next_producer_id=8
+    )
+    assert (
+        TRANSACTION_LOG.decode_value(TransactionLogKey(), TRANSACTION_LOG.encode_value(late, 1))
+        == late
+    )
 
 
 def test_control_records() -> None:
@@ -159,7 +190,9 @@ def test_control_records() -> None:
     values: dict[ControlType, object] = {
         ControlType.ABORT: EndTxnMarker(coordinator_epoch=1),
         ControlType.COMMIT: EndTxnMarker(coordinator_epoch=2),
-        ControlType.LEADER_CHANGE: LeaderChangeMessage(leader_id=1, voters=(voter,), granting_voters=(voter,)),
+        ControlType.LEADER_CHANGE: LeaderChangeMessage(
+            leader_id=1, voters=(voter,), granting_voters=(voter,)
+        ),
         ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord(last_contained_log_timestamp=5),
         ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord(),
         ControlType.KRAFT_VERSION: KRaftVersionRecord(k_raft_version=1),
@@ -183,12 +216,16 @@ def test_control_records_that_are_none() -> None:
 
 
 def test_the_consumer_protocol() -> None:
-    subscription = ConsumerProtocolSubscription(topics=("a", "b"), user_data=b"u", generation_id=4, rack_id="r")
+    subscription = ConsumerProtocolSubscription(
+        topics=("a", "b"), user_data=b"u", generation_id=4, rack_id="r"
+    )
     encoded = encode_consumer_protocol(subscription)
     assert encoded[:2] == b"\0\x03"
     assert decode_consumer_protocol(ConsumerProtocolSubscription, encoded) == subscription
     oldest = encode_consumer_protocol(subscription, 0)
-    assert decode_consumer_protocol(ConsumerProtocolSubscription, oldest) == ConsumerProtocolSubscription(topics=("a", "b"), user_data=b"u")
+    assert decode_consumer_protocol(
+        ConsumerProtocolSubscription, oldest
+    ) == ConsumerProtocolSubscription(topics=("a", "b"), user_data=b"u")
     from_later = b"\0\x09" + encoded[2:] + b"later fields"
     assert decode_consumer_protocol(ConsumerProtocolSubscription, from_later) == subscription
     with pytest.raises(ProtocolError, match="version -1"):
@@ -241,7 +278,9 @@ def test_quorum_states_that_are_damaged(change: dict[str, object]) -> None:
         decode_quorum_state(json.dumps({**content, **change}).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"null", b"\xff", b'{"data_version":1}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b"null", b"\xff", b'{"data_version":1}', b"[" * 100_000]
+)
 def test_files_that_are_no_quorum_state(content: bytes) -> None:
     with pytest.raises(ProtocolError, match="the quorum-state file is damaged"):
         decode_quorum_state(content)

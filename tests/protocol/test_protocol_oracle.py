@@ -1,6 +1,8 @@
-"""Every message and version that kio knows too, in both directions: the same bytes from the same values, the same values from the bytes.
+"""Every message and version that kio knows too, in both directions: the same bytes from the same
+values, the same values from the bytes.
 
-kio 0.6 knows all APIs and versions of Kafka 4.3, and agrees on each. A later kio may know more than we do: that is no failure.
+kio 0.6 knows all APIs and versions of Kafka 4.3, and agrees on each. A later kio may know more than
+we do: that is no failure.
 """
 
 from __future__ import annotations
@@ -76,11 +78,15 @@ def _pairs(layout: Layout, cls: type, kio_cls: Any) -> list[tuple[Field, Any]]:
     return list(zip(ours, dataclasses.fields(kio_cls), strict=True))
 
 
-def _narrowed(layout: Layout, cls: type, kio_cls: Any, path: str = "") -> dict[str, st.SearchStrategy[Any]]:
+def _narrowed(
+    layout: Layout, cls: type, kio_cls: Any, path: str = ""
+) -> dict[str, st.SearchStrategy[Any]]:
     narrowed: dict[str, st.SearchStrategy[Any]] = {}
     for field, kio_field in _pairs(layout, cls, kio_cls):
         if field.struct is not None:
-            narrowed |= _narrowed(layout, field.struct, _kio_class(kio_field.type), f"{path}{field.name}.")
+            narrowed |= _narrowed(
+                layout, field.struct, _kio_class(kio_field.type), f"{path}{field.name}."
+            )
         elif kio_field.metadata["kafka_type"] in _KIO_RANGES:
             narrowed[path + field.name] = _KIO_RANGES[kio_field.metadata["kafka_type"]]
     return narrowed
@@ -91,7 +97,9 @@ def _to_kio(layout: Layout, message: Any, kio_cls: Any) -> Any:
     for field, kio_field in _pairs(layout, type(message), kio_cls):
         value = getattr(message, field.name)
         if field.is_array and value is not None:
-            values[kio_field.name] = tuple(_value_to_kio(layout, field, kio_field, element) for element in value)
+            values[kio_field.name] = tuple(
+                _value_to_kio(layout, field, kio_field, element) for element in value
+            )
         else:
             values[kio_field.name] = _value_to_kio(layout, field, kio_field, value)
     return kio_cls(**values)
@@ -113,7 +121,9 @@ def _value_to_kio(layout: Layout, field: Field, kio_field: Any, value: Any) -> A
 
 
 @pytest.mark.parametrize(("name", "entity", "cls", "version"), list(_cases()))
-def test_same_bytes_and_values_as_kio(name: str, entity: EntityType, cls: type, version: int) -> None:
+def test_same_bytes_and_values_as_kio(
+    name: str, entity: EntityType, cls: type, version: int
+) -> None:
     kio_cls: Any = load_entity_schema(name, version, cast(Any, entity))
     layout = layout_of(cls, version)
     write, read = entity_writer(kio_cls), entity_reader(kio_cls)

@@ -51,7 +51,13 @@ def test_varlongs_there_and_back(value: int) -> None:
 
 
 def test_known_encodings() -> None:
-    assert [encode_uvarint(value).hex() for value in (0, 127, 128, 300, 2**32 - 1)] == ["00", "7f", "8001", "ac02", "ffffffff0f"]
+    assert [encode_uvarint(value).hex() for value in (0, 127, 128, 300, 2**32 - 1)] == [
+        "00",
+        "7f",
+        "8001",
+        "ac02",
+        "ffffffff0f",
+    ]
     assert [encode_varint(value).hex() for value in (0, -1, 1, -2, 2**31 - 1, -(2**31))] == [
         "00",
         "01",
@@ -70,7 +76,9 @@ def test_values_out_of_range(encode: Callable[[int], bytes]) -> None:
             encode(value)
 
 
-@pytest.mark.parametrize(("read", "bits"), [(read_uvarint, 32), (read_varint, 32), (read_varlong, 64)])
+@pytest.mark.parametrize(
+    ("read", "bits"), [(read_uvarint, 32), (read_varint, 32), (read_varlong, 64)]
+)
 def test_over_long_and_cut_varints(read: Read, bits: int) -> None:
     groups = -(-bits // 7)
     with pytest.raises(ProtocolError, match=f"longer than {bits} bits"):

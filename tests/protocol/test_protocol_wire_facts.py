@@ -1,7 +1,8 @@
-"""The declarations beside the facts they were made from, field by field, wherever those files are at hand.
+"""The declarations beside the facts they were made from, field by field, wherever those files are
+at hand.
 
-The facts lie beside a clone of the repository, not in it; without them the bytes of Kafka itself (test_java_bytes) and kio
-(test_protocol_oracle) still hold the declarations to the same.
+The facts lie beside a clone of the repository, not in it; without them the bytes of Kafka itself
+(test_java_bytes) and kio (test_protocol_oracle) still hold the declarations to the same.
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ from tests.protocol.schema_strategies import internal_messages
 FACTS = Path(__file__).resolve().parents[2].parent / "shared" / "protocol"
 needs_facts = pytest.mark.skipif(not FACTS.is_dir(), reason="the facts are not beside this clone")
 
-# Kafka's definitions say null without quotes here, which its generator takes for no default at all: test_java_bytes proves it.
+# Kafka's definitions say null without quotes here, which its generator takes for no default at all:
+# test_java_bytes proves it.
 NOT_NULL_AFTER_ALL = {"assignment_epochs", "last_assignment_configs", "classic_member_metadata"}
 
 _FIELD = re.compile(
     r"^(?P<indent> +)(?P<name>\w+) +(?P<kind>\w+)(?P<array>\[\])?"
     r"(?: +(?P<versions>\d+(?:\+|-\d+)?)(?= |$))?"
     r"(?: +nullable (?P<nullable>\S+))?(?: +tag (?P<tag>\d+) in (?P<tagged>\S+))?(?: +key)?"
-    r"(?: +=(?: (?P<default>(?!ignorable)\S+)| ?)?)?(?P<ignorable> +ignorable)?(?P<stiff> +flexible none)?$"
+    r"(?: +=(?: (?P<default>(?!ignorable)\S+)| ?)?)?(?P<ignorable> +ignorable)?(?P<stiff> "
+    r"+flexible none)?$"
 )
 _API = re.compile(r"^## (\w+) \(api key (\d+); listeners (.*)\)$")
-_SIDE = re.compile(r"^(request|response): versions (\S+), flexible (\S+?)(, newest version unstable.*)?$")
+_SIDE = re.compile(
+    r"^(request|response): versions (\S+), flexible (\S+?)(, newest version unstable.*)?$"
+)
 _RECORD = re.compile(r"^## (\w+)(?: \(api key (\d+)\))?, [\w-]+: versions (\S+), flexible (\S+)$")
 
 
@@ -82,7 +87,10 @@ def _stated_records() -> Iterator[Stated]:
 def _declared_lines(cls: type, depth: int = 1) -> Iterator[str]:
     """A declaration in a canonical form of the facts' lines."""
     for declared in fields_of(cls):
-        yield f"{'  ' * depth}{declared.name} {declared.kind}{'[]' if declared.is_array else ''} {_facts_of(declared)}"
+        yield (
+            f"{'  ' * depth}{declared.name} {declared.kind}{'[]' if declared.is_array else ''} "
+            f"{_facts_of(declared)}"
+        )
         if declared.struct is not None:
             yield from _declared_lines(declared.struct, depth + 1)
 
@@ -92,7 +100,12 @@ def _facts_of(declared: Field) -> str:
     if declared.struct is not None and not declared.is_array and default is not None:
         default = ""
     default = "" if default in (0, False, "", b"", (), NO_UUID) else default
-    facts = [str(declared.versions), f"nullable {declared.nullable}", f"tag {declared.tag}", f"= {default}"]
+    facts = [
+        str(declared.versions),
+        f"nullable {declared.nullable}",
+        f"tag {declared.tag}",
+        f"= {default}",
+    ]
     return " ".join([*facts, f"ignorable {declared.ignorable}", f"stiff {declared.never_compact}"])
 
 
@@ -100,8 +113,15 @@ def _stated_line(line: str) -> str:
     match = _FIELD.match(line)
     assert match is not None, line
     name, kind = match["name"], match["kind"]
-    default = _stated_default(name, kind, match["default"] or "", nullable=match["nullable"] is not None)
-    facts = [match["tagged"] or match["versions"], f"nullable {match['nullable'] or 'none'}", f"tag {match['tag']}", f"= {default}"]
+    default = _stated_default(
+        name, kind, match["default"] or "", nullable=match["nullable"] is not None
+    )
+    facts = [
+        match["tagged"] or match["versions"],
+        f"nullable {match['nullable'] or 'none'}",
+        f"tag {match['tag']}",
+        f"= {default}",
+    ]
     ending = [f"ignorable {bool(match['ignorable'])}", f"stiff {bool(match['stiff'])}"]
     return f"{match['indent']}{name} {kind}{match['array'] or ''} {' '.join([*facts, *ending])}"
 
@@ -117,14 +137,22 @@ def _stated_default(name: str, kind: str, text: str, *, nullable: bool) -> objec
 
 def _assert_same(stated: Stated, cls: type) -> None:
     schema = schema_of(cls)
-    assert (str(schema.versions), str(schema.flexible), schema.api_key) == (stated.versions, stated.flexible, stated.key)
+    assert (str(schema.versions), str(schema.flexible), schema.api_key) == (
+        stated.versions,
+        stated.flexible,
+        stated.key,
+    )
     assert list(_declared_lines(cls)) == [_stated_line(line) for line in stated.lines]
 
 
 @needs_facts
 def test_messages_are_declared_as_stated() -> None:
     stated = {message.name: message for message in _stated_apis()}
-    declared = {cls.__name__: cls for api in APIS for cls in (request_class(api.key), response_class(api.key))}
+    declared = {
+        cls.__name__: cls
+        for api in APIS
+        for cls in (request_class(api.key), response_class(api.key))
+    }
     assert stated.keys() == declared.keys()
     for name, cls in declared.items():
         _assert_same(stated[name], cls)
@@ -133,8 +161,12 @@ def test_messages_are_declared_as_stated() -> None:
 @needs_facts
 def test_the_table_of_apis_is_as_stated() -> None:
     requests = [message for message in _stated_apis() if message.name.endswith("Request")]
-    assert [(f"{api.name}Request", api.key, str(api.versions), api.listeners, api.newest_unstable) for api in APIS] == [
-        (message.name, message.key, message.versions, message.listeners, message.unstable) for message in requests
+    assert [
+        (f"{api.name}Request", api.key, str(api.versions), api.listeners, api.newest_unstable)
+        for api in APIS
+    ] == [
+        (message.name, message.key, message.versions, message.listeners, message.unstable)
+        for message in requests
     ]
 
 
@@ -152,4 +184,8 @@ def test_the_table_of_apis_agrees_with_the_messages() -> None:
         for cls in (request_class(api.key), response_class(api.key)):
             schema = schema_of(cls)
             first_flexible = None if str(schema.flexible) == "none" else schema.flexible.first
-            assert (schema.api_key, schema.versions, first_flexible) == (api.key, api.versions, api.flexible_from)
+            assert (schema.api_key, schema.versions, first_flexible) == (
+                api.key,
+                api.versions,
+                api.flexible_from,
+            )

@@ -50,7 +50,9 @@ class MemoryLog:
     @property
     def end(self) -> OffsetAndEpoch:
         last = self.start_snapshot.epoch if self.start_snapshot else 0
-        return OffsetAndEpoch(self.start + len(self.epochs), self.epochs[-1] if self.epochs else last)
+        return OffsetAndEpoch(
+            self.start + len(self.epochs), self.epochs[-1] if self.epochs else last
+        )
 
     @property
     def synced_end(self) -> int:
@@ -66,7 +68,14 @@ class MemoryLog:
 class Bench:
     """Node 1 of some voters. The log does what effects say; `sync` when told."""
 
-    def __init__(self, *, voters: tuple[int, ...] = (1, 2, 3), node_id: int = 1, log: list[int] | None = None, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        voters: tuple[int, ...] = (1, 2, 3),
+        node_id: int = 1,
+        log: list[int] | None = None,
+        epoch: int = 0,
+    ) -> None:
         self.log = MemoryLog(list(log or []), len(log or []))
         state = ElectionState(max(epoch, self.log.end.epoch), None)
         self.raft = Raft(node_id, voters, self.log, state, TIMING, lambda: 0.0)
@@ -111,18 +120,27 @@ class Bench:
 
     # Short words for the usual events
 
-    def ask_vote(self, candidate: int, epoch: int, end: tuple[int, int] = (0, 0), *, pre_vote: bool = False) -> VoteAnswer:
+    def ask_vote(
+        self, candidate: int, epoch: int, end: tuple[int, int] = (0, 0), *, pre_vote: bool = False
+    ) -> VoteAnswer:
         """The answer; what else happened is in `effects`."""
-        self.effects = self.step(Asked(candidate, AskVote(epoch, OffsetAndEpoch(*end), pre_vote), "reply"))
+        self.effects = self.step(
+            Asked(candidate, AskVote(epoch, OffsetAndEpoch(*end), pre_vote), "reply")
+        )
         answers = [effect.answer for effect in self.effects if isinstance(effect, Reply)]
         assert len(answers) == 1
         assert isinstance(answers[0], VoteAnswer)
         return answers[0]
 
     def answer_votes(self, effects: list[Effect], granted: dict[int, bool]) -> list[Effect]:
-        """Answers the vote requests among the effects; a voter that is not named cannot be reached."""
+        """Answers the vote requests among the effects; a voter that is not named cannot be
+        reached."""
         found: list[Effect] = []
-        for sent in [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.request, AskVote)]:
+        for sent in [
+            effect
+            for effect in effects
+            if isinstance(effect, Send) and isinstance(effect.request, AskVote)
+        ]:
             if sent.to in granted:
                 answer = VoteAnswer(ErrorCode.NONE, -1, sent.request.epoch, granted[sent.to])
                 found += self.step(Answered(sent.to, sent.request, answer))
@@ -136,8 +154,18 @@ class Bench:
         effects = self.answer_votes(effects, dict.fromkeys(self.raft.voters, True))
         return self.answer_votes(effects, dict.fromkeys(self.raft.voters, True))
 
-    def fetch(self, replica: int, offset: int, last_epoch: int, *, epoch: int | None = None, high_watermark: int = 0) -> list[Effect]:
-        asked = AskFetch(self.raft.epoch if epoch is None else epoch, offset, last_epoch, high_watermark, 0.5)
+    def fetch(
+        self,
+        replica: int,
+        offset: int,
+        last_epoch: int,
+        *,
+        epoch: int | None = None,
+        high_watermark: int = 0,
+    ) -> list[Effect]:
+        asked = AskFetch(
+            self.raft.epoch if epoch is None else epoch, offset, last_epoch, high_watermark, 0.5
+        )
         return self.step(Asked(replica, asked, f"fetch of {replica}"))
 
     def follow(self, leader: int, epoch: int) -> AskFetch:
@@ -155,7 +183,11 @@ def fetch_answer(leader: int, epoch: int, **fields: object) -> FetchAnswer:
 
 
 def the_fetch(effects: list[Effect]) -> AskFetch:
-    found = [effect.request for effect in effects if isinstance(effect, Send) and isinstance(effect.request, AskFetch)]
+    found = [
+        effect.request
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.request, AskFetch)
+    ]
     assert len(found) == 1, effects
     return found[0]
 
@@ -165,4 +197,8 @@ def saved(effects: list[Effect]) -> list[ElectionState]:
 
 
 def replies(effects: list[Effect]) -> list[FetchAnswer]:
-    return [effect.answer for effect in effects if isinstance(effect, Reply) and isinstance(effect.answer, FetchAnswer)]
+    return [
+        effect.answer
+        for effect in effects
+        if isinstance(effect, Reply) and isinstance(effect.answer, FetchAnswer)
+    ]

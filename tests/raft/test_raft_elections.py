@@ -58,7 +58,9 @@ def test_no_vote_for_a_log_that_is_behind() -> None:
 def test_an_earlier_epoch_is_fenced_and_told_of_the_leader() -> None:
     bench = Bench()
     bench.follow(3, epoch=7)
-    assert bench.ask_vote(2, epoch=6) == VoteAnswer(ErrorCode.FENCED_LEADER_EPOCH, 3, 7, granted=False)
+    assert bench.ask_vote(2, epoch=6) == VoteAnswer(
+        ErrorCode.FENCED_LEADER_EPOCH, 3, 7, granted=False
+    )
 
 
 def test_who_is_no_voter_gets_no_vote_and_gives_none() -> None:
@@ -113,7 +115,9 @@ def test_who_hears_from_a_leader_gives_no_pre_vote() -> None:
 def test_a_leader_gives_no_pre_vote() -> None:
     bench = Bench()
     bench.elect()
-    assert bench.ask_vote(2, epoch=bench.raft.epoch, end=(9, 1), pre_vote=True) == VoteAnswer(ErrorCode.NONE, 1, 1, granted=False)
+    assert bench.ask_vote(2, epoch=bench.raft.epoch, end=(9, 1), pre_vote=True) == VoteAnswer(
+        ErrorCode.NONE, 1, 1, granted=False
+    )
 
 
 def test_who_lost_its_leader_gives_pre_votes_after_the_grace_and_stands_in_its_turn() -> None:
@@ -195,7 +199,9 @@ def test_a_higher_epoch_ends_a_leadership() -> None:
 
 
 @pytest.mark.parametrize(("successors", "pause"), [((1, 2), 0.0), ((2, 1), GRACE)])
-def test_successors_of_a_leader_that_stops_stand_in_order(successors: tuple[int, ...], pause: float) -> None:
+def test_successors_of_a_leader_that_stops_stand_in_order(
+    successors: tuple[int, ...], pause: float
+) -> None:
     bench = Bench()
     asked = bench.follow(3, epoch=1)
     bench.answer_fetch(3, asked)
@@ -210,5 +216,7 @@ def test_word_of_an_earlier_leader_changes_nothing() -> None:
     bench = Bench()
     bench.follow(3, epoch=4)
     effects = bench.step(Asked(2, TellBegin(3), "reply"))
-    assert [effect.answer.error for effect in effects if isinstance(effect, Reply)] == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert [effect.answer.error for effect in effects if isinstance(effect, Reply)] == [
+        ErrorCode.FENCED_LEADER_EPOCH
+    ]
     assert bench.raft.leader_id == 3

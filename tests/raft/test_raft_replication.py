@@ -68,7 +68,9 @@ def test_progress_counts_only_where_logs_match() -> None:
     bench = leader(log=[1, 1])
     bench.sync()
     effects = bench.fetch(2, 3, 1)
-    assert replies(effects) == [FetchAnswer(ErrorCode.NONE, 1, 2, 0, diverging=OffsetAndEpoch(2, 1))]
+    assert replies(effects) == [
+        FetchAnswer(ErrorCode.NONE, 1, 2, 0, diverging=OffsetAndEpoch(2, 1))
+    ]
     assert bench.raft.high_watermark == 0
 
 
@@ -97,7 +99,10 @@ def test_a_fetch_waits_for_records_or_a_watermark_or_its_time() -> None:
     assert [answer.read_from for answer in replies(bench.fetch(2, 0, 0, high_watermark=1))] == [0]
 
 
-@pytest.mark.parametrize(("epoch", "error"), [(0, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.NONE), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+@pytest.mark.parametrize(
+    ("epoch", "error"),
+    [(0, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.NONE), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
 def test_a_fetch_must_know_the_epoch(epoch: int, error: ErrorCode) -> None:
     answers = replies(leader().fetch(2, 0, 0, epoch=epoch))
     assert [answer.error for answer in answers] == [error]
@@ -136,7 +141,10 @@ def test_a_leader_that_stops_names_those_that_have_the_most() -> None:
     bench.fetch(2, 1, 1, high_watermark=9)
     bench.fetch(3, 3, 2, high_watermark=9)
     effects = bench.step(Resign())
-    assert [effect for effect in effects if isinstance(effect, Send)] == [Send(2, TellEnd(2, (3, 2))), Send(3, TellEnd(2, (3, 2)))]
+    assert [effect for effect in effects if isinstance(effect, Send)] == [
+        Send(2, TellEnd(2, (3, 2))),
+        Send(3, TellEnd(2, (3, 2))),
+    ]
     assert bench.wait(100) == [], "it stands for election no more"
 
 
@@ -176,10 +184,14 @@ def test_a_log_that_was_cut_is_not_committed_before_it_matches() -> None:
     """It may have to be cut again: 1 and 3 are epochs that the leader's log does not have."""
     bench = follower(log=[1, 3])
     asked = bench.follow(2, epoch=4)
-    assert bench.answer_fetch(2, asked, diverging=OffsetAndEpoch(1, 2), high_watermark=4) == [Truncate(1)]
+    assert bench.answer_fetch(2, asked, diverging=OffsetAndEpoch(1, 2), high_watermark=4) == [
+        Truncate(1)
+    ]
     again = the_fetch(bench.sync())
     assert (again.offset, again.last_epoch, again.high_watermark) == (1, 1, 0)
-    assert bench.answer_fetch(2, again, diverging=OffsetAndEpoch(0, 1), high_watermark=4) == [Truncate(0)]
+    assert bench.answer_fetch(2, again, diverging=OffsetAndEpoch(0, 1), high_watermark=4) == [
+        Truncate(0)
+    ]
     bench.answer_fetch(2, the_fetch(bench.sync()), records=[2, 4], high_watermark=4)
     assert bench.sync()[0] == Commit(2)
 
@@ -226,10 +238,16 @@ def test_an_observer_never_stands_for_election() -> None:
 def test_who_is_behind_the_leaders_log_is_told_of_its_snapshot() -> None:
     bench = leader()
     snapshot = OffsetAndEpoch(7, 1)
-    bench.log.start, bench.log.start_snapshot, bench.log.latest_snapshot = 5, OffsetAndEpoch(5, 1), snapshot
+    bench.log.start, bench.log.start_snapshot, bench.log.latest_snapshot = (
+        5,
+        OffsetAndEpoch(5, 1),
+        snapshot,
+    )
     assert [answer.snapshot for answer in replies(bench.fetch(2, 3, 1))] == [snapshot]
     assert [answer.snapshot for answer in replies(bench.fetch(2, 0, 0))] == [snapshot]
-    assert [answer.snapshot for answer in replies(bench.fetch(2, 5, 0))] == [snapshot], "the same end, but of another epoch"
+    assert [answer.snapshot for answer in replies(bench.fetch(2, 5, 0))] == [snapshot], (
+        "the same end, but of another epoch"
+    )
     assert [answer.snapshot for answer in replies(bench.fetch(2, 5, 1))] == [None]
 
 
@@ -241,7 +259,10 @@ def test_a_snapshot_is_fetched_installed_and_counts_as_committed() -> None:
     bench.wait(TIMING.fetch_timeout - 0.1)
     assert bench.step(SnapshotProgress(2, 3, snapshot)) == []
     bench.wait(TIMING.fetch_timeout - 0.1)
-    assert bench.step(SnapshotProgress(2, 3, snapshot, done=True)) == [InstallSnapshot(snapshot), Commit(7)]
+    assert bench.step(SnapshotProgress(2, 3, snapshot, done=True)) == [
+        InstallSnapshot(snapshot),
+        Commit(7),
+    ]
 
 
 def test_a_snapshot_of_an_earlier_leader_is_not_installed_and_a_leader_installs_none() -> None:

@@ -30,7 +30,9 @@ from penstock.records.record import rows_of
 
 BIG = 2**31 - 1
 THREE = build_batch([(b"a", b"1", (), 1000), (None, b"2", (), 3000), (b"c", None, (), 2000)])
-MARKER = end_transaction_marker(commit=True, producer_id=7, producer_epoch=1, coordinator_epoch=3, timestamp=5)
+MARKER = end_transaction_marker(
+    commit=True, producer_id=7, producer_epoch=1, coordinator_epoch=3, timestamp=5
+)
 
 
 def with_fields(batch: bytes = THREE, **fields: Any) -> bytes:
@@ -59,7 +61,18 @@ def test_header_fields_are_read_in_their_places() -> None:
     assert HEADER.size == len(wire) == 61
     assert read_header(wire) == header
     assert read_header(b"xy" + wire, 2) == header
-    assert wire.hex(" ", 1).split()[7:17] == ["01", "00", "00", "00", "31", "00", "00", "00", "03", "02"]
+    assert wire.hex(" ", 1).split()[7:17] == [
+        "01",
+        "00",
+        "00",
+        "00",
+        "31",
+        "00",
+        "00",
+        "00",
+        "03",
+        "02",
+    ]
     assert wire[17:27].hex() == "00000005" + "0006" + "00000007"
     assert wire[27:51].hex() == "0000000000000008" + "0000000000000009" + "000000000000000a"
     assert wire[51:].hex() == "000b" + "0000000c" + "0000000d"
@@ -70,14 +83,24 @@ def test_derived_fields() -> None:
     assert header.size == len(THREE)
     assert (header.last_offset, header.next_offset, header.record_count) == (2, 3, 3)
     assert (header.base_timestamp, header.max_timestamp) == (1000, 3000)
-    assert (header.codec, header.log_append_time, header.is_transactional, header.is_control) == (0, False, False, False)
+    assert (header.codec, header.log_append_time, header.is_transactional, header.is_control) == (
+        0,
+        False,
+        False,
+        False,
+    )
     assert not header.has_producer
     assert header.last_sequence == -1
 
 
 @pytest.mark.parametrize(
     ("attributes", "name"),
-    [(0x08, "log_append_time"), (0x10, "is_transactional"), (0x20, "is_control"), (0x40, "has_delete_horizon")],
+    [
+        (0x08, "log_append_time"),
+        (0x10, "is_transactional"),
+        (0x20, "is_control"),
+        (0x40, "has_delete_horizon"),
+    ],
 )
 def test_flags(attributes: int, name: str) -> None:
     header = read_header(THREE)
@@ -87,10 +110,14 @@ def test_flags(attributes: int, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "delta", "last"), [(0, 2, 2), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 5, 3), (-1, 2, -1)]
+    ("base", "delta", "last"),
+    [(0, 2, 2), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 5, 3), (-1, 2, -1)],
 )
 def test_sequences_go_on_from_zero(base: int, delta: int, last: int) -> None:
-    assert read_header(THREE)._replace(base_sequence=base, last_offset_delta=delta).last_sequence == last
+    assert (
+        read_header(THREE)._replace(base_sequence=base, last_offset_delta=delta).last_sequence
+        == last
+    )
 
 
 def test_producer_id_zero_is_a_producer() -> None:
@@ -151,7 +178,11 @@ def test_patch_log_append_time() -> None:
 
 def test_batches_stops_at_an_incomplete_one() -> None:
     buffer = THREE + MARKER + THREE
-    whole = [(0, read_header(THREE)), (len(THREE), read_header(MARKER)), (len(THREE) + len(MARKER), read_header(THREE))]
+    whole = [
+        (0, read_header(THREE)),
+        (len(THREE), read_header(MARKER)),
+        (len(THREE) + len(MARKER), read_header(THREE)),
+    ]
     assert list(batches(buffer)) == whole
     assert list(batches(buffer, len(THREE))) == whole[1:]
     for cut in range(1, len(THREE)):
@@ -169,7 +200,12 @@ def test_batches_does_not_loop_on_a_bad_length() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_good_batch_is_taken_from_a_client(codec: Codec) -> None:
     batch = build_batch(
-        [(b"k", b"v" * 500, (("h", b"x"),), 9)], codec=codec, producer_id=0, producer_epoch=0, base_sequence=0, transactional=True
+        [(b"k", b"v" * 500, (("h", b"x"),), 9)],
+        codec=codec,
+        producer_id=0,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
     )
     assert validate(memoryview(batch), max_batch_bytes=len(batch)) == [read_header(batch)]
 
@@ -183,7 +219,11 @@ def test_a_good_batch_is_taken_from_a_client(codec: Codec) -> None:
         (THREE[:60], ErrorCode.INVALID_RECORD, "but 60 are left"),
         (THREE[:-1], ErrorCode.INVALID_RECORD, "are left"),
         (THREE + b"\0", ErrorCode.CORRUPT_MESSAGE, "too few"),
-        (THREE + bytes(16) + b"\2" + bytes(44), ErrorCode.CORRUPT_MESSAGE, "claims 12 bytes, less than its header"),
+        (
+            THREE + bytes(16) + b"\2" + bytes(44),
+            ErrorCode.CORRUPT_MESSAGE,
+            "claims 12 bytes, less than its header",
+        ),
         (with_fields(batch_length=48)[:60], ErrorCode.CORRUPT_MESSAGE, "claims 60 bytes"),
         (with_fields(batch_length=-100), ErrorCode.CORRUPT_MESSAGE, "less than its header"),
         (with_fields(batch_length=BIG), ErrorCode.INVALID_RECORD, "are left"),
@@ -201,14 +241,30 @@ def test_a_good_batch_is_taken_from_a_client(codec: Codec) -> None:
         (with_fields(record_count=-3), ErrorCode.INVALID_RECORD, "cannot hold -3 records"),
         (with_fields(record_count=2), ErrorCode.INVALID_RECORD, "cannot end at"),
         (with_fields(record_count=4), ErrorCode.INVALID_RECORD, "cannot end at"),
-        (with_fields(record_count=BIG, last_offset_delta=BIG - 1), ErrorCode.INVALID_RECORD, "bytes cannot hold"),
-        (with_fields(THREE[:61], batch_length=49, attributes=1), ErrorCode.INVALID_RECORD, "0 bytes cannot hold"),
+        (
+            with_fields(record_count=BIG, last_offset_delta=BIG - 1),
+            ErrorCode.INVALID_RECORD,
+            "bytes cannot hold",
+        ),
+        (
+            with_fields(THREE[:61], batch_length=49, attributes=1),
+            ErrorCode.INVALID_RECORD,
+            "0 bytes cannot hold",
+        ),
         (with_fields(attributes=0x20), ErrorCode.INVALID_RECORD, "control"),
         (MARKER, ErrorCode.INVALID_RECORD, "control"),
         (with_fields(attributes=0x08), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
         (with_fields(attributes=0x10), ErrorCode.INVALID_RECORD, "needs a producer id"),
-        (with_fields(producer_id=1, producer_epoch=-1, base_sequence=0), ErrorCode.INVALID_RECORD, "epoch"),
-        (with_fields(producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD, "sequence"),
+        (
+            with_fields(producer_id=1, producer_epoch=-1, base_sequence=0),
+            ErrorCode.INVALID_RECORD,
+            "epoch",
+        ),
+        (
+            with_fields(producer_id=1, producer_epoch=0, base_sequence=-1),
+            ErrorCode.INVALID_RECORD,
+            "sequence",
+        ),
     ],
 )
 def test_what_a_client_may_not_send(payload: bytes, code: ErrorCode, reason: str) -> None:
@@ -227,9 +283,21 @@ def test_too_large_names_both_sizes() -> None:
 def test_replicated_data_may_have_gaps_and_markers() -> None:
     compacted = with_fields(at_offset(THREE, 10), last_offset_delta=9)
     emptied = with_fields(at_offset(THREE, 20)[:61], batch_length=49, record_count=0)
-    payload = compacted + emptied + at_offset(MARKER, 23) + at_offset(THREE, 100) + with_fields(at_offset(THREE, 103), attributes=0x08)
+    payload = (
+        compacted
+        + emptied
+        + at_offset(MARKER, 23)
+        + at_offset(THREE, 100)
+        + with_fields(at_offset(THREE, 103), attributes=0x08)
+    )
     found = validate(memoryview(payload), max_batch_bytes=BIG, from_client=False)
-    assert [(header.base_offset, header.last_offset) for header in found] == [(10, 19), (20, 22), (23, 23), (100, 102), (103, 105)]
+    assert [(header.base_offset, header.last_offset) for header in found] == [
+        (10, 19),
+        (20, 22),
+        (23, 23),
+        (100, 102),
+        (103, 105),
+    ]
     assert found == [header for _, header in batches(payload)]
 
 
@@ -276,5 +344,6 @@ def test_a_damaged_byte_is_found_or_harmless(index: int, flip: int, from_client:
         validate(memoryview(damaged), max_batch_bytes=BIG, from_client=from_client)
     except KafkaError:
         return
-    # What the CRC does not cover and the leader overwrites: base offset (a leader's own is only in order) and leader epoch.
+    # What the CRC does not cover and the leader overwrites: base offset (a leader's own is only in
+    # order) and leader epoch.
     assert index in range(12, 16) or (not from_client and index < 8)

@@ -14,7 +14,16 @@ def test_bytes_of_a_small_batch() -> None:
     """Made by hand from the description of the format, with the CRC of these bytes."""
     batch = build_batch([(b"k", b"v", (("h", b"x"),), 1_700_000_000_000)], leader_epoch=3)
     assert batch[:17].hex() == "0000000000000000" + "0000003e" + "00000003" + "02"
-    assert batch[21:61].hex() == "0000" + "00000000" + "0000018bcfe56800" * 2 + "ffffffffffffffff" + "ffff" + "ffffffff" + "00000001"
+    assert (
+        batch[21:61].hex()
+        == "0000"
+        + "00000000"
+        + "0000018bcfe56800" * 2
+        + "ffffffffffffffff"
+        + "ffff"
+        + "ffffffff"
+        + "00000001"
+    )
     assert batch[61:].hex() == "18" + "00" + "00" + "00" + "026b" + "0276" + "02" + "0268" + "0278"
     assert crc_matches(batch, 0, read_header(batch))
 
@@ -40,22 +49,47 @@ def test_all_settings_reach_the_header(codec: Codec) -> None:
         append_time_ms=99,
     )
     header = read_header(batch)
-    assert (header.base_offset, header.last_offset, header.leader_epoch, header.record_count) == (5, 7, 6, 3)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (7, 8, 2**31 - 1, 1)
+    assert (header.base_offset, header.last_offset, header.leader_epoch, header.record_count) == (
+        5,
+        7,
+        6,
+        3,
+    )
+    assert (
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+    ) == (7, 8, 2**31 - 1, 1)
     assert (header.base_timestamp, header.max_timestamp) == (30, 99)
-    assert (header.codec, header.is_transactional, header.log_append_time, header.is_control) == (codec, True, True, False)
+    assert (header.codec, header.is_transactional, header.log_append_time, header.is_control) == (
+        codec,
+        True,
+        True,
+        False,
+    )
     assert validate(memoryview(batch), max_batch_bytes=len(batch), from_client=False) == [header]
 
 
 def test_a_level_is_passed_on() -> None:
     records = [NewRecord(b"%d" % (i * i), b"%d" % (i % 7)) for i in range(2000)]
-    assert len(build_batch(records, codec=Codec.GZIP, level=9)) < len(build_batch(records, codec=Codec.GZIP, level=1))
+    assert len(build_batch(records, codec=Codec.GZIP, level=9)) < len(
+        build_batch(records, codec=Codec.GZIP, level=1)
+    )
 
 
-@pytest.mark.parametrize(("commit", "kind"), [(True, ControlRecord.COMMIT), (False, ControlRecord.ABORT)])
+@pytest.mark.parametrize(
+    ("commit", "kind"), [(True, ControlRecord.COMMIT), (False, ControlRecord.ABORT)]
+)
 def test_transaction_markers(commit: bool, kind: ControlRecord) -> None:
     marker = end_transaction_marker(
-        commit=commit, producer_id=7, producer_epoch=8, coordinator_epoch=9, timestamp=10, base_offset=11, leader_epoch=12
+        commit=commit,
+        producer_id=7,
+        producer_epoch=8,
+        coordinator_epoch=9,
+        timestamp=10,
+        base_offset=11,
+        leader_epoch=12,
     )
     header = read_header(marker)
     assert header.is_control

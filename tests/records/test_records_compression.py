@@ -1,4 +1,5 @@
-"""Every codec in both directions, the framings of other clients, and data that lies about its size."""
+"""Every codec in both directions, the framings of other clients, and data that lies about its
+size."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_it_gets_smaller(codec: Codec) -> None:
     assert len(compress(codec, TEXT)) < len(TEXT) / 10
 
 
-@pytest.mark.parametrize(("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 12), (Codec.ZSTD, -5, 19)])
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 12), (Codec.ZSTD, -5, 19)]
+)
 def test_levels(codec: Codec, low: int, high: int) -> None:
     data = b"".join(b"%d;%d\n" % (i * i, i % 97) for i in range(10000))
     fast, dense = compress(codec, data, low), compress(codec, data, high)
@@ -85,7 +88,8 @@ def test_lz4_frame_is_one_that_java_reads() -> None:
     assert flags >> 6 == 1, "version of the frame format"
     assert flags & 0x20, "Kafka's reader refuses blocks that depend on each other"
     assert not flags & 0x03, "no reserved bit, no dictionary"
-    # The header checksum is the second byte of xxHash32 over flags and block size: 0xbd for these two.
+    # The header checksum is the second byte of xxHash32 over flags and block size: 0xbd for these
+    # two.
     assert packed[4:7].hex() == "7440bd"
 
 
@@ -143,7 +147,9 @@ def test_bad_snappy_framing(tail: bytes, reason: str) -> None:
 @pytest.mark.parametrize("codec", COMPRESSED)
 @given(data=st.data())
 @settings(max_examples=100)
-def test_damage_gives_corrupt_batch_or_other_bytes_within_the_limit(codec: Codec, data: st.DataObject) -> None:
+def test_damage_gives_corrupt_batch_or_other_bytes_within_the_limit(
+    codec: Codec, data: st.DataObject
+) -> None:
     packed = bytearray(compress(codec, TEXT[:700]))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -202,14 +208,26 @@ def zstd_stream(window: int) -> bytes:
         (Codec.SNAPPY, lambda: bytes.fromhex("8080808004") + b"\0a" + b"\xfe\1\0" * (1 << 24)),
         (Codec.SNAPPY, lambda: compress(Codec.SNAPPY, bytes(1 << 15)) * (1 << 15)),
     ],
-    ids=["gzip", "gzip-members", "zstd", "zstd-window-128MB", "zstd-frames", "lz4-frames", "snappy-one-block", "snappy-blocks"],
+    ids=[
+        "gzip",
+        "gzip-members",
+        "zstd",
+        "zstd-window-128MB",
+        "zstd-frames",
+        "lz4-frames",
+        "snappy-one-block",
+        "snappy-blocks",
+    ],
 )
-def test_a_bomb_of_a_gigabyte_is_refused_before_it_takes_memory(codec: Codec, bomb: Callable[[], bytes], tmp_path: Path) -> None:
+def test_a_bomb_of_a_gigabyte_is_refused_before_it_takes_memory(
+    codec: Codec, bomb: Callable[[], bytes], tmp_path: Path
+) -> None:
     path = tmp_path / "bomb"
     path.write_bytes(bomb())
     arguments = [sys.executable, "-c", CHILD, str(int(codec)), str(LIMIT), str(path)]
     child = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert child.returncode == 0, child.stderr
     assert child.stdout, "the bomb was not refused"
-    # One buffer of the limit, a history window of the codec's at most as large, and a little for itself.
+    # One buffer of the limit, a history window of the codec's at most as large, and a little for
+    # itself.
     assert int(child.stdout) * 1024 < 2 * LIMIT + 8 * 1024 * 1024

@@ -1,4 +1,5 @@
-"""Our batches read by other clients and theirs by us: kafka-python (plain, gzip), aiokafka (every codec) and kio (plain)."""
+"""Our batches read by other clients and theirs by us: kafka-python (plain, gzip), aiokafka (every
+codec) and kio (plain)."""
 
 from __future__ import annotations
 
@@ -28,13 +29,20 @@ aiokafka_records: Any = importlib.import_module("aiokafka.record.default_records
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=12), OPTIONAL_BYTES), max_size=3).map(tuple)
-# Both clients write the time of now for a timestamp of None, but take 0; kio knows whole seconds of the calendar only.
-NEW_RECORDS = st.lists(st.builds(NewRecord, OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS, st.integers(0, 2**45)), min_size=1, max_size=70)
+# Both clients write the time of now for a timestamp of None, but take 0; kio knows whole seconds of
+# the calendar only.
+NEW_RECORDS = st.lists(
+    st.builds(NewRecord, OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS, st.integers(0, 2**45)),
+    min_size=1,
+    max_size=70,
+)
 KAFKA_PYTHON_CODECS = [Codec.NONE, Codec.GZIP]
 
 
 def as_records(new: list[NewRecord], base_offset: int = 0) -> list[Record]:
-    return [Record(base_offset + i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(new)]
+    return [
+        Record(base_offset + i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(new)
+    ]
 
 
 def from_theirs(record: Any) -> Record:
@@ -50,7 +58,9 @@ def ours_from(batch: bytes) -> list[Record]:
 @pytest.mark.parametrize("codec", KAFKA_PYTHON_CODECS)
 @given(new=NEW_RECORDS, base_offset=st.integers(0, 2**40), transactional=st.booleans())
 @settings(max_examples=30)
-def test_kafka_python_reads_ours(codec: Codec, new: list[NewRecord], base_offset: int, transactional: bool) -> None:
+def test_kafka_python_reads_ours(
+    codec: Codec, new: list[NewRecord], base_offset: int, transactional: bool
+) -> None:
     batch = build_batch(
         new,
         base_offset=base_offset,
@@ -64,10 +74,27 @@ def test_kafka_python_reads_ours(codec: Codec, new: list[NewRecord], base_offset
     theirs = DefaultRecordBatch(bytearray(batch))
     header = read_header(batch)
     assert theirs.validate_crc()
-    assert (theirs.is_transactional, theirs.is_control_batch, theirs.compression_type) == (transactional, False, codec)
-    assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence, theirs.leader_epoch) == (5, 6, 7, 3)
-    assert (theirs.last_offset, theirs.last_sequence, theirs.next_offset) == (header.last_offset, header.last_sequence, header.next_offset)
-    assert (theirs.first_timestamp, theirs.max_timestamp, theirs.records_count) == (header.base_timestamp, header.max_timestamp, len(new))
+    assert (theirs.is_transactional, theirs.is_control_batch, theirs.compression_type) == (
+        transactional,
+        False,
+        codec,
+    )
+    assert (
+        theirs.producer_id,
+        theirs.producer_epoch,
+        theirs.base_sequence,
+        theirs.leader_epoch,
+    ) == (5, 6, 7, 3)
+    assert (theirs.last_offset, theirs.last_sequence, theirs.next_offset) == (
+        header.last_offset,
+        header.last_sequence,
+        header.next_offset,
+    )
+    assert (theirs.first_timestamp, theirs.max_timestamp, theirs.records_count) == (
+        header.base_timestamp,
+        header.max_timestamp,
+        len(new),
+    )
     assert [from_theirs(record) for record in theirs] == as_records(new, base_offset)
 
 
@@ -77,11 +104,19 @@ def test_kafka_python_reads_ours(codec: Codec, new: list[NewRecord], base_offset
 def test_we_read_kafka_python(codec: Codec, new: list[NewRecord], transactional: bool) -> None:
     builder = DefaultRecordBatchBuilder(2, int(codec), transactional, 5, 6, 7, 10_000_000)
     for i, record in enumerate(new):
-        assert builder.append(i, record.timestamp, record.key, record.value, list(record.headers)) is not None
+        assert (
+            builder.append(i, record.timestamp, record.key, record.value, list(record.headers))
+            is not None
+        )
     batch = bytes(builder.build())
     assert ours_from(batch) == as_records(new)
     header = read_header(batch)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional) == (5, 6, 7, transactional)
+    assert (
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.is_transactional,
+    ) == (5, 6, 7, transactional)
 
 
 @given(new=NEW_RECORDS)
@@ -91,7 +126,9 @@ def test_the_same_bytes_as_kafka_python(new: list[NewRecord]) -> None:
     for i, record in enumerate(new):
         builder.append(i, record.timestamp, record.key, record.value, list(record.headers))
     # It writes leader epoch 0 where the Java producer writes -1; the broker overwrites either.
-    assert build_batch(new, leader_epoch=read_header(bytes(builder.build())).leader_epoch) == bytes(builder.build())
+    assert build_batch(new, leader_epoch=read_header(bytes(builder.build())).leader_epoch) == bytes(
+        builder.build()
+    )
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -118,7 +155,13 @@ def test_we_read_aiokafka(codec: Codec, new: list[NewRecord], transactional: boo
         batch_size=10_000_000,
     )
     for i, record in enumerate(new):
-        builder.append(i, timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers))
+        builder.append(
+            i,
+            timestamp=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+        )
     batch = bytes(builder.build())
     assert ours_from(batch) == as_records(new)
     assert read_header(batch).is_transactional is transactional
@@ -126,7 +169,14 @@ def test_we_read_aiokafka(codec: Codec, new: list[NewRecord], transactional: boo
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_kafka_python_sees_our_markers_as_control_batches(commit: bool) -> None:
-    marker = end_transaction_marker(commit=commit, producer_id=5, producer_epoch=6, coordinator_epoch=7, timestamp=8, base_offset=9)
+    marker = end_transaction_marker(
+        commit=commit,
+        producer_id=5,
+        producer_epoch=6,
+        coordinator_epoch=7,
+        timestamp=8,
+        base_offset=9,
+    )
     batch = MemoryRecords(marker).next_batch()
     assert batch.is_control_batch
     assert batch.is_transactional
@@ -136,17 +186,32 @@ def test_kafka_python_sees_our_markers_as_control_batches(commit: bool) -> None:
 
 
 def test_log_append_time_is_seen_by_kafka_python() -> None:
-    batch = build_batch([NewRecord(b"k", b"v", (), 1), NewRecord(b"k", b"v", (), 2)], append_time_ms=99)
-    assert [(record.timestamp, record.timestamp_type) for record in DefaultRecordBatch(bytearray(batch))] == [(99, 1), (99, 1)]
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), 1), NewRecord(b"k", b"v", (), 2)], append_time_ms=99
+    )
+    assert [
+        (record.timestamp, record.timestamp_type) for record in DefaultRecordBatch(bytearray(batch))
+    ] == [(99, 1), (99, 1)]
 
 
 def kio_record(offset: int, record: NewRecord) -> KioRecord:
     headers = tuple(RecordHeader(key=key.encode(), value=value) for key, value in record.headers)
-    time = TZAwareMicros.parse(datetime.datetime.fromtimestamp(record.timestamp / 1000, datetime.UTC))
-    return KioRecord(attributes=i8(0), timestamp=time, offset=i64(offset), key=record.key, value=record.value, headers=headers)
+    time = TZAwareMicros.parse(
+        datetime.datetime.fromtimestamp(record.timestamp / 1000, datetime.UTC)
+    )
+    return KioRecord(
+        attributes=i8(0),
+        timestamp=time,
+        offset=i64(offset),
+        key=record.key,
+        value=record.value,
+        headers=headers,
+    )
 
 
-SECONDS = NEW_RECORDS.map(lambda new: [record._replace(timestamp=record.timestamp // 2**15 * 1000) for record in new])
+SECONDS = NEW_RECORDS.map(
+    lambda new: [record._replace(timestamp=record.timestamp // 2**15 * 1000) for record in new]
+)
 
 
 @given(new=SECONDS)
@@ -165,6 +230,13 @@ def test_we_read_kio(new: list[NewRecord]) -> None:
     buffer = io.BytesIO()
     records = tuple(kio_record(i, record) for i, record in enumerate(new))
     write_new_batch(
-        buffer, NewRecordBatch(producer_id=i64(5), producer_epoch=i16(6), base_sequence=i32(7), records=records, attributes=i16(0))
+        buffer,
+        NewRecordBatch(
+            producer_id=i64(5),
+            producer_epoch=i16(6),
+            base_sequence=i32(7),
+            records=records,
+            attributes=i16(0),
+        ),
     )
     assert ours_from(buffer.getvalue()) == as_records(new)

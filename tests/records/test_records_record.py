@@ -13,20 +13,50 @@ from penstock.ids import Buffer
 from penstock.records.batch import HEADER, BatchHeader, CorruptBatch, read_header
 from penstock.records.build import NewRecord, build_batch, control_key, end_transaction_marker
 from penstock.records.compression import Codec, compress
-from penstock.records.record import ControlRecord, Record, control_kind, coordinator_epoch, read_records, records_of, rows_of
+from penstock.records.record import (
+    ControlRecord,
+    Record,
+    control_kind,
+    coordinator_epoch,
+    read_records,
+    records_of,
+    rows_of,
+)
 from penstock.records.varint import encode
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), OPTIONAL_BYTES), max_size=4).map(tuple)
-NEW_RECORDS = st.lists(st.builds(NewRecord, OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS, st.integers(-1, 2**60)), min_size=1, max_size=80)
+NEW_RECORDS = st.lists(
+    st.builds(NewRecord, OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS, st.integers(-1, 2**60)),
+    min_size=1,
+    max_size=80,
+)
 
 
-def header_of(payload: bytes, *, count: int, codec: Codec = Codec.NONE, last_delta: int | None = None) -> BatchHeader:
+def header_of(
+    payload: bytes, *, count: int, codec: Codec = Codec.NONE, last_delta: int | None = None
+) -> BatchHeader:
     last = count - 1 if last_delta is None else last_delta
-    return BatchHeader(100, HEADER.size - 12 + len(payload), 0, 2, 0, int(codec), last, 1000, 1000, -1, -1, -1, count)
+    return BatchHeader(
+        100,
+        HEADER.size - 12 + len(payload),
+        0,
+        2,
+        0,
+        int(codec),
+        last,
+        1000,
+        1000,
+        -1,
+        -1,
+        -1,
+        count,
+    )
 
 
-def rows(payload: bytes, *, count: int = 1, codec: Codec = Codec.NONE, last_delta: int | None = None) -> list[object]:
+def rows(
+    payload: bytes, *, count: int = 1, codec: Codec = Codec.NONE, last_delta: int | None = None
+) -> list[object]:
     header = header_of(payload, count=count, codec=codec, last_delta=last_delta)
     return list(rows_of(HEADER.pack(*header) + payload, header))
 
@@ -51,7 +81,9 @@ def test_round_trip(codec: Codec, new: list[NewRecord], base_offset: int, before
     batch = before + build_batch(new, base_offset=base_offset, codec=codec) + b"after"
     header = read_header(batch, len(before))
     found = list(records_of(batch, header, len(before)))
-    assert found == [Record(base_offset + i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(new)]
+    assert found == [
+        Record(base_offset + i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(new)
+    ]
     assert (header.record_count, header.max_timestamp) == (len(new), max(r.timestamp for r in new))
 
 
@@ -66,7 +98,9 @@ def test_deltas_of_every_length() -> None:
     times = [0, 1, -1, 63, -64, 64, 8191, 8192, 2**20, 2**31, 2**40, 2**62]
     new = [NewRecord(None, None, (), 5 + times[i % len(times)]) for i in range(20_000)]
     batch = build_batch(new)
-    assert [(row[0], row[1]) for row in rows_of(batch, read_header(batch))] == [(i, r.timestamp) for i, r in enumerate(new)]
+    assert [(row[0], row[1]) for row in rows_of(batch, read_header(batch))] == [
+        (i, r.timestamp) for i, r in enumerate(new)
+    ]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -78,13 +112,18 @@ def test_any_buffer_gives_bytes(kind: type[bytes]) -> None:
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
-    batch = build_batch([NewRecord(b"k", b"v", (), 1), NewRecord(b"k", b"v", (), 2)], append_time_ms=99)
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), 1), NewRecord(b"k", b"v", (), 2)], append_time_ms=99
+    )
     assert [r.timestamp for r in records_of(batch, read_header(batch))] == [99, 99]
 
 
 def test_compaction_leaves_gaps() -> None:
     payload = record(0, 3, 1, b"a", -1, 0) + record(5, 7, -1, 1, b"b", 0)
-    assert rows(payload, count=2, last_delta=9) == [(103, 1000, b"a", None, ()), (107, 1005, None, b"b", ())]
+    assert rows(payload, count=2, last_delta=9) == [
+        (103, 1000, b"a", None, ()),
+        (107, 1005, None, b"b", ()),
+    ]
 
 
 def test_an_emptied_batch_has_no_records() -> None:
@@ -93,7 +132,9 @@ def test_an_emptied_batch_has_no_records() -> None:
 
 
 def test_a_header_key_that_is_not_utf8_is_replaced() -> None:
-    assert rows(record(0, 0, -1, -1, 1, 2, b"a\xff", -1)) == [(100, 1000, None, None, (("a\ufffd", None),))]
+    assert rows(record(0, 0, -1, -1, 1, 2, b"a\xff", -1)) == [
+        (100, 1000, None, None, (("a\ufffd", None),))
+    ]
 
 
 def test_lengths_below_minus_one_are_null_as_in_kafka() -> None:
@@ -174,11 +215,23 @@ def test_the_limit_on_decompressed_bytes() -> None:
 def test_read_records_skips_markers_and_what_is_cut() -> None:
     one = build_batch([NewRecord(b"a", b"1", (), 5)], base_offset=7)
     two = build_batch([NewRecord(b"b", b"2", (), 6)], base_offset=9, codec=Codec.LZ4)
-    marker = end_transaction_marker(commit=False, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=8)
-    assert list(read_records(one + marker + two + one[:-1])) == [Record(7, 5, b"a", b"1"), Record(9, 6, b"b", b"2")]
+    marker = end_transaction_marker(
+        commit=False,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=0,
+        base_offset=8,
+    )
+    assert list(read_records(one + marker + two + one[:-1])) == [
+        Record(7, 5, b"a", b"1"),
+        Record(9, 6, b"b", b"2"),
+    ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ControlRecord if kind is not ControlRecord.UNKNOWN])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ControlRecord if kind is not ControlRecord.UNKNOWN]
+)
 def test_control_kinds(kind: ControlRecord) -> None:
     assert control_kind(control_key(kind)) is kind
 
@@ -202,21 +255,29 @@ def test_bad_marker_values(value: bytes | None) -> None:
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-FUZZED = [NewRecord(b"key%d" % i, b"value" * i, (("h", b"x" * i), ("n", None)) * (i % 3), 1000 + 77 * i) for i in range(12)]
+FUZZED = [
+    NewRecord(b"key%d" % i, b"value" * i, (("h", b"x" * i), ("n", None)) * (i % 3), 1000 + 77 * i)
+    for i in range(12)
+]
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(data=st.data())
 @settings(max_examples=150)
 def test_fuzzed_batches_give_records_or_kafka_errors(codec: Codec, data: st.DataObject) -> None:
-    """Damage before compression too, so that it reaches the decoder of records and not only the codec."""
+    """Damage before compression too, so that it reaches the decoder of records and not only the
+    codec."""
     batch = bytearray(build_batch(FUZZED))
-    changes = st.lists(st.tuples(st.integers(HEADER.size, len(batch) - 1), st.integers(0, 255)), max_size=3)
+    changes = st.lists(
+        st.tuples(st.integers(HEADER.size, len(batch) - 1), st.integers(0, 255)), max_size=3
+    )
     for index, byte in data.draw(changes):
         batch[index] = byte
     header = read_header(batch)
     payload = bytearray(compress(codec, batch[HEADER.size :]))
-    for index, byte in data.draw(st.lists(st.tuples(st.integers(0, len(payload) - 1), st.integers(0, 255)), max_size=1)):
+    for index, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(payload) - 1), st.integers(0, 255)), max_size=1)
+    ):
         payload[index] = byte
     header = header._replace(
         batch_length=HEADER.size - 12 + len(payload),

@@ -29,24 +29,44 @@ PARTITION = TopicPartition("orders", 0)
         (DivergingEpoch(4, 30), (-1, -1), 40, 30),
         (DivergingEpoch(4, 50), (4, 40), 40, 40),
     ],
-    ids=["the leader has less", "it has less", "it never had that epoch", "it has no epochs", "nothing to cut"],
+    ids=[
+        "the leader has less",
+        "it has less",
+        "it never had that epoch",
+        "it has no epochs",
+        "nothing to cut",
+    ],
 )
-def test_a_log_is_cut_where_it_leaves_the_leaders(diverging: DivergingEpoch, own: tuple[int, int], end: int, expected: int) -> None:
+def test_a_log_is_cut_where_it_leaves_the_leaders(
+    diverging: DivergingEpoch, own: tuple[int, int], end: int, expected: int
+) -> None:
     assert truncation_point(diverging, *own, end) == expected
 
 
 # A record is known by its offset and its epoch, since an epoch has one leader.
 Log = list[int]
-# For each epoch: who leads, how much it appends, and how much of what it has the other one fetches after cutting what differs.
-histories = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=6)
+# For each epoch: who leads, how much it appends, and how much of what it has the other one fetches
+# after cutting what differs.
+histories = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=6
+)
 
 
 def common_length(one: Log, other: Log) -> int:
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
 def epochs_of(log: Log) -> LeaderEpochs:
-    return LeaderEpochs([EpochStart(epoch, offset) for offset, epoch in enumerate(log) if offset == 0 or log[offset - 1] != epoch])
+    return LeaderEpochs(
+        [
+            EpochStart(epoch, offset)
+            for offset, epoch in enumerate(log)
+            if offset == 0 or log[offset - 1] != epoch
+        ]
+    )
 
 
 def diverging(leader: Log, follower: Log) -> DivergingEpoch | None:
@@ -60,7 +80,9 @@ def diverging(leader: Log, follower: Log) -> DivergingEpoch | None:
 
 
 @given(histories)
-def test_cutting_and_asking_again_ends_where_the_logs_agree(history: list[tuple[int, int, int]]) -> None:
+def test_cutting_and_asking_again_ends_where_the_logs_agree(
+    history: list[tuple[int, int, int]],
+) -> None:
     logs: list[Log] = [[], []]
     for epoch, (leads, appended, fetched) in enumerate(history):
         leader, follower = logs[leads], logs[1 - leads]
@@ -68,7 +90,11 @@ def test_cutting_and_asking_again_ends_where_the_logs_agree(history: list[tuple[
         if fetched:
             while (word := diverging(leader, follower)) is not None:
                 end = len(follower)
-                del follower[truncation_point(word, *epochs_of(follower).end_offset_for(word.epoch, end), end) :]
+                del follower[
+                    truncation_point(
+                        word, *epochs_of(follower).end_offset_for(word.epoch, end), end
+                    ) :
+                ]
                 rounds += 1
                 assert rounds <= len(history), "each round goes back by an epoch at least"
             assert len(follower) == agreed
@@ -77,13 +103,17 @@ def test_cutting_and_asking_again_ends_where_the_logs_agree(history: list[tuple[
             follower += leader[agreed : agreed + fetched - 1]
 
 
-def test_a_followers_watermark_is_the_leaders_as_far_as_its_log_goes_and_never_less_than_shown() -> None:
+def test_a_followers_watermark_is_the_leaders_as_far_as_its_log_goes_and_never_less_than_shown() -> (
+    None
+):
     assert follower_watermark(5, 20, 10) == 10
     assert follower_watermark(5, 8, 10) == 8
     assert follower_watermark(9, 8, 10) == 9
 
 
-@pytest.mark.parametrize(("asked", "code"), [(6, ErrorCode.UNKNOWN_LEADER_EPOCH), (4, ErrorCode.FENCED_LEADER_EPOCH)])
+@pytest.mark.parametrize(
+    ("asked", "code"), [(6, ErrorCode.UNKNOWN_LEADER_EPOCH), (4, ErrorCode.FENCED_LEADER_EPOCH)]
+)
 def test_other_leader_epochs_are_fenced(asked: int, code: ErrorCode) -> None:
     check_leader_epoch(PARTITION, 5, 5)
     check_leader_epoch(PARTITION, -1, 5)
@@ -92,7 +122,10 @@ def test_other_leader_epochs_are_fenced(asked: int, code: ErrorCode) -> None:
     assert refused.value.code == code
 
 
-BROKERS = {number: BrokerImage(number, 100, UUID(int=number), rack=f"r{number}", fenced=False) for number in (1, 2, 3)}
+BROKERS = {
+    number: BrokerImage(number, 100, UUID(int=number), rack=f"r{number}", fenced=False)
+    for number in (1, 2, 3)
+}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +139,9 @@ BROKERS = {number: BrokerImage(number, 100, UUID(int=number), rack=f"r{number}",
     ],
     ids=["an earlier life", "no epoch", "a life not known yet", "no broker", "ourselves"],
 )
-def test_only_brokers_in_their_present_life_fetch_as_replicas(replica: int, epoch: int, code: ErrorCode) -> None:
+def test_only_brokers_in_their_present_life_fetch_as_replicas(
+    replica: int, epoch: int, code: ErrorCode
+) -> None:
     check_replica(BROKERS, 1, 2, 100)
     with pytest.raises(KafkaError) as refused:
         check_replica(BROKERS, 1, replica, epoch)

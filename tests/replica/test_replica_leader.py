@@ -14,7 +14,10 @@ from penstock.metadata.image import BrokerImage, PartitionState
 from penstock.replica.leader import IsrMember, IsrProposal, Leader
 
 LAG_S = 30.0
-BROKERS = {number: BrokerImage(number, 100 + number, UUID(int=number), fenced=False) for number in (1, 2, 3)}
+BROKERS = {
+    number: BrokerImage(number, 100 + number, UUID(int=number), fenced=False)
+    for number in (1, 2, 3)
+}
 
 
 def make_leader(
@@ -117,7 +120,9 @@ def test_a_follower_above_the_watermark_but_below_the_epoch_start_stays_out() ->
 
 
 @pytest.mark.parametrize(
-    "changes", [{"fenced": True}, {"in_controlled_shutdown": True}, {"epoch": 104}], ids=["fenced", "shutting down", "in another life"]
+    "changes",
+    [{"fenced": True}, {"in_controlled_shutdown": True}, {"epoch": 104}],
+    ids=["fenced", "shutting down", "in another life"],
 )
 def test_who_may_not_join_is_not_proposed(changes: dict[str, object]) -> None:
     brokers = {**BROKERS, 3: replace(BROKERS[3], **changes)}  # type: ignore[arg-type]  # the fields of the cases above
@@ -208,7 +213,9 @@ def test_a_refused_proposal_leaves_what_was_committed() -> None:
 def test_metadata_overtakes_a_proposal_but_an_echo_does_not() -> None:
     leader = make_leader((1, 2))
     fetch(leader, 3, 0)
-    state = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=7)
+    state = PartitionState(
+        replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=7
+    )
     leader.apply(state, 0.0)
     assert leader.pending is not None
     leader.apply(replace(state, isr=(1,), partition_epoch=8), 0.0)
@@ -216,7 +223,8 @@ def test_metadata_overtakes_a_proposal_but_an_echo_does_not() -> None:
 
 
 class Histories(RuleBasedStateMachine):
-    """Two followers with real logs (their ends), a controller that decides late or not at all, and a clock."""
+    """Two followers with real logs (their ends), a controller that decides late or not at all, and
+    a clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +279,9 @@ class Histories(RuleBasedStateMachine):
         assert watermark >= self.highest, "it never goes back"
         assert watermark <= self.end
         for replica in self.committed:
-            assert watermark <= self.ends.get(replica, self.end), f"whoever may be elected has everything: {replica} in {self.committed}"
+            assert watermark <= self.ends.get(replica, self.end), (
+                f"whoever may be elected has everything: {replica} in {self.committed}"
+            )
         self.highest = watermark
 
 

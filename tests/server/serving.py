@@ -1,4 +1,5 @@
-"""A server with small handlers of the test's own, and a client that speaks frames: what the tests of this room are made of."""
+"""A server with small handlers of the test's own, and a client that speaks frames: what the tests
+of this room are made of."""
 
 from __future__ import annotations
 
@@ -29,7 +30,12 @@ class Versions:
     advertised_first: int
 
 
-SERVED = {PRODUCE: Versions(3, 13, 0), HEARTBEAT: Versions(0, 4, 0), API_VERSIONS: Versions(0, 4, 0), FETCH: Versions(4, 18, 4)}
+SERVED = {
+    PRODUCE: Versions(3, 13, 0),
+    HEARTBEAT: Versions(0, 4, 0),
+    API_VERSIONS: Versions(0, 4, 0),
+    FETCH: Versions(4, 18, 4),
+}
 
 
 class Client(asyncio.Protocol):
@@ -65,7 +71,8 @@ class Client(asyncio.Protocol):
         return [correlation for correlation, _ in self.answers]
 
     async def wait_answers(self, count: int) -> list[int]:
-        """The correlation ids of the answers so far, when there are so many; fewer where the connection ended."""
+        """The correlation ids of the answers so far, when there are so many; fewer where the
+        connection ended."""
         async with asyncio.timeout(30):
             while len(self.answers) < count and not self.lost.is_set():
                 self._more.clear()
@@ -82,7 +89,9 @@ class Client(asyncio.Protocol):
 
 def heartbeat(correlation: int, member: str = "", version: int = 4) -> bytes:
     """The request of these tests: its member id says what the handler is to do."""
-    parts = frame_request(HeartbeatRequest(group_id="g", member_id=member), version, correlation, "test")
+    parts = frame_request(
+        HeartbeatRequest(group_id="g", member_id=member), version, correlation, "test"
+    )
     return b"".join(cast("list[bytes]", parts))
 
 
@@ -91,11 +100,15 @@ def raw_request(key: int, version: int, correlation: int, body: bytes = b"") -> 
     return struct.pack(">i", len(data)) + data
 
 
-def answer_now(_node: Any, request: HeartbeatRequest, _context: RequestContext) -> HeartbeatResponse:
+def answer_now(
+    _node: Any, request: HeartbeatRequest, _context: RequestContext
+) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time_ms=len(request.member_id))
 
 
-def config(listeners: str = "PLAINTEXT://localhost:0,CONTROLLER://localhost:0", more: str = "") -> NodeConfig:
+def config(
+    listeners: str = "PLAINTEXT://localhost:0,CONTROLLER://localhost:0", more: str = ""
+) -> NodeConfig:
     text = f"process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlisteners={listeners}\n"
     return read_node_config((text + more).encode(), "server.properties")
 
@@ -106,15 +119,22 @@ class Served:
     server: Server
 
     async def connect(self, listener: str = "PLAINTEXT") -> Client:
-        _, protocol = await self.world.network.connect(Client, "localhost", self.server.ports[listener])
+        _, protocol = await self.world.network.connect(
+            Client, "localhost", self.server.ports[listener]
+        )
         return cast(Client, protocol)
 
 
 @asynccontextmanager
 async def serving(
-    world: World, handler: Handler | Mapping[int, Handler], bounds: Bounds | None = None, node: object = None
+    world: World,
+    handler: Handler | Mapping[int, Handler],
+    bounds: Bounds | None = None,
+    node: object = None,
 ) -> AsyncIterator[Served]:
-    handlers: Mapping[int, Handler] = handler if isinstance(handler, Mapping) else {HEARTBEAT: handler}
+    handlers: Mapping[int, Handler] = (
+        handler if isinstance(handler, Mapping) else {HEARTBEAT: handler}
+    )
     dispatch = Dispatch(node, {key: SERVED[key] for key in handlers}, handlers.__getitem__)
     server = Server(world, config(), dispatch, bounds)
     await server.start()

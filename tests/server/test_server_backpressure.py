@@ -17,7 +17,16 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from penstock.server.bounds import Bounds
 from penstock.server.dispatch import Handler
 from penstock.world import World
-from tests.server.serving import FETCH, HEARTBEAT, Client, Served, answer_now, heartbeat, raw_request, serving
+from tests.server.serving import (
+    FETCH,
+    HEARTBEAT,
+    Client,
+    Served,
+    answer_now,
+    heartbeat,
+    raw_request,
+    serving,
+)
 from tests.server.test_server_order import until
 from tests.world.both_worlds import Play
 
@@ -82,7 +91,10 @@ def fetch(correlation: int) -> bytes:
 
 
 def fetch_handler(*ranges: Any) -> Handler:
-    partitions = tuple(FetchResponse.Response.Partition(partition_index=index, records=part) for index, part in enumerate(ranges))
+    partitions = tuple(
+        FetchResponse.Response.Partition(partition_index=index, records=part)
+        for index, part in enumerate(ranges)
+    )
     response = FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=partitions),))
     return lambda *_: response
 
@@ -90,7 +102,12 @@ def fetch_handler(*ranges: Any) -> Handler:
 def test_ranges_arrive_whole_and_in_place(play: Play) -> None:
     file = FakeFile(10 * MEGABYTE)
     wanted = [file.pread(3 * MEGABYTE + 17, 1_000), b"whole", b"", file.pread(5, 77)]
-    ranges = (FakeRange(file, 1_000, 3 * MEGABYTE + 17), WholeRange(b"whole"), FakeRange(file, 0, 0), FakeRange(file, 77, 5))
+    ranges = (
+        FakeRange(file, 1_000, 3 * MEGABYTE + 17),
+        WholeRange(b"whole"),
+        FakeRange(file, 0, 0),
+        FakeRange(file, 77, 5),
+    )
 
     async def scenario(world: World) -> list[tuple[int, bytes]]:
         async with serving(world, {FETCH: fetch_handler(*ranges), HEARTBEAT: answer_now}) as served:
@@ -109,7 +126,8 @@ def test_ranges_arrive_whole_and_in_place(play: Play) -> None:
 
 
 async def connect_deaf(served: Served) -> Client:
-    """A client that reads nothing until it is told to. (uvloop forgets a pause within connection_made.)"""
+    """A client that reads nothing until it is told to. (uvloop forgets a pause within
+    connection_made.)"""
     client = await served.connect()
     client.transport.pause_reading()
     return client
@@ -137,7 +155,9 @@ def fetch_handlers(file: FakeFile) -> dict[int, Handler]:
     return {FETCH: fetch_handler(FakeRange(file, 0, file.size)), HEARTBEAT: answer_now}
 
 
-def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     seen = []
 
     def large(_node: Any, _request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
@@ -147,7 +167,10 @@ def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(play: Pl
     file = FakeFile(32 * MEGABYTE)
 
     async def scenario(world: World) -> tuple[int, int]:
-        handlers: dict[int, Handler] = {FETCH: fetch_handler(FakeRange(file, 0, file.size)), HEARTBEAT: large}
+        handlers: dict[int, Handler] = {
+            FETCH: fetch_handler(FakeRange(file, 0, file.size)),
+            HEARTBEAT: large,
+        }
         async with serving(world, handlers, Bounds(max_idle_s=0.3)) as served:
             deaf, other = await connect_deaf(served), await served.connect()
             deaf.send(fetch(1), *(heartbeat(number) for number in range(2, 5_000)))
@@ -163,7 +186,9 @@ def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(play: Pl
     assert "it has not read its answers" in caplog.text
 
 
-def test_a_range_that_its_file_does_not_have_ends_the_connection(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_that_its_file_does_not_have_ends_the_connection(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     file = FakeFile(1_000)
 
     async def scenario(world: World) -> list[int]:
@@ -179,7 +204,8 @@ def test_a_range_that_its_file_does_not_have_ends_the_connection(play: Play, cap
 
 @pytest.mark.parametrize("waiting", [1, 3])
 def test_answers_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int) -> None:
-    """A long poll first, then answers of a megabyte each that may not overtake it: they are bounded."""
+    """A long poll first, then answers of a megabyte each that may not overtake it: they are
+    bounded."""
     seen = []
 
     async def scenario(world: World) -> tuple[int, list[int]]:
@@ -200,7 +226,10 @@ def test_answers_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int) 
         bounds = Bounds(max_inflight_bytes=3 * MEGABYTE)
         async with serving(world, {HEARTBEAT: first, FETCH: second}, bounds) as served:
             client = await served.connect()
-            client.send(*(heartbeat(number) for number in range(waiting)), *(fetch(number) for number in range(waiting, 20)))
+            client.send(
+                *(heartbeat(number) for number in range(waiting)),
+                *(fetch(number) for number in range(waiting, 20)),
+            )
             await until(lambda: len(seen) >= 3)
             await asyncio.sleep(0.05)
             before = len(seen)

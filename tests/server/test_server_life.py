@@ -28,7 +28,11 @@ def test_idle_connections_are_closed_and_others_are_not() -> None:
     async def scenario() -> tuple[float, float, list[int], list[int], int]:
         gates = Gates()
         async with serving(node.world, gates.handle, Bounds(max_idle_s=600)) as served:
-            idle, waiting, busy = await served.connect(), await served.connect(), await served.connect()
+            idle, waiting, busy = (
+                await served.connect(),
+                await served.connect(),
+                await served.connect(),
+            )
             start = node.world.clock.monotonic()
             idle.send(heartbeat(1))
             waiting.send(heartbeat(1, "wait a"))
@@ -148,9 +152,13 @@ def test_a_taken_port_is_named(play: Play) -> None:
         async with serving(world, answer_now) as served:
             port = served.server.ports["PLAINTEXT"]
             second = Server(
-                world, config(f"CONTROLLER://localhost:0,PLAINTEXT://localhost:{port}"), Dispatch(None, {}, lambda _: answer_now)
+                world,
+                config(f"CONTROLLER://localhost:0,PLAINTEXT://localhost:{port}"),
+                Dispatch(None, {}, lambda _: answer_now),
             )
-            with pytest.raises(OSError, match=f"cannot listen on PLAINTEXT://localhost:{port}") as caught:
+            with pytest.raises(
+                OSError, match=f"cannot listen on PLAINTEXT://localhost:{port}"
+            ) as caught:
                 await second.start()
             assert caught.value.errno == errno.EADDRINUSE
             with pytest.raises(ConnectionError):
@@ -167,21 +175,37 @@ def test_bounds_come_from_the_config() -> None:
 
 
 def test_socket_settings_count_where_they_are_given() -> None:
-    assert (bounds_of(config()).send_buffer_bytes, bounds_of(config()).receive_buffer_bytes) == (None, None)
+    assert (bounds_of(config()).send_buffer_bytes, bounds_of(config()).receive_buffer_bytes) == (
+        None,
+        None,
+    )
     assert bounds_of(config()).accept_backlog == ACCEPT_BACKLOG
-    given = bounds_of(config(more="socket.send.buffer.bytes=-1\nsocket.receive.buffer.bytes=5000\nsocket.listen.backlog.size=7\n"))
-    assert (given.send_buffer_bytes, given.receive_buffer_bytes, given.accept_backlog) == (None, 5_000, 7)
+    given = bounds_of(
+        config(
+            more="socket.send.buffer.bytes=-1\nsocket.receive.buffer.bytes=5000\nsocket.listen.backlog.size=7\n"
+        )
+    )
+    assert (given.send_buffer_bytes, given.receive_buffer_bytes, given.accept_backlog) == (
+        None,
+        5_000,
+        7,
+    )
 
 
 def test_socket_buffers_are_as_the_settings_say() -> None:
     async def scenario(world: World) -> tuple[int, int]:
-        async with serving(world, answer_now, Bounds(send_buffer_bytes=50_000, receive_buffer_bytes=70_000)) as served:
+        async with serving(
+            world, answer_now, Bounds(send_buffer_bytes=50_000, receive_buffer_bytes=70_000)
+        ) as served:
             client = await served.connect()
             client.send(heartbeat(1))
             await client.wait_answers(1)
             (connection,) = served.server._state.connections
             own = connection._transport.get_extra_info("socket")
-            return tuple(own.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF))
+            return tuple(
+                own.getsockopt(socket.SOL_SOCKET, option)
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            )
 
     assert run(scenario) == (100_000, 140_000)  # Linux doubles them, for its own use
 

@@ -1,4 +1,5 @@
-"""Memory for requests is bounded for all connections together, and whoever waits for it gets on in the end."""
+"""Memory for requests is bounded for all connections together, and whoever waits for it gets on in
+the end."""
 
 from __future__ import annotations
 
@@ -34,11 +35,15 @@ def used(served: Served) -> int:
     return served.server._state.memory.used
 
 
-def test_requests_that_come_in_halves_never_take_more_than_the_bound_and_all_are_answered(play: Play) -> None:
+def test_requests_that_come_in_halves_never_take_more_than_the_bound_and_all_are_answered(
+    play: Play,
+) -> None:
     async def scenario(world: World) -> tuple[int, int, int]:
         most = 0
 
-        def look(_node: Any, _request: HeartbeatRequest, _context: RequestContext) -> HeartbeatResponse:
+        def look(
+            _node: Any, _request: HeartbeatRequest, _context: RequestContext
+        ) -> HeartbeatResponse:
             nonlocal most
             most = max(most, used(served))
             return HeartbeatResponse()
@@ -58,7 +63,9 @@ def test_requests_that_come_in_halves_never_take_more_than_the_bound_and_all_are
             return most, served.server._state.memory.times_short, used(served)
 
     most, times_short, left = play(scenario)
-    assert most <= LIMIT + 2 * REQUEST  # the one that reached the bound, and the one that was read then
+    assert (
+        most <= LIMIT + 2 * REQUEST
+    )  # the one that reached the bound, and the one that was read then
     assert times_short >= 1
     assert left < LIMIT // 4 * 3
 
@@ -86,7 +93,8 @@ def test_connections_that_hold_nothing_are_not_read_while_it_is_short(play: Play
 
 
 def test_requests_whose_handlers_wait_take_no_memory(play: Play) -> None:
-    """An acks=all write waits for followers: if their fetches were not read meanwhile, neither would ever end."""
+    """An acks=all write waits for followers: if their fetches were not read meanwhile, neither
+    would ever end."""
 
     async def scenario(world: World) -> tuple[list[int], list[int]]:
         gates = Gates()
@@ -102,7 +110,9 @@ def test_requests_whose_handlers_wait_take_no_memory(play: Play) -> None:
     assert play(scenario) == ([100], list(range(5)))
 
 
-def test_a_peer_that_sends_half_a_request_and_no_more_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_sends_half_a_request_and_no_more_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     simulation = Simulation(seed=3)
     node = simulation.node("n1")
 
@@ -115,11 +125,17 @@ def test_a_peer_that_sends_half_a_request_and_no_more_does_not_stop_the_others(c
             start = node.world.clock.monotonic()
             honest.send(heartbeat(7))
             order = await honest.wait_answers(1)
-            return order, node.world.clock.monotonic() - start, sum(client.lost.is_set() for client in silent)
+            return (
+                order,
+                node.world.clock.monotonic() - start,
+                sum(client.lost.is_set() for client in silent),
+            )
 
     order, waited, closed = simulation.run(node.run(scenario()))
     assert order == [7]
-    assert waited <= MEMORY_SHORT_S + 4 * SWEEP_INTERVAL_S  # at worst all four go before it has its turn
+    assert (
+        waited <= MEMORY_SHORT_S + 4 * SWEEP_INTERVAL_S
+    )  # at worst all four go before it has its turn
     assert closed >= 1
     assert "the most of all" in caplog.text
 

@@ -16,10 +16,11 @@ from tests.server.serving import Client, heartbeat, serving
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_mixture_keeps_its_order(seed: int) -> None:
-    """Packets split and delayed at random, small bounds, answers after random times: each client gets its own, once, in order."""
+    """Packets split and delayed at random, small bounds, answers after random times: each client
+    gets its own, once, in order."""
     simulation = Simulation(seed)
     simulation.network.split = 0.5
-    node, chance = simulation.node("n1"), simulation.stream("requests")
+    node, rng = simulation.node("n1"), simulation.stream("requests")
     handled: dict[str, list[int]] = {}
 
     async def later(pause: float, *, answer: bool) -> HeartbeatResponse | None:
@@ -30,15 +31,17 @@ def test_any_mixture_keeps_its_order(seed: int) -> None:
         handled.setdefault(context.peer, []).append(context.correlation_id)
         kind = request.member_id.rstrip("x")
         if kind in ("later", "later none"):
-            return later(chance.random() / 100, answer=kind == "later")
+            return later(rng.random() / 100, answer=kind == "later")
         return None if kind == "none" else HeartbeatResponse()
 
     async def use(client: Client) -> None:
-        kinds = [chance.choice(["now", "now", "later", "later none", "none"]) for _ in range(60)] + ["now"]
+        kinds = [rng.choice(["now", "now", "later", "later none", "none"]) for _ in range(60)] + [
+            "now"
+        ]
         for number, kind in enumerate(kinds):
-            client.send(heartbeat(number, kind + "x" * chance.randrange(2_000)))
-            if chance.random() < 0.2:
-                await asyncio.sleep(chance.random() / 50)
+            client.send(heartbeat(number, kind + "x" * rng.randrange(2_000)))
+            if rng.random() < 0.2:
+                await asyncio.sleep(rng.random() / 50)
         wanted = [number for number, kind in enumerate(kinds) if "none" not in kind]
         assert await client.wait_answers(len(wanted)) == wanted
 

@@ -19,7 +19,8 @@ from tests.world.both_worlds import Play
 
 
 class Gates:
-    """A handler whose requests say what they want: "" an answer now, "none" no answer, "wait X" one when the gate X opens."""
+    """A handler whose requests say what they want: "" an answer now, "none" no answer, "wait X" one
+    when the gate X opens."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -95,7 +96,9 @@ def test_a_pipelining_client_lets_others_run_in_between(play: Play) -> None:
     def turn_over() -> None:
         turns.append(0)
 
-    def count(_node: Any, _request: HeartbeatRequest, _context: RequestContext) -> HeartbeatResponse:
+    def count(
+        _node: Any, _request: HeartbeatRequest, _context: RequestContext
+    ) -> HeartbeatResponse:
         if turns[-1] == 0:
             asyncio.get_running_loop().call_soon(turn_over)
         turns[-1] += 1
@@ -138,20 +141,29 @@ def test_the_buffer_is_good_during_the_synchronous_part(play: Play) -> None:
     sizes = [30_000, 10, 32_000, 1, 31_999] * 8
 
     def check(_node: Any, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-        assert request.member_id == chr(97 + context.correlation_id % 26) * sizes[context.correlation_id]
+        assert (
+            request.member_id
+            == chr(97 + context.correlation_id % 26) * sizes[context.correlation_id]
+        )
         return HeartbeatResponse(throttle_time_ms=len(request.member_id))
 
     async def scenario(world: World) -> list[int]:
         async with serving(world, check) as served:
             client = await served.connect()
-            client.send(*(heartbeat(number, chr(97 + number % 26) * size) for number, size in enumerate(sizes)))
+            client.send(
+                *(
+                    heartbeat(number, chr(97 + number % 26) * size)
+                    for number, size in enumerate(sizes)
+                )
+            )
             return await client.wait_answers(len(sizes))
 
     assert play(scenario) == list(range(len(sizes)))
 
 
 def test_record_batches_are_windows_that_may_be_patched(play: Play) -> None:
-    """Larger than one read, so that they come through a buffer of the connection's own, and smaller."""
+    """Larger than one read, so that they come through a buffer of the connection's own, and
+    smaller."""
     topic = ProduceRequest.TopicData
     seen: list[bytes] = []
 
@@ -172,7 +184,12 @@ def test_record_batches_are_windows_that_may_be_patched(play: Play) -> None:
     async def scenario(world: World) -> list[int]:
         async with serving(world, {PRODUCE: produce}) as served:
             client = await served.connect()
-            client.send(*(b"".join(cast("list[bytes]", frame_request(message(size), 9, size, None))) for size in sizes))
+            client.send(
+                *(
+                    b"".join(cast("list[bytes]", frame_request(message(size), 9, size, None)))
+                    for size in sizes
+                )
+            )
             return await client.wait_answers(len(sizes))
 
     assert play(scenario) == sizes
@@ -253,10 +270,19 @@ def test_a_handler_is_told_where_its_request_came_from(play: Play) -> None:
             client = await served.connect("CONTROLLER")
             client.send(heartbeat(77, version=3))
             await client.wait_answers(1)
-            return gates.contexts[0], served.server.ports, client.transport.get_extra_info("sockname")
+            return (
+                gates.contexts[0],
+                served.server.ports,
+                client.transport.get_extra_info("sockname"),
+            )
 
     context, ports, name = play(scenario)
-    assert (context.api_key, context.version, context.correlation_id, context.client_id) == (12, 3, 77, "test")
+    assert (context.api_key, context.version, context.correlation_id, context.client_id) == (
+        12,
+        3,
+        77,
+        "test",
+    )
     assert (context.listener_name, context.local_port) == ("CONTROLLER", ports["CONTROLLER"])
     assert context.peer == f"{name[0]}:{name[1]}"
     assert context.received > 0

@@ -1,4 +1,5 @@
-"""Ranges of real files: sent by the kernel, brought in by threads when they are cold, whole and in order whatever the peer does."""
+"""Ranges of real files: sent by the kernel, brought in by threads when they are cold, whole and in
+order whatever the peer does."""
 
 from __future__ import annotations
 
@@ -91,13 +92,19 @@ def file(tmp_path: Path, content: bytes) -> SpiedFile:
 
 def body_of(parts: list[bytes]) -> bytes:
     """A Fetch v4 answer with these records, as the client keeps it."""
-    partitions = tuple(FetchResponse.Response.Partition(partition_index=index, records=part) for index, part in enumerate(parts))
+    partitions = tuple(
+        FetchResponse.Response.Partition(partition_index=index, records=part)
+        for index, part in enumerate(parts)
+    )
     response = FetchResponse(responses=(FetchResponse.Response(topic="t", partitions=partitions),))
     return b"".join(part for part in encode(response, 4) if isinstance(part, bytes))
 
 
-def ask(file: SpiedFile, pieces: list[tuple[int, int]], *, deaf: bool = False) -> tuple[list[tuple[int, bytes]], int]:
-    """The answers to a fetch of these (position, length), a heartbeat and the fetch again, all sent at once; and the calls to threads."""
+def ask(
+    file: SpiedFile, pieces: list[tuple[int, int]], *, deaf: bool = False
+) -> tuple[list[tuple[int, bytes]], int]:
+    """The answers to a fetch of these (position, length), a heartbeat and the fetch again, all sent
+    at once; and the calls to threads."""
 
     async def scenario(world: World) -> tuple[list[tuple[int, bytes]], int]:
         threads = SpiedThreads(world.offload)
@@ -117,11 +124,20 @@ def ask(file: SpiedFile, pieces: list[tuple[int, int]], *, deaf: bool = False) -
     return answers
 
 
-PIECES = [(17, 5 * MEGABYTE + 3), (0, 100), (SIZE - 1, 1), (5, 0), (MEGABYTE, SMALL_RANGE_BYTES + 1), (3, SMALL_RANGE_BYTES)]
+PIECES = [
+    (17, 5 * MEGABYTE + 3),
+    (0, 100),
+    (SIZE - 1, 1),
+    (5, 0),
+    (MEGABYTE, SMALL_RANGE_BYTES + 1),
+    (3, SMALL_RANGE_BYTES),
+]
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_large_ranges_never_become_python_objects(file: SpiedFile, content: bytes, deaf: bool) -> None:
+def test_large_ranges_never_become_python_objects(
+    file: SpiedFile, content: bytes, deaf: bool
+) -> None:
     answers, thread_calls = ask(file, PIECES, deaf=deaf)
     wanted = body_of([content[position : position + length] for position, length in PIECES])
     assert [correlation for correlation, _ in answers] == [1, 2, 3]
@@ -131,7 +147,9 @@ def test_large_ranges_never_become_python_objects(file: SpiedFile, content: byte
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_what_is_not_in_memory_is_brought_in_by_threads(file: SpiedFile, content: bytes, deaf: bool) -> None:
+def test_what_is_not_in_memory_is_brought_in_by_threads(
+    file: SpiedFile, content: bytes, deaf: bool
+) -> None:
     file.is_cold = True
     answers, thread_calls = ask(file, PIECES, deaf=deaf)
     wanted = body_of([content[position : position + length] for position, length in PIECES])
@@ -142,7 +160,9 @@ def test_what_is_not_in_memory_is_brought_in_by_threads(file: SpiedFile, content
 
 
 @pytest.mark.parametrize("kernel_tells", [True, False])
-def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(file: SpiedFile, kernel_tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(
+    file: SpiedFile, kernel_tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not kernel_tells:
         monkeypatch.setattr(page_cache, "_call", None)
     make_cold(file)
@@ -166,7 +186,11 @@ def test_asking_what_is_in_memory_reads_nothing(file: SpiedFile) -> None:
 
 
 def cached_pages(file: SpiedFile) -> list[int]:
-    return [page for page in range(SIZE // PAGE) if page_cache.is_cached(file.fileno(), 1, page * PAGE) is not False]
+    return [
+        page
+        for page in range(SIZE // PAGE)
+        if page_cache.is_cached(file.fileno(), 1, page * PAGE) is not False
+    ]
 
 
 def make_cold(file: SpiedFile) -> None:
@@ -177,11 +201,16 @@ def make_cold(file: SpiedFile) -> None:
 def in_memory_file_system(path: str) -> bool:
     """tmpfs never forgets a page."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    mount = max((mount for mount in mounts if path.startswith(mount[0].rstrip("/") + "/")), key=lambda mount: len(mount[0]))
+    mount = max(
+        (mount for mount in mounts if path.startswith(mount[0].rstrip("/") + "/")),
+        key=lambda mount: len(mount[0]),
+    )
     return mount[1] in ("tmpfs", "ramfs")
 
 
-def test_a_disk_that_fails_ends_the_connection(file: SpiedFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_fails_ends_the_connection(
+    file: SpiedFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(_length: int, _position: int, /) -> None:
         raise OSError(5, "Input/output error")
 
@@ -192,7 +221,9 @@ def test_a_disk_that_fails_ends_the_connection(file: SpiedFile, monkeypatch: pyt
     assert "an answer could not be read from its file: [Errno 5]" in caplog.text
 
 
-def test_a_file_that_was_cut_ends_the_connection(file: SpiedFile, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_was_cut_ends_the_connection(
+    file: SpiedFile, caplog: pytest.LogCaptureFixture
+) -> None:
     file.file.truncate(3 * MEGABYTE)
     assert ask(file, [(0, 4 * MEGABYTE)])[0] == []
     assert "it was cut while an answer was being sent" in caplog.text
@@ -201,7 +232,9 @@ def test_a_file_that_was_cut_ends_the_connection(file: SpiedFile, caplog: pytest
 def test_a_peer_that_goes_away_within_a_range_leaves_nothing_behind(file: SpiedFile) -> None:
     async def scenario(world: World) -> tuple[int, int]:
         before = sockets()
-        async with serving(world, {FETCH: fetch_handler(Range(file, 0, SIZE)), HEARTBEAT: answer_now}) as served:
+        async with serving(
+            world, {FETCH: fetch_handler(Range(file, 0, SIZE)), HEARTBEAT: answer_now}
+        ) as served:
             clients = [await connect_deaf(served) for _ in range(20)]
             for client in clients:
                 client.send(fetch(1), fetch(2))
@@ -223,8 +256,11 @@ def sockets() -> int:
 
 
 def test_many_readers_at_once_each_get_their_own_bytes(file: SpiedFile, content: bytes) -> None:
-    chance = random.Random(7)
-    pieces = [(position, chance.randrange(SIZE - position)) for position in (chance.randrange(SIZE) for _ in range(4))]
+    rng = random.Random(7)
+    pieces = [
+        (position, rng.randrange(SIZE - position))
+        for position in (rng.randrange(SIZE) for _ in range(4))
+    ]
     wanted = body_of([content[position : position + length] for position, length in pieces])
 
     async def scenario(world: World) -> list[Client]:

@@ -1,4 +1,5 @@
-"""The receive buffer: frames come out as they went in, however they are cut, and memory follows what really came."""
+"""The receive buffer: frames come out as they went in, however they are cut, and memory follows
+what really came."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def framed(body: bytes) -> bytes:
 
 
 def feed(buffer: ReceiveBuffer, data: bytes, most: int, take: int = 1_000) -> list[bytes]:
-    """Reads as a transport does, at most so many bytes at once, and takes at most so many frames a read."""
+    """Reads as a transport does, at most so many bytes at once, and takes at most so many frames a
+    read."""
     frames = []
     while data:
         room = buffer.room()
@@ -48,12 +50,18 @@ def frames_of(buffer: ReceiveBuffer, most: int = 1_000) -> list[bytes]:
     shared=st.integers(16, 9_000),
     take=st.integers(0, 3),
 )
-def test_frames_come_out_as_they_went_in(sizes: list[int], most: int, shared: int, take: int) -> None:
-    bodies = [bytes([(number + at) % 251 for at in range(size)]) for number, size in enumerate(sizes)]
+def test_frames_come_out_as_they_went_in(
+    sizes: list[int], most: int, shared: int, take: int
+) -> None:
+    bodies = [
+        bytes([(number + at) % 251 for at in range(size)]) for number, size in enumerate(sizes)
+    ]
     common = memoryview(bytearray(shared))
     buffer = ReceiveBuffer(common, MEGABYTE)
     frames = feed(buffer, b"".join(map(framed, bodies)), most, take)
-    common[:] = bytes([0xFF]) * shared  # another connection uses the shared buffer: nothing of ours may be in it
+    common[:] = (
+        bytes([0xFF]) * shared
+    )  # another connection uses the shared buffer: nothing of ours may be in it
     assert frames + frames_of(buffer) == bodies
     assert buffer.held == 0
 

@@ -18,7 +18,15 @@ from penstock.protocol.messages.heartbeat import HeartbeatResponse
 from penstock.server.bounds import Bounds
 from penstock.server.dispatch import Handler
 from penstock.world import World
-from tests.server.serving import API_VERSIONS, FETCH, HEARTBEAT, answer_now, heartbeat, raw_request, serving
+from tests.server.serving import (
+    API_VERSIONS,
+    FETCH,
+    HEARTBEAT,
+    answer_now,
+    heartbeat,
+    raw_request,
+    serving,
+)
 from tests.world.both_worlds import Play
 
 BAD = {
@@ -32,17 +40,28 @@ BAD = {
     "short": (struct.pack(">i", 3) + b"abc", "too short for a header"),
     "unknown key": (raw_request(9_999, 0, 1), "no API with key 9999"),
     "negative key": (raw_request(-1, 0, 1), "no API with key -1"),
-    "not served": (raw_request(3, 1, 1), "Metadata .API key 3. is not served on listener PLAINTEXT"),
-    "version too new": (raw_request(HEARTBEAT, 5, 1, b"\x00"), "Heartbeat v5 is not served, only v0 to v4"),
+    "not served": (
+        raw_request(3, 1, 1),
+        "Metadata .API key 3. is not served on listener PLAINTEXT",
+    ),
+    "version too new": (
+        raw_request(HEARTBEAT, 5, 1, b"\x00"),
+        "Heartbeat v5 is not served, only v0 to v4",
+    ),
     "negative version": (raw_request(HEARTBEAT, -1, 1), "Heartbeat v-1 is not served"),
     "version too old": (raw_request(FETCH, 3, 1), "Fetch v3 is not served, only v4 to v18"),
     "body cut short": (raw_request(HEARTBEAT, 0, 1, b"\x00\x05ab"), "HeartbeatRequest v0"),
-    "garbage": (struct.pack(">i", 40) + b"\x00\x0c\x00\x04" + b"\xff" * 36, "varint at byte 10 is longer than 32 bits"),
+    "garbage": (
+        struct.pack(">i", 40) + b"\x00\x0c\x00\x04" + b"\xff" * 36,
+        "varint at byte 10 is longer than 32 bits",
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_input_ends_the_connection_with_a_reason(play: Play, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_input_ends_the_connection_with_a_reason(
+    play: Play, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     data, reason = BAD[kind]
 
     async def scenario(world: World) -> tuple[list[int], int]:
@@ -65,22 +84,35 @@ def test_bad_input_ends_the_connection_with_a_reason(play: Play, kind: str, capl
 
 
 @pytest.mark.parametrize("version", [5, 99, 32_767, -1])
-def test_unknown_versions_of_api_versions_are_answered_as_version_0(play: Play, version: int) -> None:
+def test_unknown_versions_of_api_versions_are_answered_as_version_0(
+    play: Play, version: int
+) -> None:
     async def scenario(world: World) -> ApiVersionsResponse:
         def never(*_: Any) -> None:
             raise AssertionError("the handler must not be asked")
 
-        handlers: dict[int, Handler] = {API_VERSIONS: never, HEARTBEAT: answer_now, FETCH: answer_now}
+        handlers: dict[int, Handler] = {
+            API_VERSIONS: never,
+            HEARTBEAT: answer_now,
+            FETCH: answer_now,
+        }
         async with serving(world, handlers) as served:
             client = await served.connect()
             tagged = b"\x00" if version >= 3 else b""
-            client.send(raw_request(API_VERSIONS, version, 5, tagged + b"whatever is in there"), heartbeat(6))
+            client.send(
+                raw_request(API_VERSIONS, version, 5, tagged + b"whatever is in there"),
+                heartbeat(6),
+            )
             assert await client.wait_answers(2) == [5, 6]
             return decode(ApiVersionsResponse, 0, client.answers[0][1])
 
     response = play(scenario)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [(1, 4, 18), (12, 0, 4), (18, 0, 4)]
+    assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [
+        (1, 4, 18),
+        (12, 0, 4),
+        (18, 0, 4),
+    ]
 
 
 def raising(error: BaseException) -> Handler:
@@ -131,12 +163,16 @@ def test_what_escapes_a_handler_is_logged_and_ends_the_connection(
             return client.order, served.server.counters.handler_errors
 
     assert play(scenario) == ([], 1)
-    assert any(record.exc_info for record in caplog.records) == ("UNKNOWN_TOPIC_ID" not in reason)  # which says enough by itself
+    assert any(record.exc_info for record in caplog.records) == (
+        "UNKNOWN_TOPIC_ID" not in reason
+    )  # which says enough by itself
     assert reason in caplog.text
 
 
 @pytest.mark.parametrize("make", [raising, raising_later])
-def test_a_broken_invariant_stops_the_server(play: Play, make: Callable[[BaseException], Handler]) -> None:
+def test_a_broken_invariant_stops_the_server(
+    play: Play, make: Callable[[BaseException], Handler]
+) -> None:
     async def scenario(world: World) -> None:
         async with serving(world, make(InvariantBroken("two leaders"))) as served:
             client, other = await served.connect(), await served.connect()

@@ -1,4 +1,5 @@
-"""One broker in simulation, under a client's load, killed and cut from power (invariants 1, 3, 4, 5, 6, 25)."""
+"""One broker in simulation, under a client's load, killed and cut from power (invariants 1, 3, 4,
+5, 6, 25)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 from penstock.log import flush
 from penstock.log.certainty import sync_log
 from penstock.sim.broker_run import run_broker
-from penstock.sim.log_model import Broken
+from penstock.sim.log.model import Broken
 from penstock.sim.quiet import quiet
 from penstock.world import Disk, File
 
@@ -31,7 +32,9 @@ def test_fresh_seeds_of_a_broker(record_property: Callable[[str, object], None])
     assert count > 0
 
 
-def without_fdatasync(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
+def without_fdatasync(
+    disk: Disk, directory: str, files: list[File], directories: list[str]
+) -> None:
     del files
     sync_log(disk, directory, [], directories)
 

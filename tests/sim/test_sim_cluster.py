@@ -12,9 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.cluster_run import Report, run_cluster
-from penstock.sim.log_model import Broken
-from penstock.sim.planted import PLANTED, Planted, acknowledged_before_replicated, watermark_over_the_proposed_isr
+from penstock.sim.cluster.run import Report, run_cluster
+from penstock.sim.log.model import Broken
+from penstock.sim.planted import (
+    PLANTED,
+    Planted,
+    acknowledged_before_replicated,
+    watermark_over_the_proposed_isr,
+)
 from penstock.sim.planted_groups import commits_answered_before_they_are_committed
 from penstock.sim.quiet import quiet
 from penstock.sim.results import Results
@@ -24,12 +29,18 @@ SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "200"))
 # Seeds that are run twice under different hash seeds; `make drill` runs fifty.
 TWICE = int(os.environ.get("PENSTOCK_TWICE", "10"))
 # `make drill` plants every bug.
-FEW = (acknowledged_before_replicated, watermark_over_the_proposed_isr, commits_answered_before_they_are_committed)
+FEW = (
+    acknowledged_before_replicated,
+    watermark_over_the_proposed_isr,
+    commits_answered_before_they_are_committed,
+)
 CHOSEN = PLANTED if os.environ.get("PENSTOCK_PLANTED") == "all" else FEW
 CAUGHT_WITHIN_SEEDS = 300
 
 
-def test_fresh_seeds_of_a_cluster(record_property: Callable[[str, object], None], tmp_path: Path) -> None:
+def test_fresh_seeds_of_a_cluster(
+    record_property: Callable[[str, object], None], tmp_path: Path
+) -> None:
     deadline = time.monotonic() + SECONDS
     results = Results(tmp_path / "results.csv", "")
     with quiet():
@@ -40,7 +51,9 @@ def test_fresh_seeds_of_a_cluster(record_property: Callable[[str, object], None]
 
 
 @pytest.mark.parametrize("plant", CHOSEN, ids=lambda plant: plant.__name__)
-def test_a_planted_bug_is_caught(plant: Planted, record_property: Callable[[str, object], None]) -> None:
+def test_a_planted_bug_is_caught(
+    plant: Planted, record_property: Callable[[str, object], None]
+) -> None:
     with quiet(), plant(), pytest.raises(Broken) as caught:
         for seed in range(CAUGHT_WITHIN_SEEDS):
             run_cluster(seed)
@@ -48,18 +61,27 @@ def test_a_planted_bug_is_caught(plant: Planted, record_property: Callable[[str,
 
 
 def test_a_failure_says_how_to_see_it_again() -> None:
-    with quiet(), acknowledged_before_replicated(), pytest.raises(Broken, match=r"python -m penstock.sim --cluster --seed 1$"):
+    with (
+        quiet(),
+        acknowledged_before_replicated(),
+        pytest.raises(Broken, match=r"python -m penstock.sim --cluster --seed 1$"),
+    ):
         run_cluster(1)
 
 
 def test_clusters_give_the_same_trace_twice() -> None:
     """Under different hash seeds, in different processes."""
     program = (
-        "from penstock.sim.cluster_run import run_cluster\nfrom penstock.sim.quiet import quiet\n"
+        "from penstock.sim.cluster.run import run_cluster\nfrom penstock.sim.quiet import quiet\n"
         f"with quiet():\n for seed in range({TWICE}): print(seed, run_cluster(seed).digest)"
     )
     runs = [
-        subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": number}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": number},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for number in ("1", "2")
     ]
     first, second = (run.communicate()[0] for run in runs)

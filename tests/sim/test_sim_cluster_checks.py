@@ -1,4 +1,5 @@
-"""Every checker of cluster runs, on histories made by hand that it must reject, and on a good one that all must take."""
+"""Every checker of cluster runs, on histories made by hand that it must reject, and on a good one
+that all must take."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.ids import TopicPartition
-from penstock.sim import cluster_checks as seen
-from penstock.sim import cluster_group_checks as groups
-from penstock.sim import cluster_inner_checks as inside
-from penstock.sim.cluster_checks import Checker
-from penstock.sim.cluster_history import (
+from penstock.sim.cluster import checks as seen
+from penstock.sim.cluster import group_checks as groups
+from penstock.sim.cluster import inner_checks as inside
+from penstock.sim.cluster.checks import Checker
+from penstock.sim.cluster.history import (
     Acknowledged,
     Advanced,
     Appended,
@@ -38,7 +39,7 @@ from penstock.sim.cluster_history import (
     TopicCreated,
     Voted,
 )
-from penstock.sim.cluster_run import CHECKERS
+from penstock.sim.cluster.run import CHECKERS
 
 P = TopicPartition("t", 0)
 # Broker 1 coordinates the group.
@@ -47,7 +48,8 @@ ONE, TWO = b"i:1", b"i:2"
 
 
 def history(*events: Event) -> History:
-    """Two records of an idempotent producer, written, acknowledged and read; and what else happened."""
+    """Two records of an idempotent producer, written, acknowledged and read; and what else
+    happened."""
     written: list[Event] = [Sent(1, "i", P, ONE), Sent(1, "i", P, TWO)]
     written += [Advanced(2, 1, P, 0, 2, 3, 2, {1: 2, 2: 2, 3: 2})]
     written += [
@@ -61,7 +63,10 @@ def history(*events: Event) -> History:
         events=[*written, *events],
         promised={"t": True},
         unclean={"wild"},
-        producers={"i": ProducerKind(idempotent=True, acks_all=True), "p": ProducerKind(idempotent=False, acks_all=False)},
+        producers={
+            "i": ProducerKind(idempotent=True, acks_all=True),
+            "p": ProducerKind(idempotent=False, acks_all=False),
+        },
         final={P: [(0, ONE), (1, TWO)]},
         logs={P: {1: log, 2: log, 3: log}},
         topics=("t",),
@@ -101,7 +106,10 @@ REJECTED: list[tuple[Checker, History]] = [
     (seen.offsets_are_dense, with_final((0, ONE), (2, TWO))),
     (seen.offsets_are_dense, history(Read(4, "c", P, 3, b"i:4", 9))),
     (inside.watermark_never_goes_back, history(Advanced(4, 1, P, 0, 1, 3, 2, {}))),
-    (inside.watermark_is_what_all_in_sync_have, history(Advanced(4, 1, P, 0, 3, 3, 2, {1: 3, 2: 3, 3: 2}))),
+    (
+        inside.watermark_is_what_all_in_sync_have,
+        history(Advanced(4, 1, P, 0, 3, 3, 2, {1: 3, 2: 3, 3: 2})),
+    ),
     (seen.nothing_above_the_watermark_is_served, history(Read(4, "c", P, 2, b"i:3", 2))),
     (seen.impostors_get_no_more, history(Stolen(4, 2, P, 3, 2))),
     (inside.logs_match, with_log(2, ReplicaLog(2, ((0, 1, b"one"), (1, 2, b"TWO"))))),
@@ -113,18 +121,35 @@ REJECTED: list[tuple[Checker, History]] = [
     (inside.old_leaders_take_nothing, history(Appended(4, 1, P, 0, 2, 1))),
     (inside.old_fetches_do_not_count, history(Counted(4, 1, P, 2, 7, 9))),
     (inside.old_fetches_do_not_count, history(Counted(4, 1, P, 2, 9, 7))),
-    (groups.one_owner_a_generation, history(Assigned(4, "m", 1, frozenset({P})), Assigned(4, "n", 1, frozenset({P})))),
+    (
+        groups.one_owner_a_generation,
+        history(Assigned(4, "m", 1, frozenset({P})), Assigned(4, "n", 1, frozenset({P}))),
+    ),
     (
         groups.stale_members_commit_nothing,
-        history(Assigned(4, "n", 2, frozenset({P})), CommitBegan(5, 1, "m", 1, {P: 2}), CommitEnded(6, 1, None)),
+        history(
+            Assigned(4, "n", 2, frozenset({P})),
+            CommitBegan(5, 1, "m", 1, {P: 2}),
+            CommitEnded(6, 1, None),
+        ),
     ),
     (
         groups.committed_offsets_never_go_back,
-        history(LED, CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, 1, {P: 1})),
+        history(
+            LED,
+            CommitBegan(4, 1, "m", 1, {P: 2}),
+            CommitEnded(5, 1, None),
+            OffsetsFound(7, 6, 1, {P: 1}),
+        ),
     ),
     (
         groups.committed_offsets_never_go_back,
-        history(LED, CommitBegan(4, 1, "m", 1, {P: 2}), CommitEnded(5, 1, None), OffsetsFound(7, 6, 1, {})),
+        history(
+            LED,
+            CommitBegan(4, 1, "m", 1, {P: 2}),
+            CommitEnded(5, 1, None),
+            OffsetsFound(7, 6, 1, {}),
+        ),
     ),
     (inside.one_vote_an_epoch, history(Voted(4, 1, 5, 2), Voted(5, 1, 5, 3))),
     (inside.one_quorum_leader_an_epoch, history(Ruled(4, 1, 5), Ruled(5, 2, 5))),
@@ -136,7 +161,9 @@ REJECTED: list[tuple[Checker, History]] = [
 ]
 
 
-@pytest.mark.parametrize(("checker", "bad"), REJECTED, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("checker", "bad"), REJECTED, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_a_broken_history_is_rejected(checker: Checker, bad: History) -> None:
     assert list(checker(bad))
 
@@ -177,7 +204,9 @@ def test_a_good_history_is_taken() -> None:
         TopicCreated(6, "t"),
         Advanced(6, 2, P, 1, 2, 2, 2, {2: 2, 3: 2}),
     )
-    assert [(checker.__name__, found) for _rule, checker in CHECKERS for found in checker(good)] == []
+    assert [
+        (checker.__name__, found) for _rule, checker in CHECKERS for found in checker(good)
+    ] == []
 
 
 def test_nothing_is_promised_of_a_topic_that_may_lose() -> None:
@@ -188,11 +217,19 @@ def test_nothing_is_promised_of_a_topic_that_may_lose() -> None:
 
 def test_a_write_with_acks_1_may_be_lost_but_not_an_acknowledged_one() -> None:
     careless = history(Sent(4, "p", P, b"p:1"), Acknowledged(5, "p", P, b"p:1", 2, 2))
-    assert [(checker.__name__, found) for _rule, checker in CHECKERS for found in checker(careless)] == []
+    assert [
+        (checker.__name__, found) for _rule, checker in CHECKERS for found in checker(careless)
+    ] == []
 
 
 def test_a_plain_producers_retry_may_come_twice() -> None:
     twice = history(Sent(4, "p", P, b"p:1"), Acknowledged(5, "p", P, b"p:1", 3, 3))
     twice.final[P] += [(2, b"p:1"), (3, b"p:1")]
-    assert [(checker.__name__, found) for _rule, checker in CHECKERS for found in checker(twice)] == []
-    assert list(seen.idempotent_means_once(replace(twice, producers={**twice.producers, "p": twice.producers["i"]})))
+    assert [
+        (checker.__name__, found) for _rule, checker in CHECKERS for found in checker(twice)
+    ] == []
+    assert list(
+        seen.idempotent_means_once(
+            replace(twice, producers={**twice.producers, "p": twice.producers["i"]})
+        )
+    )

@@ -1,4 +1,5 @@
-"""Logs in simulation: torn and lost writes, power loss, bit flips, failing and full disks (invariants 1, 6, 20, 21, 22, 23)."""
+"""Logs in simulation: torn and lost writes, power loss, bit flips, failing and full disks
+(invariants 1, 6, 20, 21, 22, 23)."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.log import certainty, flush, store
-from penstock.sim.log_model import Broken
-from penstock.sim.log_run import run_log
+from penstock.sim.log.model import Broken
+from penstock.sim.log.run import run_log
 from penstock.sim.quiet import quiet
 from penstock.world import Disk, File
 
@@ -31,13 +32,17 @@ def test_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
     assert count > 0
 
 
-def without_fdatasync(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
+def without_fdatasync(
+    disk: Disk, directory: str, files: list[File], directories: list[str]
+) -> None:
     del directory, files
     for path in directories:
         disk.sync_dir(path)
 
 
-def without_sync_of_names(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
+def without_sync_of_names(
+    disk: Disk, directory: str, files: list[File], directories: list[str]
+) -> None:
     del directories
     true_sync_log(disk, directory, files, [])
 
@@ -46,7 +51,9 @@ true_sync_log = certainty.sync_log
 
 
 @pytest.mark.parametrize("broken", [without_fdatasync, without_sync_of_names])
-def test_a_missing_sync_is_noticed(broken: Callable[[Disk, str, list[File], list[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sync_is_noticed(
+    broken: Callable[[Disk, str, list[File], list[str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for room in (flush, store):
         monkeypatch.setattr(room, "sync_log", broken)
     with quiet(), pytest.raises(Broken):
@@ -56,10 +63,17 @@ def test_a_missing_sync_is_noticed(broken: Callable[[Disk, str, list[File], list
 
 def test_fifty_seeds_give_the_same_trace_twice() -> None:
     """Under different hash seeds, in different processes."""
-    program = "from penstock.sim.log_run import run_log\nfor seed in range(50): print(seed, run_log(seed))"
+    program = (
+        "from penstock.sim.log.run import run_log\nfor seed in range(50): print(seed, "
+        "run_log(seed))"
+    )
     runs = [
         subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for hash_seed in ("1", "2")
     ]

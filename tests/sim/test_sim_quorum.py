@@ -1,4 +1,5 @@
-"""The quorum in simulation, under crashes, power loss, partitions and slow disks (invariants 16, 17, 18)."""
+"""The quorum in simulation, under crashes, power loss, partitions and slow disks (invariants 16,
+17, 18)."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.node.quorum_driver import Driver
-from penstock.node.quorum_log import QuorumLog
+from penstock.node.quorum.driver import Driver
+from penstock.node.quorum.log import QuorumLog
 from penstock.raft import following, leading
 from penstock.raft.core import Core
 from penstock.raft.messages import ElectionState, Synced
 from penstock.raft.roles import Leader
-from penstock.sim.log_model import Broken
+from penstock.sim.log.model import Broken
 from penstock.sim.quiet import quiet
-from penstock.sim.quorum_run import run_quorum
+from penstock.sim.quorum.run import run_quorum
 
 # Its share of the five minutes that all simulation has in `make test`.
 SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "40"))
@@ -32,8 +33,18 @@ def test_fresh_seeds_of_a_quorum(record_property: Callable[[str, object], None])
     with quiet():
         while time.monotonic() < deadline:
             report = run_quorum(secrets.randbits(48))
-            count, elections, acknowledged = count + 1, elections + report.elections, acknowledged + report.acknowledged
-    record_property("note", f"quorum simulation: {count} fresh seeds, {elections} elections, {acknowledged} acknowledged writes")
+            count, elections, acknowledged = (
+                count + 1,
+                elections + report.elections,
+                acknowledged + report.acknowledged,
+            )
+    record_property(
+        "note",
+        (
+            f"quorum simulation: {count} fresh seeds, {elections} elections, {acknowledged} "
+            "acknowledged writes"
+        ),
+    )
     assert count > 0
     assert elections > count
     assert acknowledged > count
@@ -49,7 +60,9 @@ def test_one_seed_is_one_run() -> None:
 # Planted bugs, each of which the checkers must find.
 
 
-async def _save_nothing(_log: QuorumLog, _cluster_id: str, _voters: tuple[int, ...], _state: ElectionState) -> None: ...
+async def _save_nothing(
+    _log: QuorumLog, _cluster_id: str, _voters: tuple[int, ...], _state: ElectionState
+) -> None: ...
 
 
 def votes_are_not_saved(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +111,9 @@ PLANTED: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 
 
 @pytest.mark.parametrize("plant", PLANTED if DRILL else PLANTED[:2])
-def test_a_planted_bug_is_caught(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     with quiet(), pytest.raises(Broken):
         for seed in range(SEEDS):

@@ -1,5 +1,5 @@
-"""Both kernels for the tests that ask for them: the compiled one is built anew from its sources, whatever is installed. And one parallel
-worker for all tests with a session of Spark."""
+"""Both kernels for the tests that ask for them: the compiled one is built anew from its sources,
+whatever is installed. And one parallel worker for all tests with a session of Spark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hatch_build import KERNEL, compile_kernel, compiler
 
 import penstock.spark
-from penstock.spark import columns, pure
-from penstock.spark.kernel import Kernel
+from penstock.spark.kernel import columns, pure
+from penstock.spark.kernel.interface import Kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 _NAME = "penstock.spark._kernel"
@@ -48,7 +48,7 @@ def compiled(built: ModuleType) -> Kernel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, _NAME, built)
         patch.setattr(penstock.spark, "_kernel", built, raising=False)
-        spec = importlib.util.find_spec("penstock.spark.compiled")
+        spec = importlib.util.find_spec("penstock.spark.kernel.compiled")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

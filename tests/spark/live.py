@@ -1,4 +1,5 @@
-"""One Spark session for all tests of this process: it takes seconds to start. It ends with the process. And topics for it."""
+"""One Spark session for all tests of this process: it takes seconds to start. It ends with the
+process. And topics for it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def produce_numbers(servers: str, topic: str, partitions: int, first: int, count
 
 
 def transplant(data: Path, partitions: Sequence[Partition]) -> None:
-    """Puts the segments that Apache Kafka wrote into a stopped broker's directory, in the place of those of its own topics."""
+    """Puts the segments that Apache Kafka wrote into a stopped broker's directory, in the place of
+    those of its own topics."""
     for one in partitions:
         (own,) = data.glob(f"**/{one.name}")
         for file in own.iterdir():
@@ -53,9 +55,18 @@ def transplant(data: Path, partitions: Sequence[Partition]) -> None:
             if file.name != _IDENTITY:
                 shutil.copy(file, own)
     # All of it is on disk, and below the watermark.
-    _checkpoint(own.parent / "recovery-point-offset-checkpoint", {one: one.log_end_offset for one in partitions})
-    _checkpoint(own.parent / "replication-offset-checkpoint", {one: one.log_end_offset for one in partitions})
-    _checkpoint(own.parent / "log-start-offset-checkpoint", {one: one.log_start_offset for one in partitions})
+    _checkpoint(
+        own.parent / "recovery-point-offset-checkpoint",
+        {one: one.log_end_offset for one in partitions},
+    )
+    _checkpoint(
+        own.parent / "replication-offset-checkpoint",
+        {one: one.log_end_offset for one in partitions},
+    )
+    _checkpoint(
+        own.parent / "log-start-offset-checkpoint",
+        {one: one.log_start_offset for one in partitions},
+    )
 
 
 def _checkpoint(file: Path, offsets: Mapping[Partition, int]) -> None:

@@ -1,7 +1,8 @@
-"""A streaming job to be killed: every row of a topic to Parquet and to another topic, a thousand a batch.
+"""A streaming job to be killed: every row of a topic to Parquet and to another topic, a thousand a
+batch.
 
-`python -m tests.spark.restart_job SERVERS DIRECTORY` goes on from its checkpoints in DIRECTORY until somebody ends it; with `drain` it
-ends by itself when all is read, in batches of any size.
+`python -m tests.spark.restart_job SERVERS DIRECTORY` goes on from its checkpoints in DIRECTORY
+until somebody ends it; with `drain` it ends by itself when all is read, in batches of any size.
 """
 
 from __future__ import annotations
@@ -17,14 +18,29 @@ ROWS_A_BATCH = 1_000
 
 def main(servers: str, directory: Path, *, drain: bool) -> None:
     spark = penstock.spark.session(**{"spark.master": "local[2]"})
-    source = spark.readStream.format("penstock").option("kafka.bootstrap.servers", servers).option("subscribe", SOURCE)
+    source = (
+        spark.readStream.format("penstock")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", SOURCE)
+    )
     limited = source if drain else source.option("maxOffsetsPerTrigger", ROWS_A_BATCH)
     rows = limited.option("startingOffsets", "earliest").load()
-    table = rows.selectExpr("cast(value as string) as value").writeStream.format("parquet").option("path", str(directory / "table"))
-    topic = rows.select("value").writeStream.format("penstock").option("kafka.bootstrap.servers", servers).option("topic", SINK)
+    table = (
+        rows.selectExpr("cast(value as string) as value")
+        .writeStream.format("parquet")
+        .option("path", str(directory / "table"))
+    )
+    topic = (
+        rows.select("value")
+        .writeStream.format("penstock")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", SINK)
+    )
     trigger = {"availableNow": True} if drain else {"processingTime": "0 seconds"}
     queries = [
-        writer.option("checkpointLocation", str(checkpoint(directory, name))).trigger(**trigger).start()
+        writer.option("checkpointLocation", str(checkpoint(directory, name)))
+        .trigger(**trigger)
+        .start()
         for name, writer in (("table", table), ("topic", topic))
     ]
     if not drain:

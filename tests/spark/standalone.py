@@ -1,4 +1,5 @@
-"""A Spark cluster on loopback: a master and workers, started from PySpark's own jars. Knows nothing of what runs on it."""
+"""A Spark cluster on loopback: a master and workers, started from PySpark's own jars. Knows nothing
+of what runs on it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SPARK_HOME = Path(str(pyspark.__file__)).parent
 
 
 class SparkStandalone:
-    """`with SparkStandalone(directory, workers=2) as cluster: cluster.master`. Each worker has one core, and knows nothing of .venv."""
+    """`with SparkStandalone(directory, workers=2) as cluster: cluster.master`. Each worker has one
+    core, and knows nothing of .venv."""
 
     def __init__(self, directory: Path, workers: int) -> None:
         self.master = f"spark://127.0.0.1:{free_port()}"
@@ -39,7 +41,12 @@ class SparkStandalone:
         self._wait_said("Registering worker", len(self.directories))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for name in self._processes:
             self._kill(name)
 
@@ -55,10 +62,23 @@ class SparkStandalone:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
         }
-        command = [str(SPARK_HOME / "bin" / "spark-class"), main, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        command = [
+            str(SPARK_HOME / "bin" / "spark-class"),
+            main,
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
         with self._output(name).open("wb") as output:
             self._processes[name] = subprocess.Popen(
-                command, stdout=output, stderr=output, cwd=self._directory, env=environment, start_new_session=True
+                command,
+                stdout=output,
+                stderr=output,
+                cwd=self._directory,
+                env=environment,
+                start_new_session=True,
             )
 
     def _wait_said(self, text: str, times: int = 1) -> None:
@@ -66,7 +86,9 @@ class SparkStandalone:
         while (said := self._output("master").read_text(errors="replace")).count(text) < times:
             if self._processes["master"].poll() is not None or time.monotonic() > deadline:
                 self.__exit__(None, None, None)
-                raise RuntimeError(f"the Spark master did not say {text!r} {times} times:\n{said[-4000:]}")
+                raise RuntimeError(
+                    f"the Spark master did not say {text!r} {times} times:\n{said[-4000:]}"
+                )
             time.sleep(0.1)
 
     def _output(self, name: str) -> Path:

@@ -1,5 +1,5 @@
-"""What a reader says of brokers that do not answer, and of what was damaged on a broker's disk. The rest of bad input: test_spark_options,
-test_spark_plans, test_spark_source and test_spark_sink."""
+"""What a reader says of brokers that do not answer, and of what was damaged on a broker's disk. The
+rest of bad input: test_spark_options, test_spark_plans, test_spark_source and test_spark_sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import KafkaError
 from penstock.spark.options import SourceOptions, source_options
-from penstock.spark.source import BatchReader, read_range
+from penstock.spark.source.batch import BatchReader, read_range
 from tests.e2e.penstock_process import PenstockProcess
 from tests.spark.live import create_topics, produce_numbers
 
@@ -19,13 +19,21 @@ SECONDS = 20
 
 
 def options(servers: str) -> SourceOptions:
-    return source_options({"kafka.bootstrap.servers": servers, "subscribe": "orders"}, streaming=False)
+    return source_options(
+        {"kafka.bootstrap.servers": servers, "subscribe": "orders"}, streaming=False
+    )
 
 
 def test_a_port_where_nobody_ever_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         started = time.monotonic()
-        with pytest.raises(KafkaError, match=r"answered within .*check the option kafka\.bootstrap\.servers, and that the brokers run"):
+        with pytest.raises(
+            KafkaError,
+            match=(
+                r"answered within .*check the option kafka\.bootstrap\.servers, and that the "
+                r"brokers run"
+            ),
+        ):
             BatchReader(options(f"127.0.0.1:{silent.getsockname()[1]}")).partitions()
     assert time.monotonic() - started < SECONDS
 

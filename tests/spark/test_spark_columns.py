@@ -1,4 +1,5 @@
-"""Decoding with both kernels: what was built, what Apache Kafka wrote, ranges, limits, and what is wrong with a batch."""
+"""Decoding with both kernels: what was built, what Apache Kafka wrote, ranges, limits, and what is
+wrong with a batch."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from penstock.records.batch import crc_of, write_crc
 from penstock.records.build import NewRecord, build_batch, end_transaction_marker
 from penstock.records.compression import Codec
 from penstock.records.record import Headers, Record
-from penstock.spark import columns
-from penstock.spark.columns import SCHEMA, SCHEMA_WITH_HEADERS, Decoded, decode
+from penstock.spark.kernel import columns
+from penstock.spark.kernel.columns import SCHEMA, SCHEMA_WITH_HEADERS, Decoded, decode
 from tests.fixtures.kafka_wrote import Partition, partition, partitions
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -27,8 +28,23 @@ NOW = 1_700_000_000_000
 WROTE = partitions()
 
 
-def decoded(data: bytes, start: int = 0, end: int = END, aborted: Iterable[tuple[int, int]] = (), *, headers: bool = True) -> Decoded:
-    return decode(data, start=start, end=end, aborted=tuple(aborted), headers=headers, topic="orders", partition=3)
+def decoded(
+    data: bytes,
+    start: int = 0,
+    end: int = END,
+    aborted: Iterable[tuple[int, int]] = (),
+    *,
+    headers: bool = True,
+) -> Decoded:
+    return decode(
+        data,
+        start=start,
+        end=end,
+        aborted=tuple(aborted),
+        headers=headers,
+        topic="orders",
+        partition=3,
+    )
 
 
 def rows(batch: pa.RecordBatch | None) -> list[dict[str, Any]]:
@@ -36,12 +52,19 @@ def rows(batch: pa.RecordBatch | None) -> list[dict[str, Any]]:
         return []
     batch.validate(full=True)
     assert batch.num_rows > 0
-    found: list[dict[str, Any]] = batch.set_column(5, "timestamp", batch["timestamp"].cast(pa.int64())).to_pylist()
+    found: list[dict[str, Any]] = batch.set_column(
+        5, "timestamp", batch["timestamp"].cast(pa.int64())
+    ).to_pylist()
     return found
 
 
 def records(batch: pa.RecordBatch | None) -> list[Record]:
-    return [Record(row["offset"], row["timestamp"] // 1000, row["key"], row["value"], pairs(row["headers"])) for row in rows(batch)]
+    return [
+        Record(
+            row["offset"], row["timestamp"] // 1000, row["key"], row["value"], pairs(row["headers"])
+        )
+        for row in rows(batch)
+    ]
 
 
 def pairs(headers: list[dict[str, Any]] | None) -> Headers:
@@ -65,7 +88,11 @@ def sealed(batch: bytes, **bytes_at: int) -> bytes:
 
 
 def numbered(count: int, base_offset: int = 0, **how: Any) -> bytes:
-    return build_batch([(None, b"value %d" % (base_offset + at), (), NOW + at) for at in range(count)], base_offset=base_offset, **how)
+    return build_batch(
+        [(None, b"value %d" % (base_offset + at), (), NOW + at) for at in range(count)],
+        base_offset=base_offset,
+        **how,
+    )
 
 
 def offsets(batch: pa.RecordBatch | None) -> list[int]:
@@ -73,7 +100,10 @@ def offsets(batch: pa.RecordBatch | None) -> list[int]:
 
 
 def test_a_row_has_the_columns_of_sparks_own_source() -> None:
-    data = build_batch([(b"k", b"v", (("trace", b"1"), ("empty", None)), NOW), (None, None, (), NOW + 5)], base_offset=40)
+    data = build_batch(
+        [(b"k", b"v", (("trace", b"1"), ("empty", None)), NOW), (None, None, (), NOW + 5)],
+        base_offset=40,
+    )
     batch, next_offset = decoded(data)
     assert next_offset == 42
     assert batch is not None
@@ -81,8 +111,22 @@ def test_a_row_has_the_columns_of_sparks_own_source() -> None:
     common = {"topic": "orders", "partition": 3, "timestampType": 0}
     headers = [{"key": "trace", "value": b"1"}, {"key": "empty", "value": None}]
     assert rows(batch) == [
-        {**common, "key": b"k", "value": b"v", "offset": 40, "timestamp": NOW * 1000, "headers": headers},
-        {**common, "key": None, "value": None, "offset": 41, "timestamp": (NOW + 5) * 1000, "headers": None},
+        {
+            **common,
+            "key": b"k",
+            "value": b"v",
+            "offset": 40,
+            "timestamp": NOW * 1000,
+            "headers": headers,
+        },
+        {
+            **common,
+            "key": None,
+            "value": None,
+            "offset": 41,
+            "timestamp": (NOW + 5) * 1000,
+            "headers": None,
+        },
     ]
 
 
@@ -96,39 +140,59 @@ def test_headers_only_when_asked_for() -> None:
 def test_header_keys_that_are_not_text_are_replaced() -> None:
     data = build_batch([(None, None, (("good", None), ("badd", b"x")), NOW)])
     at = data.index(b"badd")
-    assert pairs(rows(decoded(sealed(data, **{f"at_{at}": 0xFF})).batch)[0]["headers"]) == (("good", None), ("\ufffdadd", b"x"))
+    assert pairs(rows(decoded(sealed(data, **{f"at_{at}": 0xFF})).batch)[0]["headers"]) == (
+        ("good", None),
+        ("\ufffdadd", b"x"),
+    )
 
 
 @pytest.mark.parametrize("wrote", WROTE, ids=[str(one.name) for one in WROTE])
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_kafka_wrote_is_read_as_by_its_consumer(wrote: Partition, committed: bool) -> None:
-    batch, next_offset = decoded(wrote.batches(), wrote.log_start_offset, aborted=aborted_in(wrote) if committed else ())
-    stable = [one for one in wrote.read() if one.read_committed or not committed or one.record.offset >= wrote.last_stable_offset]
+    batch, next_offset = decoded(
+        wrote.batches(), wrote.log_start_offset, aborted=aborted_in(wrote) if committed else ()
+    )
+    stable = [
+        one
+        for one in wrote.read()
+        if one.read_committed or not committed or one.record.offset >= wrote.last_stable_offset
+    ]
     assert records(batch) == [one.record for one in stable]
-    assert [row["timestampType"] for row in rows(batch)] == [int(one.log_append_time) for one in stable]
+    assert [row["timestampType"] for row in rows(batch)] == [
+        int(one.log_append_time) for one in stable
+    ]
     assert next_offset == max(wrote.log_end_offset, wrote.log_start_offset)
 
 
 def aborted_in(wrote: Partition) -> list[tuple[int, int]]:
     data = b"".join(path.read_bytes() for path in sorted(wrote.directory.glob("*.txnindex")))
-    return [(producer_id, first) for _version, producer_id, first, _last, _stable in TXN_ENTRY.iter_unpack(data)]
+    return [
+        (producer_id, first)
+        for _version, producer_id, first, _last, _stable in TXN_ENTRY.iter_unpack(data)
+    ]
 
 
 def test_kafkas_transactions_have_some_that_were_aborted() -> None:
     wrote = partition("transactions")
     assert aborted_in(wrote)
-    assert len(rows(decoded(wrote.batches(), aborted=aborted_in(wrote)).batch)) < len(rows(decoded(wrote.batches()).batch))
+    assert len(rows(decoded(wrote.batches(), aborted=aborted_in(wrote)).batch)) < len(
+        rows(decoded(wrote.batches()).batch)
+    )
 
 
 @pytest.mark.parametrize("codec", Codec)
 def test_codecs(codec: Codec) -> None:
     data = numbered(300, codec=codec) + numbered(3, 300)
-    assert [row["value"] for row in rows(decoded(data).batch)] == [b"value %d" % at for at in range(303)]
+    assert [row["value"] for row in rows(decoded(data).batch)] == [
+        b"value %d" % at for at in range(303)
+    ]
 
 
 def test_append_time_is_that_of_all_records() -> None:
     batch = decoded(numbered(3, append_time_ms=NOW + 77)).batch
-    assert {(row["timestamp"], row["timestampType"]) for row in rows(batch)} == {((NOW + 77) * 1000, 1)}
+    assert {(row["timestamp"], row["timestampType"]) for row in rows(batch)} == {
+        ((NOW + 77) * 1000, 1)
+    }
 
 
 def test_no_timestamp_is_one_before_the_epoch_as_in_spark() -> None:
@@ -156,7 +220,14 @@ def test_a_cut_end_is_left_for_the_next_fetch() -> None:
 
 def test_a_range_of_markers_and_aborted_records_ends() -> None:
     aborted = numbered(5, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    marker = end_transaction_marker(commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=NOW, base_offset=5)
+    marker = end_transaction_marker(
+        commit=False,
+        producer_id=7,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=NOW,
+        base_offset=5,
+    )
     assert decoded(aborted + marker, aborted=[(7, 0)]) == Decoded(None, 6)
     assert decoded(aborted + marker, end=6, aborted=[(7, 0)]) == Decoded(None, 6)
     # What the producer wrote after its marker is another transaction.
@@ -203,7 +274,11 @@ def test_a_wrong_crc_names_the_place() -> None:
         ({"at_26": 3}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Offsets beyond the last one.
         ({"at_23": 0xFF}, ErrorCode.CORRUPT_MESSAGE, "orders-3@0"),  # It ends before it begins.
         ({"at_27": 0x7F}, ErrorCode.INVALID_RECORD, "timestamp"),
-        ({"at_61": 0x7E}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # A record longer than the batch.
+        (
+            {"at_61": 0x7E},
+            ErrorCode.INVALID_RECORD,
+            "orders-3@0",
+        ),  # A record longer than the batch.
         ({"at_22": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "codec 5"),
         ({"at_22": 1}, ErrorCode.CORRUPT_MESSAGE, "gzip"),
         ({"at_16": 1}, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "v1"),
@@ -211,7 +286,9 @@ def test_a_wrong_crc_names_the_place() -> None:
         ({"at_0": 0x80}, ErrorCode.CORRUPT_MESSAGE, "offset -"),
     ],
 )
-def test_what_is_not_a_batch_is_refused(changes: dict[str, int], code: ErrorCode, says: str) -> None:
+def test_what_is_not_a_batch_is_refused(
+    changes: dict[str, int], code: ErrorCode, says: str
+) -> None:
     error = refused(sealed(numbered(5), **changes))
     assert error.code is code
     assert says in error.message
@@ -225,7 +302,9 @@ def test_batches_in_the_wrong_order_are_refused() -> None:
 
 
 def test_times_that_spark_cannot_hold_matter_only_where_they_are_wanted() -> None:
-    data = numbered(2) + build_batch([(None, b"far", (), 2**63 - 1)], base_offset=2) + numbered(2, 3)
+    data = (
+        numbered(2) + build_batch([(None, b"far", (), 2**63 - 1)], base_offset=2) + numbered(2, 3)
+    )
     assert "timestamp" in refused(data).message
     assert offsets(decoded(data, 0, 2).batch) == [0, 1]
     assert offsets(decoded(data, 3).batch) == [3, 4]

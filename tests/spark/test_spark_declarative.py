@@ -1,4 +1,5 @@
-"""A Spark Declarative Pipelines project, in Python and SQL, from `init` on: what it finds in a topic, and what came when it runs again."""
+"""A Spark Declarative Pipelines project, in Python and SQL, from `init` on: what it finds in a
+topic, and what came when it runs again."""
 
 from __future__ import annotations
 
@@ -25,8 +26,18 @@ def servers() -> Iterator[str]:
 
 def pipeline(verb: str, project: Path, *words: str) -> str:
     """What it printed."""
-    command = [sys.executable, "-c", "from penstock.cli import main; main()", "pipeline", verb, str(project), *words]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=project.parent, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        "from penstock.cli import main; main()",
+        "pipeline",
+        verb,
+        str(project),
+        *words,
+    ]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=project.parent, check=False
+    )
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
     assert ran.stderr == "", "no wall of logs"
     return ran.stdout
@@ -40,15 +51,23 @@ def produce(servers: str, *values: str) -> None:
 
 
 def large_orders(servers: str, count: int) -> list[tuple[bytes | None, int]]:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition("large-orders", 0, 0)])
-    found = [(one.key(), json.loads(one.value() or b"")["amount"]) for one in consumer.consume(count + 1, timeout=10)]
+    found = [
+        (one.key(), json.loads(one.value() or b"")["amount"])
+        for one in consumer.consume(count + 1, timeout=10)
+    ]
     consumer.close()
     return found
 
 
 def totals(project: Path) -> list[tuple[str, int, int]]:
-    return sorted(tuple(row.values()) for row in pq.read_table(project / "spark-warehouse" / "totals").to_pylist())
+    return sorted(
+        tuple(row.values())
+        for row in pq.read_table(project / "spark-warehouse" / "totals").to_pylist()
+    )
 
 
 def test_a_project_from_its_making_to_its_second_run(servers: str, tmp_path: Path) -> None:
@@ -60,11 +79,18 @@ def test_a_project_from_its_making_to_its_second_run(servers: str, tmp_path: Pat
         "transformations/totals.sql",
         ".gitignore",
     ]
-    produce(servers, '{"customer": "ann", "amount": 120}', '{"customer": "ann", "amount": 3}', "nonsense")
+    produce(
+        servers,
+        '{"customer": "ann", "amount": 120}',
+        '{"customer": "ann", "amount": 3}',
+        "nonsense",
+    )
     assert "Run is COMPLETED" in pipeline("validate", project, "--bootstrap-server", servers)
     assert not (project / "storage").exists(), "nothing was run"
 
-    assert "Run is COMPLETED" in pipeline("run", project, "--bootstrap-server", servers, "--master", "local[2]")
+    assert "Run is COMPLETED" in pipeline(
+        "run", project, "--bootstrap-server", servers, "--master", "local[2]"
+    )
     assert totals(project) == [("ann", 2, 123)]
     assert large_orders(servers, 1) == [(b"ann", 120)]
 

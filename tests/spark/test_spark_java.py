@@ -30,7 +30,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_java_home_comes_first_then_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_home_comes_first_then_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     given, on_path = fake_java(tmp_path / "given", "17.0.2"), fake_java(tmp_path / "path", "21")
     monkeypatch.setenv("PATH", str(on_path / "bin"))
     assert java_home() == on_path
@@ -38,9 +40,16 @@ def test_java_home_comes_first_then_the_path(monkeypatch: pytest.MonkeyPatch, tm
     assert java_home() == given
 
 
-@pytest.mark.parametrize(("version", "says"), [("11.0.1", "has version 11, and Spark needs"), (None, "has version 8, and Spark needs")])
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("11.0.1", "has version 11, and Spark needs"), (None, "has version 8, and Spark needs")],
+)
 def test_an_old_java_is_named_and_the_bundled_one_serves(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str | None, says: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    version: str | None,
+    says: str,
 ) -> None:
     monkeypatch.setenv("PATH", "/bin:/usr/bin" if version is None else str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", version)))
@@ -68,13 +77,18 @@ def test_a_program_on_the_path_that_starts_java_is_asked_where_it_is(
     java.parent.mkdir()
     monkeypatch.setenv("PATH", f"{java.parent}:/bin:/usr/bin")
     for version, home in (("17.0.2", Path("/elsewhere/java")), ("11.0.2", tmp_path / "cache")):
-        java.write_text(f"#!/bin/sh\necho '    java.home = /elsewhere/java' >&2\necho 'openjdk version \"{version}\"' >&2\n")
+        java.write_text(
+            "#!/bin/sh\necho '    java.home = /elsewhere/java' >&2\necho 'openjdk version "
+            f'"{version}"\' >&2\n'
+        )
         java.chmod(0o755)
         assert java_home().is_relative_to(home)
     assert f"the Java of the PATH ({java}) has version 11" in caplog.text
 
 
-def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_java_home_without_java_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_home().is_relative_to(tmp_path / "cache")
     assert "cannot be run" in caplog.text
@@ -83,7 +97,14 @@ def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_bundled_java_runs_with_what_spark_asks_for() -> None:
     home = java_home()
     assert java_home() == home
-    java = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-Dname=two words", "-version"]
-    found = subprocess.run(java, capture_output=True, text=True, timeout=60, check=False, env={"PATH": os.defpath})
+    java = [
+        str(home / "bin" / "java"),
+        "--add-modules=jdk.incubator.vector",
+        "-Dname=two words",
+        "-version",
+    ]
+    found = subprocess.run(
+        java, capture_output=True, text=True, timeout=60, check=False, env={"PATH": os.defpath}
+    )
     assert found.returncode == 0, found.stderr
     assert "version" in found.stderr

@@ -1,4 +1,5 @@
-"""The kernels beside each other, on bytes that are damaged behind a CRC that matches; and the compiled one on buffers that lie."""
+"""The kernels beside each other, on bytes that are damaged behind a CRC that matches; and the
+compiled one on buffers that lie."""
 
 from __future__ import annotations
 
@@ -21,29 +22,38 @@ from penstock.ids import NO_TIMESTAMP
 from penstock.records.batch import crc_of, read_header, write_crc
 from penstock.records.build import build_batch
 from penstock.records.record import Record, records_of
-from penstock.spark import choice, kernel, pure
-from penstock.spark.kernel import Columns, Damaged, Kernel, Unpacked
+from penstock.spark.kernel import choice, pure
+from penstock.spark.kernel import interface as kernel
+from penstock.spark.kernel.interface import Columns, Damaged, Kernel, Unpacked
 
 END = 2**62
 HEADER = limits.BATCH_HEADER_BYTES
 
-plain = build_batch([(b"key %d" % at, b"v" * at, (), 1_700_000_000_000 + at) for at in range(12)], base_offset=100)
-rich = build_batch([(None, b"", (("a", b"1"), ("bb", None)) * (at % 3), NO_TIMESTAMP) for at in range(9)], base_offset=7)
+plain = build_batch(
+    [(b"key %d" % at, b"v" * at, (), 1_700_000_000_000 + at) for at in range(12)], base_offset=100
+)
+rich = build_batch(
+    [(None, b"", (("a", b"1"), ("bb", None)) * (at % 3), NO_TIMESTAMP) for at in range(9)],
+    base_offset=7,
+)
 long = build_batch([(b"k" * 200, b"v" * 70_000, (("h", b"h" * 300),), 0), (None, None, (), 2**40)])
 
 
-def mutated(batch: bytes, chance: random.Random) -> bytes:
-    """Some bytes changed, dropped or doubled, mostly behind the header; the length is right again."""
+def mutated(batch: bytes, rng: random.Random) -> bytes:
+    """Some bytes changed, dropped or doubled, mostly behind the header; the length is right
+    again."""
     changed = bytearray(batch)
-    for _ in range(chance.choice((1, 1, 2, 5))):
-        at = chance.randrange(HEADER, len(changed)) if chance.random() < 0.8 else chance.randrange(23, HEADER)
-        kind = chance.random()
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = (
+            rng.randrange(HEADER, len(changed)) if rng.random() < 0.8 else rng.randrange(23, HEADER)
+        )
+        kind = rng.random()
         if kind < 0.7 or at < HEADER:
-            changed[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, changed[at] ^ 1 << chance.randrange(8)))
+            changed[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, changed[at] ^ 1 << rng.randrange(8)))
         elif kind < 0.85:
-            del changed[at : at + chance.randrange(1, 20)]
+            del changed[at : at + rng.randrange(1, 20)]
         else:
-            changed[at:at] = changed[at : at + chance.randrange(1, 20)] or b"\xff" * 9
+            changed[at:at] = changed[at : at + rng.randrange(1, 20)] or b"\xff" * 9
     changed[8:12] = struct.pack(">i", len(changed) - 12)
     write_crc(changed, 0, crc_of(changed, 0, len(changed)))
     return bytes(changed)
@@ -57,9 +67,20 @@ def seen(columns: Columns) -> list[Record]:
     lists = columns.headers.to_pylist()
     times = columns.timestamp.cast(pa.int64()).to_pylist()
     return [
-        Record(offset, time // 1000, key, value, tuple((one["key"], one["value"]) for one in headers or ()))
+        Record(
+            offset,
+            time // 1000,
+            key,
+            value,
+            tuple((one["key"], one["value"]) for one in headers or ()),
+        )
         for offset, time, key, value, headers in zip(
-            columns.offset.to_pylist(), times, columns.key.to_pylist(), columns.value.to_pylist(), lists, strict=True
+            columns.offset.to_pylist(),
+            times,
+            columns.key.to_pylist(),
+            columns.value.to_pylist(),
+            lists,
+            strict=True,
         )
     ]
 
@@ -67,7 +88,11 @@ def seen(columns: Columns) -> list[Record]:
 def outcome(kernel: Kernel, data: bytes) -> list[Record] | None:
     """None for what was refused."""
     try:
-        return seen(kernel.decode([Unpacked(read_header(data), memoryview(data)[HEADER:])], 0, END, headers=True))
+        return seen(
+            kernel.decode(
+                [Unpacked(read_header(data), memoryview(data)[HEADER:])], 0, END, headers=True
+            )
+        )
     except Damaged:
         return None
 
@@ -75,7 +100,11 @@ def outcome(kernel: Kernel, data: bytes) -> list[Record] | None:
 def expected(data: bytes) -> list[Record] | None:
     """By penstock.records, which allows for times that microseconds do not."""
     try:
-        found = list(records_of(data, read_header(data)._replace(attributes=read_header(data).attributes & ~7)))
+        found = list(
+            records_of(
+                data, read_header(data)._replace(attributes=read_header(data).attributes & ~7)
+            )
+        )
     except KafkaError:
         return None
     return None if any(abs(one.timestamp) > 2**63 // 1000 for one in found) else found
@@ -83,10 +112,12 @@ def expected(data: bytes) -> list[Record] | None:
 
 @pytest.mark.parametrize("batch", [plain, rich, long], ids=["plain", "rich", "long"])
 @pytest.mark.parametrize("seed", range(20))
-def test_damaged_records_are_refused_or_read_as_records_reads_them(compiled: Kernel, batch: bytes, seed: int) -> None:
-    chance = random.Random(seed)
+def test_damaged_records_are_refused_or_read_as_records_reads_them(
+    compiled: Kernel, batch: bytes, seed: int
+) -> None:
+    rng = random.Random(seed)
     for _ in range(50):
-        data = mutated(batch, chance)
+        data = mutated(batch, rng)
         want = expected(data)
         assert outcome(compiled, data) == want
         assert outcome(pure, data) == want
@@ -106,7 +137,10 @@ def test_arbitrary_bytes(compiled: Kernel, data: bytes, count: int, last_delta: 
 def test_limits_are_those_of_python(built: ModuleType) -> None:
     assert built.MAX_RECORD_HEADERS == limits.MAX_RECORD_HEADERS
     assert built.MIN_RECORD_BYTES == limits.MIN_RECORD_BYTES
-    assert (built.RECORD_OVERHEAD, built.HEADER_OVERHEAD) == (kernel.RECORD_OVERHEAD, kernel.HEADER_OVERHEAD)
+    assert (built.RECORD_OVERHEAD, built.HEADER_OVERHEAD) == (
+        kernel.RECORD_OVERHEAD,
+        kernel.HEADER_OVERHEAD,
+    )
 
 
 def int32s(*numbers: int) -> bytes:
@@ -128,9 +162,16 @@ LYING = [
 
 
 @pytest.mark.parametrize("column", LYING)
-def test_columns_that_lie_are_refused(built: ModuleType, column: tuple[bytes | None, bytes | None, bytes | None, int, int]) -> None:
+def test_columns_that_lie_are_refused(
+    built: ModuleType, column: tuple[bytes | None, bytes | None, bytes | None, int, int]
+) -> None:
     none = (None, None, None)
-    for given_ in ((column, GOOD, none), (GOOD, column, none), (GOOD, GOOD, (column, GOOD, GOOD)), (GOOD, GOOD, (GOOD, column, GOOD))):
+    for given_ in (
+        (column, GOOD, none),
+        (GOOD, column, none),
+        (GOOD, GOOD, (column, GOOD, GOOD)),
+        (GOOD, GOOD, (GOOD, column, GOOD)),
+    ):
         with pytest.raises(ValueError, match=r"column|row"):
             built.encode(*given_, None, 0, 1, 1000)
     with pytest.raises(ValueError, match="column"):
@@ -157,19 +198,23 @@ def test_nonsense_is_refused(built: ModuleType) -> None:
 @pytest.fixture
 def without_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "penstock.spark._kernel", None)
-    monkeypatch.delitem(sys.modules, "penstock.spark.compiled", raising=False)
-    monkeypatch.delattr("penstock.spark.compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.spark.kernel.compiled", raising=False)
+    monkeypatch.delattr("penstock.spark.kernel.compiled", raising=False)
     monkeypatch.delattr("penstock.spark._kernel", raising=False)
 
 
 @pytest.mark.usefixtures("without_compiled")
-def test_without_a_compiled_kernel_there_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_compiled_kernel_there_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO):
         assert choice.choose() is pure
     (line,) = caplog.messages
     assert "no compiled decode kernel" in line
 
 
-def test_without_a_compiler_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_compiler_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     assert compile_kernel(tmp_path, tmp_path / "kernel") == "there is no C compiler"

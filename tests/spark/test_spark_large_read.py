@@ -1,4 +1,5 @@
-"""A topic far larger than what its readers may hold: read in batch, with the Python workers' memory watched. PENSTOCK_DRILL=1 for 5 GB."""
+"""A topic far larger than what its readers may hold: read in batch, with the Python workers' memory
+watched. PENSTOCK_DRILL=1 for 5 GB."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.options import sink_options
-from penstock.spark.sink import write
+from penstock.spark.sink.writer import write
 from tests.e2e.penstock_process import PenstockProcess
 from tests.spark.live import create_topics, session
 
@@ -37,7 +38,8 @@ def servers(tmp_path: Path) -> Iterator[str]:
 
 
 class Memory:
-    """The most that all of Spark's Python workers below this process had in memory, each at its worst."""
+    """The most that all of Spark's Python workers below this process had in memory, each at its
+    worst."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
@@ -54,7 +56,9 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._stop.wait(EVERY_S):
-            self.most_bytes = max(self.most_bytes, sum(_peak_bytes(worker) for worker in _workers(os.getpid())))
+            self.most_bytes = max(
+                self.most_bytes, sum(_peak_bytes(worker) for worker in _workers(os.getpid()))
+            )
 
 
 def _workers(parent: int) -> Iterator[int]:
@@ -76,13 +80,26 @@ def _peak_bytes(process: int) -> int:
 def test_memory_stays_bounded(servers: str, record_property: Callable[[str, object], None]) -> None:
     create_topics(servers, PARTITIONS, "large")
     rows = fill(servers)
-    frame = session().read.format("penstock").option("kafka.bootstrap.servers", servers).option("subscribe", "large").load()
+    frame = (
+        session()
+        .read.format("penstock")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "large")
+        .load()
+    )
     with Memory() as memory:
-        (found,) = frame.selectExpr("count(*) as rows", "sum(length(value)) as bytes", "max(offset) as last").collect()
-    assert (found.rows, found.bytes, found.last) == (rows, rows * VALUE_BYTES, rows // PARTITIONS - 1)
+        (found,) = frame.selectExpr(
+            "count(*) as rows", "sum(length(value)) as bytes", "max(offset) as last"
+        ).collect()
+    assert (found.rows, found.bytes, found.last) == (
+        rows,
+        rows * VALUE_BYTES,
+        rows // PARTITIONS - 1,
+    )
     assert 0 < memory.most_bytes < MOST_BYTES
     told = (
-        f"{rows / 1e6:.0f} million rows of {rows * VALUE_BYTES // MB} MB read by Spark with {memory.most_bytes // MB} MB of Python workers"
+        f"{rows / 1e6:.0f} million rows of {rows * VALUE_BYTES // MB} MB read by Spark with "
+        f"{memory.most_bytes // MB} MB of Python workers"
     )
     record_property("note", told)
 
@@ -90,8 +107,15 @@ def test_memory_stays_bounded(servers: str, record_property: Callable[[str, obje
 def fill(servers: str) -> int:
     """The topic, of incompressible values, and how many rows it has."""
     values = os.urandom(VALUE_BYTES * ROWS_A_PIECE)
-    column = pa.Array.from_buffers(pa.binary(VALUE_BYTES), ROWS_A_PIECE, [None, pa.py_buffer(values)]).cast(pa.binary())
+    column = pa.Array.from_buffers(
+        pa.binary(VALUE_BYTES), ROWS_A_PIECE, [None, pa.py_buffer(values)]
+    ).cast(pa.binary())
     turns = pa.array([number % PARTITIONS for number in range(ROWS_A_PIECE)], pa.int32())
     piece = pa.record_batch([column, turns], names=["value", "partition"])
-    options = {"kafka.bootstrap.servers": servers, "topic": "large", "kafka.compression.type": "none", "kafka.batch.size": "500000"}
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "topic": "large",
+        "kafka.compression.type": "none",
+        "kafka.batch.size": "500000",
+    }
     return write(sink_options(options), (piece for _ in range(TOPIC_BYTES // len(values)))).rows

@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 
 from penstock.client.offsets import EARLIEST, LATEST
 from penstock.ids import NO_UUID, TopicPartition
-from penstock.spark.offsets import BEGAN, DataLoss, Offsets, Range, Snapshot, beginning, limited, ranges, split
 from penstock.spark.option_values import OptionError
-from penstock.spark.positions import AtOffsets, AtTimes, Position
-from penstock.spark.resolving import NO_SUCH_TIME, resolve, times_of
+from penstock.spark.source.offsets import (
+    BEGAN,
+    DataLoss,
+    Offsets,
+    Range,
+    Snapshot,
+    beginning,
+    limited,
+    ranges,
+    split,
+)
+from penstock.spark.source.positions import AtOffsets, AtTimes, Position
+from penstock.spark.source.resolving import NO_SUCH_TIME, resolve, times_of
 
 OLD, NEW = UUID(int=1001), UUID(int=1002)
 P0, P1, P2 = (TopicPartition("orders", index) for index in range(3))
@@ -24,10 +34,16 @@ P0, P1, P2 = (TopicPartition("orders", index) for index in range(3))
 
 def now(edges: Mapping[TopicPartition, tuple[int, int]], topic_id: UUID = OLD) -> Snapshot:
     ids = {one.topic: topic_id for one in edges}
-    return Snapshot(ids, {one: edge[0] for one, edge in edges.items()}, {one: edge[1] for one, edge in edges.items()})
+    return Snapshot(
+        ids,
+        {one: edge[0] for one, edge in edges.items()},
+        {one: edge[1] for one, edge in edges.items()},
+    )
 
 
-def offsets(at: Mapping[TopicPartition, int], topic_id: UUID = OLD, *, initial: bool = False) -> Offsets:
+def offsets(
+    at: Mapping[TopicPartition, int], topic_id: UUID = OLD, *, initial: bool = False
+) -> Offsets:
     return Offsets(at, {one.topic: topic_id for one in at}, initial)
 
 
@@ -37,7 +53,10 @@ def offsets(at: Mapping[TopicPartition, int], topic_id: UUID = OLD, *, initial: 
 def test_offsets_go_through_json() -> None:
     one = Offsets({P1: 9, P0: 12}, {"orders": OLD}, began={P0: 3})
     found = json.loads(json.dumps(one.to_json()))
-    assert found == {"orders": {"0": 12, "1": 9, "id": "AAAAAAAAAAAAAAAAAAAD6Q"}, BEGAN: {"orders": {"0": 3}}}
+    assert found == {
+        "orders": {"0": 12, "1": 9, "id": "AAAAAAAAAAAAAAAAAAAD6Q"},
+        BEGAN: {"orders": {"0": 3}},
+    }
     assert list(found["orders"]) == ["0", "1", "id"]
     assert Offsets.from_json(found) == one
     assert Offsets.from_json(offsets({P0: 1}, initial=True).to_json()).initial
@@ -48,7 +67,14 @@ def test_a_checkpoint_of_sparks_own_source_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [{"orders": 1}, {"orders": {"x": 1}}, {"orders": {"0": -1}}, {"orders": {"0": "1"}}, {"orders": {"id": "?"}}]
+    "found",
+    [
+        {"orders": 1},
+        {"orders": {"x": 1}},
+        {"orders": {"0": -1}},
+        {"orders": {"0": "1"}},
+        {"orders": {"id": "?"}},
+    ],
 )
 def test_a_checkpoint_of_something_else_is_refused(found: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="another source"):
@@ -66,7 +92,9 @@ def test_a_batch_begins_where_the_last_one_ended_and_new_partitions_at_their_sta
 def test_what_retention_took_is_named() -> None:
     begin, losses = beginning(offsets({P0: 5}), now({P0: (8, 20)}))
     assert begin == {P0: 8}
-    assert str(losses[0]).startswith("orders-0: offsets 5 to 7 cannot be read, because the log begins at 8")
+    assert str(losses[0]).startswith(
+        "orders-0: offsets 5 to 7 cannot be read, because the log begins at 8"
+    )
 
 
 def test_a_new_partition_that_lost_its_start_counts_as_loss() -> None:
@@ -107,8 +135,13 @@ def test_a_limit_is_shared_in_proportion() -> None:
 
 # No deadline: it is one of wall-clock time, which a busy machine misses.
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=20), st.integers(1, 10**6))
-def test_a_limit_is_kept_and_every_partition_goes_on(edges: list[tuple[int, int]], maximum: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=20),
+    st.integers(1, 10**6),
+)
+def test_a_limit_is_kept_and_every_partition_goes_on(
+    edges: list[tuple[int, int]], maximum: int
+) -> None:
     begin = {TopicPartition("t", index): start for index, (start, _size) in enumerate(edges)}
     latest = {TopicPartition("t", index): start + size for index, (start, size) in enumerate(edges)}
     ends = limited(begin, latest, maximum)
@@ -122,7 +155,11 @@ def test_a_limit_is_kept_and_every_partition_goes_on(edges: list[tuple[int, int]
 
 
 def test_ranges_of_a_batch() -> None:
-    found, losses = ranges(offsets({P0: 5, P1: 7}), offsets({P0: 9, P1: 7, P2: 2}), now({P0: (0, 9), P1: (0, 7), P2: (0, 2)}))
+    found, losses = ranges(
+        offsets({P0: 5, P1: 7}),
+        offsets({P0: 9, P1: 7, P2: 2}),
+        now({P0: (0, 9), P1: (0, 7), P2: (0, 2)}),
+    )
     assert found == [Range("orders", OLD, 0, 5, 9), Range("orders", OLD, 2, 0, 2)]
     assert losses == []
 
@@ -147,7 +184,9 @@ def test_a_batch_across_a_new_creation_reads_the_new_topic() -> None:
 
 
 def test_a_batch_of_which_retention_took_a_part_or_all() -> None:
-    found, losses = ranges(offsets({P0: 5, P1: 5}), offsets({P0: 9, P1: 9}), now({P0: (7, 30), P1: (20, 30)}))
+    found, losses = ranges(
+        offsets({P0: 5, P1: 5}), offsets({P0: 9, P1: 9}), now({P0: (7, 30), P1: (20, 30)})
+    )
     assert found == [Range("orders", OLD, 0, 7, 9)]
     assert [(one.partition, one.start, one.end) for one in losses] == [(P0, 5, 7), (P1, 5, 9)]
 
@@ -163,7 +202,12 @@ def test_one_task_a_partition_without_a_wish() -> None:
 def test_large_ranges_are_cut_and_small_ones_are_not() -> None:
     whole = [Range("t", OLD, 0, 0, 900), Range("t", OLD, 1, 0, 10)]
     parts = split(whole, min_partitions=4)
-    assert [(one.partition, one.start, one.end) for one in parts] == [(0, 0, 300), (0, 300, 600), (0, 600, 900), (1, 0, 10)]
+    assert [(one.partition, one.start, one.end) for one in parts] == [
+        (0, 0, 300),
+        (0, 300, 600),
+        (0, 600, 900),
+        (1, 0, 10),
+    ]
 
 
 def test_at_most_so_many_records_a_task() -> None:
@@ -177,8 +221,12 @@ def test_at_most_so_many_records_a_task() -> None:
     st.none() | st.integers(1, 40),
     st.none() | st.integers(1000, 10**6),
 )
-def test_splits_cover_the_ranges_exactly(edges: list[tuple[int, int]], minimum: int | None, most: int | None) -> None:
-    whole = [Range("t", OLD, index, start, start + size) for index, (start, size) in enumerate(edges)]
+def test_splits_cover_the_ranges_exactly(
+    edges: list[tuple[int, int]], minimum: int | None, most: int | None
+) -> None:
+    whole = [
+        Range("t", OLD, index, start, start + size) for index, (start, size) in enumerate(edges)
+    ]
     parts = split(whole, minimum, most)
     assert all(one.size > 0 for one in parts)
     for one in whole:
@@ -198,7 +246,9 @@ def test_splits_cover_the_ranges_exactly(edges: list[tuple[int, int]], minimum: 
 def resolved(
     position: Position, found: Mapping[TopicPartition, int], *, starting: bool
 ) -> tuple[dict[TopicPartition, int], list[DataLoss]]:
-    return resolve(position, "startingOffsets", now({P0: (2, 9), P1: (0, 5)}), found, starting=starting)
+    return resolve(
+        position, "startingOffsets", now({P0: (2, 9), P1: (0, 5)}), found, starting=starting
+    )
 
 
 def test_edges_and_offsets() -> None:
@@ -226,7 +276,10 @@ def test_all_partitions_must_be_named_and_no_others() -> None:
 def test_times() -> None:
     assert times_of(EARLIEST, [P0]) == {}
     assert times_of(AtTimes(1000, False, "startingTimestamp"), [P0, P1]) == {P0: 1000, P1: 1000}
-    strict, lenient = AtTimes(1000, False, "startingTimestamp"), AtTimes(1000, True, "startingTimestamp")
+    strict, lenient = (
+        AtTimes(1000, False, "startingTimestamp"),
+        AtTimes(1000, True, "startingTimestamp"),
+    )
     found = {P0: 4, P1: NO_SUCH_TIME}
     assert resolved(lenient, found, starting=True) == ({P0: 4, P1: 5}, [])
     assert resolved(strict, found, starting=False) == ({P0: 4, P1: 5}, [])

@@ -8,8 +8,15 @@ from penstock.client.offsets import EARLIEST, LATEST, Isolation
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
 from penstock.spark.option_values import OptionError
-from penstock.spark.options import Assigned, Pattern, SourceOptions, Topics, sink_options, source_options
-from penstock.spark.positions import AtOffsets, AtTimes
+from penstock.spark.options import (
+    Assigned,
+    Pattern,
+    SourceOptions,
+    Topics,
+    sink_options,
+    source_options,
+)
+from penstock.spark.source.positions import AtOffsets, AtTimes
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -36,39 +43,75 @@ def test_defaults_are_those_of_sparks_source_but_for_the_isolation() -> None:
 
 
 def test_names_have_no_case() -> None:
-    options = source_options({"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "orders", "failondataloss": "FALSE"}, streaming=False)
+    options = source_options(
+        {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "orders", "failondataloss": "FALSE"},
+        streaming=False,
+    )
     assert options.connection.bootstrap_servers == "a:1"
     assert not options.fail_on_data_loss
 
 
 def test_what_to_read() -> None:
-    assert source(subscribe=" orders, payments ,orders").subscription == Topics(("orders", "payments"))
-    assigned = source_options({**SERVERS, "assign": '{"orders": [0, 2], "payments": [1]}'}, streaming=False).subscription
+    assert source(subscribe=" orders, payments ,orders").subscription == Topics(
+        ("orders", "payments")
+    )
+    assigned = source_options(
+        {**SERVERS, "assign": '{"orders": [0, 2], "payments": [1]}'}, streaming=False
+    ).subscription
     orders, payments = "orders", "payments"
-    assert assigned == Assigned(frozenset({TopicPartition(orders, 0), TopicPartition(orders, 2), TopicPartition(payments, 1)}))
-    pattern = source_options({**SERVERS, "subscribePattern": "orders-.*"}, streaming=False).subscription
+    assert assigned == Assigned(
+        frozenset(
+            {TopicPartition(orders, 0), TopicPartition(orders, 2), TopicPartition(payments, 1)}
+        )
+    )
+    pattern = source_options(
+        {**SERVERS, "subscribePattern": "orders-.*"}, streaming=False
+    ).subscription
     assert isinstance(pattern, Pattern)
     assert pattern.expression.fullmatch("orders-eu")
 
 
 def test_offsets_of_each_partition() -> None:
-    options = source(startingOffsets='{"orders": {"0": 23, "1": -2}}', endingOffsets='{"orders": {"0": -1, "1": 50}}')
-    assert options.starting == AtOffsets({TopicPartition("orders", 0): 23, TopicPartition("orders", 1): EARLIEST})
-    assert options.ending == AtOffsets({TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 50})
+    options = source(
+        startingOffsets='{"orders": {"0": 23, "1": -2}}',
+        endingOffsets='{"orders": {"0": -1, "1": 50}}',
+    )
+    assert options.starting == AtOffsets(
+        {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): EARLIEST}
+    )
+    assert options.ending == AtOffsets(
+        {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 50}
+    )
     assert source(streaming=True, startingOffsets=" Earliest ").starting == EARLIEST
 
 
 def test_times_win_over_offsets_and_one_for_all_over_each() -> None:
     each = '{"orders": {"0": 1000}}'
-    options = source(startingOffsets="earliest", startingOffsetsByTimestamp=each, endingTimestamp="2000", endingOffsetsByTimestamp=each)
-    assert options.starting == AtTimes({TopicPartition("orders", 0): 1000}, False, "startingOffsetsByTimestamp")
+    options = source(
+        startingOffsets="earliest",
+        startingOffsetsByTimestamp=each,
+        endingTimestamp="2000",
+        endingOffsetsByTimestamp=each,
+    )
+    assert options.starting == AtTimes(
+        {TopicPartition("orders", 0): 1000}, False, "startingOffsetsByTimestamp"
+    )
     assert options.ending == AtTimes(2000, False, "endingTimestamp")
     lenient = source(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest")
     assert lenient.starting == AtTimes(5, True, "startingTimestamp")
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1min", 60), ("1h", 3600), ("1d", 86400), ("250", 0.25)]
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("2m", 120),
+        ("1min", 60),
+        ("1h", 3600),
+        ("1d", 86400),
+        ("250", 0.25),
+    ],
 )
 def test_delays(text: str, seconds: float) -> None:
     assert source(maxTriggerDelay=text).max_trigger_delay_s == pytest.approx(seconds)
@@ -102,7 +145,10 @@ def test_delays(text: str, seconds: float) -> None:
         ({"includeHeaders": "1"}, "true or false"),
         ({"minPartitions": "0"}, "at least 1"),
         ({"maxOffsetsPerTrigger": "-5"}, "at least 1"),
-        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "more than maxOffsetsPerTrigger"),
+        (
+            {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+            "more than maxOffsetsPerTrigger",
+        ),
         ({"maxTriggerDelay": "soon"}, "a time like"),
         ({"kafka__bootstrap__servers": "localhost:port"}, "no address"),
         ({"kafka__isolation__level": "serializable"}, "read_committed, read_uncommitted"),
@@ -149,14 +195,31 @@ def test_client_settings() -> None:
         kafka__receive__buffer__bytes="1",
         kafka__security__protocol="plaintext",
     )
-    assert (options.connection.request_timeout_s, options.connection.patience_s, options.connection.client_id) == (1.5, 9.0, "job")
+    assert (
+        options.connection.request_timeout_s,
+        options.connection.patience_s,
+        options.connection.client_id,
+    ) == (1.5, 9.0, "job")
     assert (options.fetch.isolation, options.fetch.max_bytes) == (Isolation.READ_UNCOMMITTED, 1000)
 
 
 def test_sink_options() -> None:
     defaults = sink_options({**SERVERS, "checkpointLocation": "/c", "queryName": "q"})
-    assert (defaults.topic, defaults.acks, defaults.idempotent, defaults.codec) == (None, -1, True, Codec.LZ4)
-    given = sink_options({**SERVERS, "topic": " out ", "kafka.acks": "1", "kafka.compression.type": "zstd", "kafka.linger.ms": "5"})
+    assert (defaults.topic, defaults.acks, defaults.idempotent, defaults.codec) == (
+        None,
+        -1,
+        True,
+        Codec.LZ4,
+    )
+    given = sink_options(
+        {
+            **SERVERS,
+            "topic": " out ",
+            "kafka.acks": "1",
+            "kafka.compression.type": "zstd",
+            "kafka.linger.ms": "5",
+        }
+    )
     assert (given.topic, given.acks, given.idempotent, given.codec) == ("out", 1, False, Codec.ZSTD)
 
 

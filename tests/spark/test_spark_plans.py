@@ -1,4 +1,5 @@
-"""Readers against a real broker, without Spark around them: planning by every option, fetching, and what a stream's reader answers."""
+"""Readers against a real broker, without Spark around them: planning by every option, fetching, and
+what a stream's reader answers."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from penstock.client.faults import ConnectionFailed
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.spark.background import Background
-from penstock.spark.losses import DataLossError
-from penstock.spark.offsets import LAG, Range
 from penstock.spark.option_values import OptionError
 from penstock.spark.options import source_options
-from penstock.spark.pushdown import Bounds
-from penstock.spark.source import BatchReader, plan, read_range
-from penstock.spark.stream import StreamReader
+from penstock.spark.source.batch import BatchReader, plan, read_range
+from penstock.spark.source.losses import DataLossError
+from penstock.spark.source.offsets import LAG, Range
+from penstock.spark.source.pushdown import Bounds
+from penstock.spark.source.stream import StreamReader
 
 T = TypeVar("T")
 HOUR_MS = 3_600_000
@@ -37,7 +38,9 @@ class Broker:
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
-        self._background = Background(source_options(self.options(subscribe="any"), streaming=False).connection).__enter__()
+        self._background = Background(
+            source_options(self.options(subscribe="any"), streaming=False).connection
+        ).__enter__()
 
     def close(self) -> None:
         self._background.__exit__(None, None, None)
@@ -59,12 +62,16 @@ class Broker:
             async with client.producer() as producer:
                 for index in range(records):
                     value = f"{partition}/{index}".encode()
-                    await producer.send(topic, value, partition=partition, timestamp=BEGIN_MS + index * HOUR_MS)
+                    await producer.send(
+                        topic, value, partition=partition, timestamp=BEGIN_MS + index * HOUR_MS
+                    )
 
         self.ask(send)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        self.ask(lambda client: client.admin.delete_records({TopicPartition(topic, partition): before}))
+        self.ask(
+            lambda client: client.admin.delete_records({TopicPartition(topic, partition): before})
+        )
 
     def plan(self, *, bounds: Bounds = EVERYTHING, **given: str) -> list[tuple[str, int, int, int]]:
         options = source_options(self.options(**given), streaming=False)
@@ -104,45 +111,91 @@ def test_what_is_read(broker: Broker, two: str) -> None:
 
 def test_where_it_begins_and_ends(broker: Broker, two: str) -> None:
     starting, ending = '{"two": {"0": 4, "1": -2}}', '{"two": {"0": -1, "1": 3}}'
-    assert broker.plan(subscribe=two, startingOffsets=starting, endingOffsets=ending) == [("two", 0, 4, 10), ("two", 1, 0, 3)]
-    at = {"startingTimestamp": str(BEGIN_MS + HOUR_MS), "endingTimestamp": str(BEGIN_MS + 2 * HOUR_MS + 1)}
-    assert broker.plan(bounds=EVERYTHING, subscribe=two, **at) == [("two", 0, 1, 3), ("two", 1, 1, 3)]
+    assert broker.plan(subscribe=two, startingOffsets=starting, endingOffsets=ending) == [
+        ("two", 0, 4, 10),
+        ("two", 1, 0, 3),
+    ]
+    at = {
+        "startingTimestamp": str(BEGIN_MS + HOUR_MS),
+        "endingTimestamp": str(BEGIN_MS + 2 * HOUR_MS + 1),
+    }
+    assert broker.plan(bounds=EVERYTHING, subscribe=two, **at) == [
+        ("two", 0, 1, 3),
+        ("two", 1, 1, 3),
+    ]
     each = f'{{"two": {{"0": {BEGIN_MS}, "1": {BEGIN_MS + 9 * HOUR_MS}}}}}'
-    assert broker.plan(subscribe=two, startingOffsetsByTimestamp=each) == [("two", 0, 0, 10), ("two", 1, 9, 10)]
+    assert broker.plan(subscribe=two, startingOffsetsByTimestamp=each) == [
+        ("two", 0, 0, 10),
+        ("two", 1, 9, 10),
+    ]
     late = str(BEGIN_MS + 99 * HOUR_MS)
     with pytest.raises(OptionError, match="two-0 has no record that young"):
         broker.plan(subscribe=two, startingTimestamp=late)
-    assert broker.plan(subscribe=two, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == []
-    assert broker.plan(subscribe=two, endingTimestamp=late) == [("two", 0, 0, 10), ("two", 1, 0, 10)]
+    assert (
+        broker.plan(
+            subscribe=two, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest"
+        )
+        == []
+    )
+    assert broker.plan(subscribe=two, endingTimestamp=late) == [
+        ("two", 0, 0, 10),
+        ("two", 1, 0, 10),
+    ]
 
 
 def test_splits(broker: Broker, two: str) -> None:
-    assert [one[2:] for one in broker.plan(subscribe=two, minPartitions="4")] == [(0, 5), (5, 10), (0, 5), (5, 10)]
-    assert [one[2:] for one in broker.plan(assign='{"two": [0]}', maxRecordsPerPartition="4")] == [(0, 3), (3, 6), (6, 10)]
+    assert [one[2:] for one in broker.plan(subscribe=two, minPartitions="4")] == [
+        (0, 5),
+        (5, 10),
+        (0, 5),
+        (5, 10),
+    ]
+    assert [one[2:] for one in broker.plan(assign='{"two": [0]}', maxRecordsPerPartition="4")] == [
+        (0, 3),
+        (3, 6),
+        (6, 10),
+    ]
 
 
 def test_pushed_filters_narrow_the_plan(broker: Broker, two: str) -> None:
-    assert broker.plan(bounds=Bounds(partitions=frozenset({1}), start=2, end=5), subscribe=two) == [("two", 1, 2, 5)]
-    assert broker.plan(bounds=Bounds(since_ms=BEGIN_MS + 8 * HOUR_MS), subscribe=two) == [("two", 0, 8, 10), ("two", 1, 8, 10)]
+    assert broker.plan(bounds=Bounds(partitions=frozenset({1}), start=2, end=5), subscribe=two) == [
+        ("two", 1, 2, 5)
+    ]
+    assert broker.plan(bounds=Bounds(since_ms=BEGIN_MS + 8 * HOUR_MS), subscribe=two) == [
+        ("two", 0, 8, 10),
+        ("two", 1, 8, 10),
+    ]
     assert broker.plan(bounds=Bounds(since_ms=BEGIN_MS + 99 * HOUR_MS), subscribe=two) == []
 
 
 def test_what_is_not_there(broker: Broker, two: str) -> None:
-    with pytest.raises(KafkaError, match="topic nowhere does not exist: create it, or correct the option"):
+    with pytest.raises(
+        KafkaError, match="topic nowhere does not exist: create it, or correct the option"
+    ):
         broker.plan(subscribe="nowhere")
     with pytest.raises(KafkaError, match="assign names two-7, which does not exist"):
         broker.plan(assign='{"two": [0, 7]}')
     with pytest.raises(OptionError, match="does not name two-1"):
         broker.plan(subscribe=two, startingOffsets='{"two": {"0": 4}}')
     out_of_range = '{"two": {"0": 4, "1": 11}}'
-    with pytest.raises(DataLossError, match="two-1: offsets 10 to 10 cannot be read, because startingOffsets says 11"):
+    with pytest.raises(
+        DataLossError,
+        match="two-1: offsets 10 to 10 cannot be read, because startingOffsets says 11",
+    ):
         broker.plan(subscribe=two, startingOffsets=out_of_range)
-    assert broker.plan(subscribe=two, startingOffsets=out_of_range, failOnDataLoss="false") == [("two", 0, 4, 10)]
+    assert broker.plan(subscribe=two, startingOffsets=out_of_range, failOnDataLoss="false") == [
+        ("two", 0, 4, 10)
+    ]
 
 
 def test_nobody_answers() -> None:
-    options = source_options({"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}, streaming=False)
-    with pytest.raises(KafkaError, match=r"localhost:1: connection refused: check the option kafka\.bootstrap\.servers"):
+    options = source_options(
+        {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}, streaming=False
+    )
+    with pytest.raises(
+        KafkaError,
+        match=r"localhost:1: connection refused: check the option kafka\.bootstrap\.servers",
+    ):
         BatchReader(options).partitions()
 
 
@@ -165,7 +218,9 @@ def test_a_range_is_read_whatever_its_batches_are(broker: Broker, two: str) -> N
     assert len(values(broker, two, 0, 10, **{"kafka.max.partition.fetch.bytes": "1"})) == 10
 
 
-def test_brokers_that_go_away_are_waited_for(broker: Broker, two: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_go_away_are_waited_for(
+    broker: Broker, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reached, calls = Cluster.broker, count()
 
     async def flaky(cluster: Cluster, node_id: int) -> Connection:
@@ -177,7 +232,10 @@ def test_brokers_that_go_away_are_waited_for(broker: Broker, two: str, monkeypat
         patch.setattr(Cluster, "broker", flaky)
         assert values(broker, two, 0, 10) == [f"0/{index}" for index in range(10)]
         assert next(calls) == 2, "one failed, and one did not"
-    with monkeypatch.context() as patch, pytest.raises(KafkaError, match="two-0 at offset 4: the broker went away"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(KafkaError, match="two-0 at offset 4: the broker went away"),
+    ):
         patch.setattr(Cluster, "broker", _unreachable)
         values(broker, two, 4, 10, **{"kafka.default.api.timeout.ms": "300"})
 
@@ -189,14 +247,20 @@ async def _unreachable(_cluster: Cluster, _node_id: int) -> Connection:
 def test_what_was_deleted_meanwhile_is_an_error_or_skipped(broker: Broker) -> None:
     broker.create("shrinking", 1)
     broker.delete_records("shrinking", 0, 4)
-    with pytest.raises(DataLossError, match="shrinking-0: offsets 1 to 3 cannot be read, because the log begins at 4"):
+    with pytest.raises(
+        DataLossError,
+        match="shrinking-0: offsets 1 to 3 cannot be read, because the log begins at 4",
+    ):
         values(broker, "shrinking", 1, 6)
     assert values(broker, "shrinking", 1, 6, failOnDataLoss="false") == ["0/4", "0/5"]
 
 
 def test_a_range_that_the_log_does_not_have(broker: Broker, two: str) -> None:
     given = {"kafka.default.api.timeout.ms": "300", "kafka.fetch.max.wait.ms": "50"}
-    with pytest.raises(DataLossError, match="two-0: offsets 10 to 11 cannot be read, because the log has ended there"):
+    with pytest.raises(
+        DataLossError,
+        match="two-0: offsets 10 to 11 cannot be read, because the log has ended there",
+    ):
         values(broker, two, 8, 12, **given)
     with pytest.raises(KafkaError, match="two-0 at offset 50: two-0 ends at 10, before 50"):
         values(broker, two, 50, 60, **given)
@@ -208,15 +272,26 @@ def test_a_topic_that_was_created_again_is_not_read_for_the_old_one(broker: Brok
     planned = broker.ask(lambda client: plan(client, options, Bounds()))
     broker.ask(lambda client: client.admin.delete_topic("again"))
     broker.create("again", 1)
-    with pytest.raises(DataLossError, match="again-0: offsets 0 to 9 cannot be read, because the topic was deleted and created again"):
+    with pytest.raises(
+        DataLossError,
+        match=(
+            "again-0: offsets 0 to 9 cannot be read, because the topic was deleted and created "
+            "again"
+        ),
+    ):
         _values(read_range(options, planned[0]))
 
 
 # Streams.
 
 
-def ranges_of(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
-    return [(one.value.partition, one.value.start, one.value.end) for one in reader.partitions(start, end)]
+def ranges_of(
+    reader: StreamReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[tuple[int, int, int]]:
+    return [
+        (one.value.partition, one.value.start, one.value.end)
+        for one in reader.partitions(start, end)
+    ]
 
 
 def test_a_stream_goes_on_from_where_it_was(broker: Broker) -> None:
@@ -254,7 +329,12 @@ def test_a_first_batch_that_is_repeated_reads_the_same(broker: Broker) -> None:
 
 def test_limits(broker: Broker) -> None:
     broker.create("limited", 1)
-    reader = broker.stream(subscribe="limited", startingOffsets="earliest", maxOffsetsPerTrigger="4", minOffsetsPerTrigger="3")
+    reader = broker.stream(
+        subscribe="limited",
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger="4",
+        minOffsetsPerTrigger="3",
+    )
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(4)
     one = reader.latestOffset(reader.initialOffset(), limit)
@@ -265,7 +345,12 @@ def test_limits(broker: Broker) -> None:
     assert reader.latestOffset(two, limit) == two, "two are left, and three are wanted"
     assert ranges_of(reader, two, reader.latestOffset(two, ReadAllAvailable())) == [(0, 8, 10)]
     reader.stop()
-    patient = broker.stream(subscribe="limited", startingOffsets="earliest", minOffsetsPerTrigger="11", maxTriggerDelay="0ms")
+    patient = broker.stream(
+        subscribe="limited",
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="11",
+        maxTriggerDelay="0ms",
+    )
     assert patient.getDefaultReadLimit() == ReadMinRows(11)
     start = patient.initialOffset()
     assert ranges_of(patient, start, patient.latestOffset(start, ReadMinRows(11))) == [(0, 0, 10)]
@@ -292,7 +377,10 @@ def test_a_stream_notices_what_is_gone(broker: Broker) -> None:
     start = strict.initialOffset()
     end = strict.latestOffset(start, everything)
     broker.ask(lambda client: client.admin.delete_topic("gone"))
-    with pytest.raises(DataLossError, match="gone-0: offsets from 10 on cannot be read, because the partition does not exist"):
+    with pytest.raises(
+        DataLossError,
+        match="gone-0: offsets from 10 on cannot be read, because the partition does not exist",
+    ):
         strict.latestOffset(end, everything)
     assert lenient.latestOffset(end, everything) == {}
     broker.create("gone", 1, 3)

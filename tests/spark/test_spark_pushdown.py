@@ -7,13 +7,23 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not, StringStartsWith
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
 
 from penstock.ids import TopicPartition
-from penstock.spark.offsets import Range
 from penstock.spark.option_values import MAX_INT64
-from penstock.spark.pushdown import Bounds, bounds_of
-from penstock.spark.resolving import NO_SUCH_TIME
+from penstock.spark.source.offsets import Range
+from penstock.spark.source.pushdown import Bounds, bounds_of
+from penstock.spark.source.resolving import NO_SUCH_TIME
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 TIME_MS = 1_767_323_045_678
@@ -23,14 +33,30 @@ TIME_MS = 1_767_323_045_678
     ("filters", "bounds"),
     [
         ([EqualTo(("partition",), 3)], Bounds(partitions=frozenset({3}))),
-        ([In(("partition",), (1, 2)), In(("partition",), (2, 3))], Bounds(partitions=frozenset({2}))),
-        ([EqualTo(("topic",), "orders"), EqualTo(("partition",), 0)], Bounds(frozenset({"orders"}), frozenset({0}))),
+        (
+            [In(("partition",), (1, 2)), In(("partition",), (2, 3))],
+            Bounds(partitions=frozenset({2})),
+        ),
+        (
+            [EqualTo(("topic",), "orders"), EqualTo(("partition",), 0)],
+            Bounds(frozenset({"orders"}), frozenset({0})),
+        ),
         ([GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9)], Bounds(start=5, end=10)),
         ([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9)], Bounds(start=4, end=9)),
         ([EqualTo(("offset",), 4)], Bounds(start=4, end=5)),
-        ([GreaterThan(("timestamp",), TIME), EqualTo(("timestamp",), TIME.replace(year=2020))], Bounds(since_ms=TIME_MS)),
+        (
+            [GreaterThan(("timestamp",), TIME), EqualTo(("timestamp",), TIME.replace(year=2020))],
+            Bounds(since_ms=TIME_MS),
+        ),
         ([LessThan(("timestamp",), TIME)], Bounds()),
-        ([Not(EqualTo(("partition",), 3)), StringStartsWith(("topic",), "a"), EqualTo(("value",), b"x")], Bounds()),
+        (
+            [
+                Not(EqualTo(("partition",), 3)),
+                StringStartsWith(("topic",), "a"),
+                EqualTo(("value",), b"x"),
+            ],
+            Bounds(),
+        ),
         ([EqualTo(("headers", "partition"), 3)], Bounds()),
     ],
 )

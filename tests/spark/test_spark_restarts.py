@@ -1,5 +1,5 @@
-"""Streaming restarts: the driver is killed with -9 again and again, and so is the broker. Spark's file sink has every row once, the topic
-every row at least once. PENSTOCK_DRILL=1 for ten kills."""
+"""Streaming restarts: the driver is killed with -9 again and again, and so is the broker. Spark's
+file sink has every row once, the topic every row at least once. PENSTOCK_DRILL=1 for ten kills."""
 
 from __future__ import annotations
 
@@ -44,7 +44,13 @@ class Job:
 
     def start(self, *arguments: str) -> None:
         with (self._directory / "output").open("ab") as output:
-            self._process = subprocess.Popen([*self._command, *arguments], stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
+            self._process = subprocess.Popen(
+                [*self._command, *arguments],
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+                start_new_session=True,
+            )
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Looks often: a batch takes some hundred milliseconds."""
@@ -58,7 +64,11 @@ class Job:
     def wait_progress(self) -> None:
         """Until each query has done a batch more."""
         before = {query: len(done(self._directory, query)) for query in QUERIES}
-        self.wait(lambda: all(len(done(self._directory, query)) > count for query, count in before.items()))
+        self.wait(
+            lambda: all(
+                len(done(self._directory, query)) > count for query, count in before.items()
+            )
+        )
 
     def wait_begun(self, query: str) -> None:
         self.wait(lambda: bool(begun(self._directory, query)))
@@ -96,9 +106,12 @@ def job(broker: PenstockProcess, tmp_path: Path) -> Iterator[Job]:
 
 
 def test_kill_9_of_drivers_and_brokers(
-    broker: PenstockProcess, job: Job, tmp_path: Path, record_property: Callable[[str, object], None]
+    broker: PenstockProcess,
+    job: Job,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    chance = random.Random(6)
+    rng = random.Random(6)
     kills = in_a_batch = produced = 0
     while kills < KILLS or in_a_batch < KILLS / 2:
         assert kills < 2 * KILLS, f"only {in_a_batch} of {kills} kills fell into a batch"
@@ -108,7 +121,7 @@ def test_kill_9_of_drivers_and_brokers(
         if kills % 2:
             broker.kill()
             broker.start()
-            time.sleep(chance.uniform(0, 2))
+            time.sleep(rng.uniform(0, 2))
         else:
             job.wait_begun(QUERIES[kills // 2 % 2])
         job.kill()
@@ -117,18 +130,25 @@ def test_kill_9_of_drivers_and_brokers(
     job.start("drain")
     job.finish()
     expected = {str(number) for number in range(produced)}
-    assert Counter(row.value for row in session().read.parquet(str(tmp_path / "table")).collect()) == Counter(expected)
+    assert Counter(
+        row.value for row in session().read.parquet(str(tmp_path / "table")).collect()
+    ) == Counter(expected)
     written = consume(broker.bootstrap, SINK)
     assert set(written) == expected
     record_property(
         "note",
-        f"{kills} Spark drivers killed, {in_a_batch} of them within a batch, and {kills // 2} times the broker: "
+        f"{kills} Spark drivers killed, {in_a_batch} of them within a batch, and {kills // 2} "
+        "times the broker: "
         f"{produced} rows once in Parquet, in the topic {len(written) - produced} of them again",
     )
 
 
 def numbers(directory: Path) -> set[int]:
-    return {int(one.name) for one in directory.iterdir() if one.name.isdecimal()} if directory.exists() else set()
+    return (
+        {int(one.name) for one in directory.iterdir() if one.name.isdecimal()}
+        if directory.exists()
+        else set()
+    )
 
 
 def done(directory: Path, query: str) -> set[int]:
@@ -136,13 +156,21 @@ def done(directory: Path, query: str) -> set[int]:
 
 
 def begun(directory: Path, query: str) -> set[int]:
-    """Batches with an offsets file and no commit file. Those that are done are looked up last: one may end meanwhile."""
+    """Batches with an offsets file and no commit file. Those that are done are looked up last: one
+    may end meanwhile."""
     offsets = numbers(checkpoint(directory, query) / "offsets")
     return offsets - done(directory, query)
 
 
 def consume(servers: str, topic: str) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     found: list[str] = []
     ended = 0

@@ -1,4 +1,5 @@
-"""Writing: rows to topics, partitions and keys as Kafka's own clients have them, and what a user sees of errors."""
+"""Writing: rows to topics, partitions and keys as Kafka's own clients have them, and what a user
+sees of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from penstock.errors import KafkaError
 from penstock.protocol.messages.produce import ProduceRequest
 from penstock.spark.option_values import OptionError
 from penstock.spark.options import sink_options
-from penstock.spark.sink import check_columns, write
+from penstock.spark.sink.writer import check_columns, write
 from tests.spark.live import session
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def create(servers: str, topic: str, partitions: int = 4, config: dict[str, str] | None = None) -> str:
+def create(
+    servers: str, topic: str, partitions: int = 4, config: dict[str, str] | None = None
+) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, partitions, config=config or {})])[topic].result()
     return topic
@@ -44,7 +47,14 @@ def create(servers: str, topic: str, partitions: int = 4, config: dict[str, str]
 
 def consume(servers: str, topic: str, partitions: int = 4) -> list[Message]:
     """Everything that is there, each partition in its order."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: list[Message] = []
     ended = 0
@@ -64,19 +74,27 @@ def rows(**columns: pa.Array) -> Iterator[pa.RecordBatch]:
 
 
 def put(servers: str, batches: Iterator[pa.RecordBatch], **options: str) -> int:
-    given = {"kafka.bootstrap.servers": servers, **{name.replace("__", "."): value for name, value in options.items()}}
+    given = {
+        "kafka.bootstrap.servers": servers,
+        **{name.replace("__", "."): value for name, value in options.items()},
+    }
     return write(sink_options(given), batches).rows
 
 
 @pytest.mark.parametrize("partitions", [4, 7])
 def test_keys_go_where_kafkas_clients_put_them(servers: str, partitions: int) -> None:
-    theirs, ours = (create(servers, f"{name}-{partitions}", partitions) for name in ("theirs", "ours"))
+    theirs, ours = (
+        create(servers, f"{name}-{partitions}", partitions) for name in ("theirs", "ours")
+    )
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
     for key in KEYS:
         producer.produce(theirs, key=key, value=key)
     producer.flush()
     put(servers, rows(key=pa.array(KEYS), value=pa.array(KEYS)), topic=ours)
-    expected, found = ({(one.key(), one.partition()) for one in consume(servers, topic, partitions)} for topic in (theirs, ours))
+    expected, found = (
+        {(one.key(), one.partition()) for one in consume(servers, topic, partitions)}
+        for topic in (theirs, ours)
+    )
     assert found == expected
     assert len(found) == len(KEYS)
 
@@ -86,8 +104,15 @@ def test_every_codec_and_many_batches(servers: str, codec: str) -> None:
     topic = create(servers, f"codec-{codec}", 1)
     values = [f"value {number}" for number in range(5000)]
     batches = iter([batch for _ in range(3) for batch in rows(value=pa.array(values))])
-    assert put(servers, batches, topic=topic, kafka__compression__type=codec, kafka__batch__size="5000") == 15000
-    assert [one.value() for one in consume(servers, topic, 1)] == [value.encode() for value in values * 3]
+    assert (
+        put(
+            servers, batches, topic=topic, kafka__compression__type=codec, kafka__batch__size="5000"
+        )
+        == 15000
+    )
+    assert [one.value() for one in consume(servers, topic, 1)] == [
+        value.encode() for value in values * 3
+    ]
 
 
 def test_all_columns(servers: str) -> None:
@@ -95,19 +120,25 @@ def test_all_columns(servers: str) -> None:
     written = rows(
         value=pa.array([b"a", None, b"c", b"d"], pa.binary()),
         key=pa.array([None, b"k", None, None], pa.binary()),
-        headers=pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, [], None], HEADERS),
+        headers=pa.array(
+            [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, [], None], HEADERS
+        ),
         topic=pa.array([one, two, one, one]),
         partition=pa.array([3, 2, 3, None], pa.int32()),
         other=pa.array([1, 2, 3, 4]),
     )
     assert put(servers, written) == 4
     found = consume(servers, one)
-    assert [(each.partition(), each.value(), each.headers()) for each in found if each.value() != b"d"] == [
+    assert [
+        (each.partition(), each.value(), each.headers()) for each in found if each.value() != b"d"
+    ] == [
         (3, b"a", [("h", b"1"), ("h", None)]),
         (3, b"c", None),
     ]
     assert len(found) == 3
-    assert [(each.partition(), each.key(), each.value()) for each in consume(servers, two)] == [(2, b"k", None)]
+    assert [(each.partition(), each.key(), each.value()) for each in consume(servers, two)] == [
+        (2, b"k", None)
+    ]
 
 
 def test_rows_without_a_key_stay_together(servers: str) -> None:
@@ -118,16 +149,25 @@ def test_rows_without_a_key_stay_together(servers: str) -> None:
 
 def test_little_memory_is_enough(servers: str) -> None:
     topic = create(servers, "little")
-    batches = iter([batch for _ in range(20) for batch in rows(value=pa.array([b"x" * 1000] * 100))])
-    assert put(servers, batches, topic=topic, kafka__buffer__memory="1", kafka__batch__size="20000") == 2000
+    batches = iter(
+        [batch for _ in range(20) for batch in rows(value=pa.array([b"x" * 1000] * 100))]
+    )
+    assert (
+        put(servers, batches, topic=topic, kafka__buffer__memory="1", kafka__batch__size="20000")
+        == 2000
+    )
     assert len(consume(servers, topic)) == 2000
 
 
-def test_what_was_written_and_not_heard_of_is_not_written_twice(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_and_not_heard_of_is_not_written_twice(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = create(servers, "unheard")
     answered, calls = Connection.call, count()
 
-    async def unheard(connection: Connection, request: object, response: type[Any], **options: Any) -> Any:
+    async def unheard(
+        connection: Connection, request: object, response: type[Any], **options: Any
+    ) -> Any:
         answer = await answered(connection, request, response, **options)
         if isinstance(request, ProduceRequest) and next(calls) % 2 == 0:
             raise ConnectionFailed("the broker went away")
@@ -135,9 +175,16 @@ def test_what_was_written_and_not_heard_of_is_not_written_twice(servers: str, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "call", unheard)
-        put(servers, rows(key=pa.array(KEYS), value=pa.array(KEYS)), topic=topic, kafka__batch__size="1000")
+        put(
+            servers,
+            rows(key=pa.array(KEYS), value=pa.array(KEYS)),
+            topic=topic,
+            kafka__batch__size="1000",
+        )
     assert next(calls) > 8
-    assert sorted(one.value() or b"" for one in consume(servers, topic)) == sorted(key.encode() for key in KEYS)
+    assert sorted(one.value() or b"" for one in consume(servers, topic)) == sorted(
+        key.encode() for key in KEYS
+    )
 
 
 def test_a_task_without_rows_asks_nobody() -> None:
@@ -147,13 +194,21 @@ def test_a_task_without_rows_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "says"),
     [
-        ({"value": pa.array(["a", "b"]), "topic": pa.array(["errors", None])}, {}, "column topic is null in some rows"),
+        (
+            {"value": pa.array(["a", "b"]), "topic": pa.array(["errors", None])},
+            {},
+            "column topic is null in some rows",
+        ),
         (
             {"value": pa.array(["a"]), "partition": pa.array([4], pa.int32())},
             {"topic": "errors"},
             "partition has 4, but topic errors has partitions 0 to 3",
         ),
-        ({"value": pa.array(["a"]), "partition": pa.array([-1], pa.int32())}, {"topic": "errors"}, "partition has -1"),
+        (
+            {"value": pa.array(["a"]), "partition": pa.array([-1], pa.int32())},
+            {"topic": "errors"},
+            "partition has -1",
+        ),
         (
             {"value": pa.array(["a" * 2_000_000])},
             {"topic": "errors"},
@@ -166,7 +221,9 @@ def test_a_task_without_rows_asks_nobody() -> None:
         ),
     ],
 )
-def test_rows_that_cannot_be_written(servers: str, columns: dict[str, pa.Array], options: dict[str, str], says: str) -> None:
+def test_rows_that_cannot_be_written(
+    servers: str, columns: dict[str, pa.Array], options: dict[str, str], says: str
+) -> None:
     with pytest.raises(KafkaError) as raised:
         put(servers, rows(**columns), **options)
     assert says in str(raised.value)
@@ -175,7 +232,12 @@ def test_rows_that_cannot_be_written(servers: str, columns: dict[str, pa.Array],
 def test_a_record_that_the_topic_does_not_take(servers: str) -> None:
     topic = create(servers, "narrow", config={"max.message.bytes": "1000"})
     with pytest.raises(KafkaError, match=r"narrow-\d: .*raise max.message.bytes of the topic"):
-        put(servers, rows(value=pa.array([b"x" * 2000])), topic=topic, kafka__compression__type="none")
+        put(
+            servers,
+            rows(value=pa.array([b"x" * 2000])),
+            topic=topic,
+            kafka__compression__type="none",
+        )
 
 
 def test_nobody_answers() -> None:
@@ -189,18 +251,26 @@ def test_nobody_answers() -> None:
         ({"key": "string"}, "out", "no column value among key"),
         ({"value": "string"}, None, "give the option topic, or have a column topic"),
         ({"value": "int"}, "out", "the column value has type int: cast it to string or binary"),
-        ({"value": "binary", "headers": "map<string,string>"}, "out", "array<struct<key:string,value:binary>>"),
+        (
+            {"value": "binary", "headers": "map<string,string>"},
+            "out",
+            "array<struct<key:string,value:binary>>",
+        ),
         ({"value": "binary", "partition": "bigint"}, "out", "cast it to int"),
     ],
 )
-def test_columns_that_cannot_be_written(columns: dict[str, str], topic: str | None, says: str) -> None:
+def test_columns_that_cannot_be_written(
+    columns: dict[str, str], topic: str | None, says: str
+) -> None:
     with pytest.raises(OptionError) as raised:
         check_columns(columns, topic)
     assert says in str(raised.value)
 
 
 def test_columns_that_can_be_written() -> None:
-    check_columns({"value": "string collate UTF8_LCASE", "topic": "string", "other": "map<int,int>"}, None)
+    check_columns(
+        {"value": "string collate UTF8_LCASE", "topic": "string", "other": "map<int,int>"}, None
+    )
 
 
 # With Spark.
@@ -214,14 +284,28 @@ def spark() -> SparkSession:
 def test_a_batch_and_a_stream_write(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     first, second = create(servers, "batch"), create(servers, "streamed")
     options = {"kafka.bootstrap.servers": servers}
-    frame = spark.range(1000).selectExpr("cast(id % 10 as string) as key", "cast(id as string) as value")
+    frame = spark.range(1000).selectExpr(
+        "cast(id % 10 as string) as key", "cast(id as string) as value"
+    )
     frame.write.format("penstock").options(**options, topic=first).mode("append").save()
-    stream = spark.readStream.format("penstock").options(**options, subscribe=first, startingOffsets="earliest").load()
-    to_second = stream.selectExpr("key", "value", f"'{second}' as topic", "partition").writeStream.format("penstock")
-    query = to_second.options(**options, checkpointLocation=str(tmp_path)).trigger(availableNow=True).start()
+    stream = (
+        spark.readStream.format("penstock")
+        .options(**options, subscribe=first, startingOffsets="earliest")
+        .load()
+    )
+    to_second = stream.selectExpr(
+        "key", "value", f"'{second}' as topic", "partition"
+    ).writeStream.format("penstock")
+    query = (
+        to_second.options(**options, checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(120)
     written = {(one.key(), one.value(), one.partition()) for one in consume(servers, first)}
-    assert written == {(one.key(), one.value(), one.partition()) for one in consume(servers, second)}
+    assert written == {
+        (one.key(), one.value(), one.partition()) for one in consume(servers, second)
+    }
     assert len(written) == 1000
     assert len({(key, partition) for key, _value, partition in written}) == 10
 
@@ -231,10 +315,22 @@ def test_a_batch_and_a_stream_write(spark: SparkSession, servers: str, tmp_path:
     [
         ("id", {"topic": "out"}, "there is no column value among id"),
         ("cast(id as string) as value", {}, "give the option topic"),
-        ("cast(id as string) as value", {"topic": "out", "kafka.acks": "0"}, "one of all, -1, 1 is expected"),
+        (
+            "cast(id as string) as value",
+            {"topic": "out", "kafka.acks": "0"},
+            "one of all, -1, 1 is expected",
+        ),
     ],
 )
-def test_spark_shows_the_error(spark: SparkSession, servers: str, columns: str, options: dict[str, Any], says: str) -> None:
-    writer = spark.range(1).selectExpr(columns).write.format("penstock").option("kafka.bootstrap.servers", servers).options(**options)
+def test_spark_shows_the_error(
+    spark: SparkSession, servers: str, columns: str, options: dict[str, Any], says: str
+) -> None:
+    writer = (
+        spark.range(1)
+        .selectExpr(columns)
+        .write.format("penstock")
+        .option("kafka.bootstrap.servers", servers)
+        .options(**options)
+    )
     with pytest.raises(Exception, match=says):
         writer.mode("append").save()

@@ -39,15 +39,31 @@ def produce(servers: str, topic: str, values: range) -> None:
 
 
 def read(spark: SparkSession, servers: str, **options: str) -> DataFrame:
-    return spark.read.format("penstock").option("kafka.bootstrap.servers", servers).options(**options).load()
+    return (
+        spark.read.format("penstock")
+        .option("kafka.bootstrap.servers", servers)
+        .options(**options)
+        .load()
+    )
 
 
 def test_rows(spark: SparkSession, servers: str) -> None:
     producer = Producer({"bootstrap.servers": servers})
-    producer.produce("rows", value=b"v", key=b"k", partition=0, timestamp=TIME_MS, headers=[("a", b"1"), ("a", None)])
+    producer.produce(
+        "rows",
+        value=b"v",
+        key=b"k",
+        partition=0,
+        timestamp=TIME_MS,
+        headers=[("a", b"1"), ("a", None)],
+    )
     producer.produce("rows", value=None, key=None, partition=1, timestamp=TIME_MS)
     producer.flush()
-    found = read(spark, servers, subscribe="rows", includeHeaders="true").selectExpr("*", "unix_millis(timestamp) as ms").drop("timestamp")
+    found = (
+        read(spark, servers, subscribe="rows", includeHeaders="true")
+        .selectExpr("*", "unix_millis(timestamp) as ms")
+        .drop("timestamp")
+    )
     rows = [row.asDict(recursive=True) for row in found.orderBy("partition").collect()]
     same: dict[str, Any] = {"topic": "rows", "offset": 0, "timestampType": 0, "ms": TIME_MS}
     headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
@@ -57,31 +73,49 @@ def test_rows(spark: SparkSession, servers: str) -> None:
     ]
 
 
-def test_a_batch_in_pieces_and_filters_that_are_pushed_down(spark: SparkSession, servers: str) -> None:
+def test_a_batch_in_pieces_and_filters_that_are_pushed_down(
+    spark: SparkSession, servers: str
+) -> None:
     produce(servers, "pieces", range(1000))
     whole = read(spark, servers, subscribe="pieces", minPartitions="5")
     assert whole.rdd.getNumPartitions() in (4, 5, 6)
     assert whole.filter("offset >= 490").count() == 20
     assert whole.count() == 1000, "a filter of one use must not narrow another"
     once = read(spark, servers, subscribe="pieces", filterPushdown="true")
-    found = once.filter(f"partition = 1 and timestamp >= timestamp_millis({TIME_MS + 995})").selectExpr("cast(value as string) as v")
+    found = once.filter(
+        f"partition = 1 and timestamp >= timestamp_millis({TIME_MS + 995})"
+    ).selectExpr("cast(value as string) as v")
     assert [row.v for row in found.collect()] == ["995", "997", "999"]
 
 
-def run_stream(spark: SparkSession, servers: str, checkpoint: Path, **options: str) -> tuple[list[tuple[int, list[int]]], list[Any]]:
+def run_stream(
+    spark: SparkSession, servers: str, checkpoint: Path, **options: str
+) -> tuple[list[tuple[int, list[int]]], list[Any]]:
     """What each batch had, and the progress of each."""
     batches: list[tuple[int, list[int]]] = []
 
     def keep(rows: DataFrame, batch_id: int) -> None:
         batches.append((batch_id, sorted(int(row.value) for row in rows.select("value").collect())))
 
-    stream = spark.readStream.format("penstock").option("kafka.bootstrap.servers", servers).options(**options).load()
-    query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    stream = (
+        spark.readStream.format("penstock")
+        .option("kafka.bootstrap.servers", servers)
+        .options(**options)
+        .load()
+    )
+    query = (
+        stream.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(120)
     return [one for one in batches if one[1]], list(query.recentProgress)
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+def test_a_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
     produce(servers, "stream", range(100))
     options = {"subscribe": "stream", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
     first, progress = run_stream(spark, servers, tmp_path, **options)
@@ -103,9 +137,17 @@ def test_a_stream_tells_of_lost_data(spark: SparkSession, servers: str, tmp_path
     run_stream(spark, servers, tmp_path, subscribe="lost", startingOffsets="earliest")
     _delete_topic(servers, "lost")
     produce(servers, "lost", range(6))
-    with pytest.raises(Exception, match="lost-0: offsets from 5 on cannot be read, because the topic was deleted and created again"):
+    with pytest.raises(
+        Exception,
+        match=(
+            "lost-0: offsets from 5 on cannot be read, because the topic was deleted and "
+            "created again"
+        ),
+    ):
         run_stream(spark, servers, tmp_path, subscribe="lost")
-    found, _progress = run_stream(spark, servers, tmp_path, subscribe="lost", failOnDataLoss="false")
+    found, _progress = run_stream(
+        spark, servers, tmp_path, subscribe="lost", failOnDataLoss="false"
+    )
     assert [rows for _id, rows in found] == [list(range(6))]
 
 
@@ -118,13 +160,23 @@ def _delete_topic(servers: str, topic: str) -> None:
     ("options", "says"),
     [
         ({"subscribe": "nowhere"}, "topic nowhere does not exist: create it"),
-        ({"subscribe": "rows", "kafka.bootstrap.servers": "localhost:1"}, "check the option kafka.bootstrap.servers"),
-        ({"subscribe": "rows", "startingOffsets": '{"rows"'}, "startingOffsets cannot be read: it is no JSON"),
+        (
+            {"subscribe": "rows", "kafka.bootstrap.servers": "localhost:1"},
+            "check the option kafka.bootstrap.servers",
+        ),
+        (
+            {"subscribe": "rows", "startingOffsets": '{"rows"'},
+            "startingOffsets cannot be read: it is no JSON",
+        ),
         ({"subscribe": "rows", "startingOfsets": "earliest"}, "is startingOffsets meant?"),
     ],
 )
-def test_errors_say_what_to_do_within_seconds(spark: SparkSession, servers: str, options: dict[str, str], says: str) -> None:
+def test_errors_say_what_to_do_within_seconds(
+    spark: SparkSession, servers: str, options: dict[str, str], says: str
+) -> None:
     started = time.monotonic()
     with pytest.raises(Exception, match=says.replace("?", r"\?")):
-        spark.read.format("penstock").options(**{"kafka.bootstrap.servers": servers, **options}).load().count()
+        spark.read.format("penstock").options(
+            **{"kafka.bootstrap.servers": servers, **options}
+        ).load().count()
     assert time.monotonic() - started < 30

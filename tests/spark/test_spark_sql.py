@@ -1,4 +1,5 @@
-"""Questions to topics: which topics a text asks, what their fields are called, and the answers with Spark itself."""
+"""Questions to topics: which topics a text asks, what their fields are called, and the answers with
+Spark itself."""
 
 from __future__ import annotations
 
@@ -23,11 +24,15 @@ def test_topics_in_a_text() -> None:
     where subtopic('no') = 1 union select * from topic('orders')"""
     assert topics_in(text) == ["orders", "customers", "orders"]
     assert topics_in("select 1") == []
-    assert topics_in('select * from topic("a.b") join topic(c-d) join topic(\'e") join topic(f(1))') == ["a.b", "c-d"]
+    assert topics_in(
+        'select * from topic("a.b") join topic(c-d) join topic(\'e") join topic(f(1))'
+    ) == ["a.b", "c-d"]
 
 
 def test_names_of_fields() -> None:
-    assert field_names(["id", "Id", "Timestamp", "json_key", "key"], ["key", "value", "timestamp"]) == {
+    assert field_names(
+        ["id", "Id", "Timestamp", "json_key", "key"], ["key", "value", "timestamp"]
+    ) == {
         "id": "id",
         "Id": "json_Id",
         "Timestamp": "json_Timestamp",
@@ -68,7 +73,10 @@ def answers(spark: SparkSession, servers: str, text: str) -> list[tuple[object, 
 
 
 def test_fields_are_columns_beside_those_of_the_source(spark: SparkSession, servers: str) -> None:
-    text = "select id, customer.name, json_timestamp, partition from topic('orders') where partition = 1 and offset < 2 order by id"
+    text = (
+        "select id, customer.name, json_timestamp, partition from topic('orders') where "
+        "partition = 1 and offset < 2 order by id"
+    )
     assert answers(spark, servers, text) == [(1, "c1", "t", 1), (3, "c1", "t", 1)]
     # One topic, asked with two filters: neither may narrow the other.
     twice = """with o as (select * from topic('orders')) select count(*) from o where partition = 0
@@ -76,8 +84,12 @@ def test_fields_are_columns_beside_those_of_the_source(spark: SparkSession, serv
     assert sorted(answers(spark, servers, twice)) == [(10,), (11,), (21,)]
 
 
-def test_a_topic_without_json_has_the_columns_of_the_source(spark: SparkSession, servers: str) -> None:
-    assert answers(spark, servers, "select cast(value as string), offset from topic('text')") == [("words", 0)]
+def test_a_topic_without_json_has_the_columns_of_the_source(
+    spark: SparkSession, servers: str
+) -> None:
+    assert answers(spark, servers, "select cast(value as string), offset from topic('text')") == [
+        ("words", 0)
+    ]
 
 
 def test_a_topic_that_does_not_exist(servers: str) -> None:

@@ -1,5 +1,6 @@
-"""`penstock pipeline run --master spark://…` on a real Spark cluster whose workers have no Penstock: it is shipped to them. A worker is
-killed midway, and every row arrives. PENSTOCK_DRILL=1 runs the payments pipeline too."""
+"""`penstock pipeline run --master spark://…` on a real Spark cluster whose workers have no
+Penstock: it is shipped to them. A worker is killed midway, and every row arrives. PENSTOCK_DRILL=1
+runs the payments pipeline too."""
 
 from __future__ import annotations
 
@@ -50,8 +51,12 @@ class Copied:
     """What came out so far: the values, and where the workers had Penstock from."""
 
     def __init__(self, servers: str) -> None:
-        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False})
-        self._consumer.assign([TopicPartition(report.SINK, index, 0) for index in range(PARTITIONS)])
+        self._consumer = Consumer(
+            {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False}
+        )
+        self._consumer.assign(
+            [TopicPartition(report.SINK, index, 0) for index in range(PARTITIONS)]
+        )
         self.values: set[str] = set()
         self.files: set[Path] = set()
 
@@ -73,12 +78,27 @@ class Copied:
 class Run:
     """`penstock pipeline run` as a process of its own."""
 
-    def __init__(self, pipeline: Path, directory: Path, servers: str, master: str, *more: str) -> None:
+    def __init__(
+        self, pipeline: Path, directory: Path, servers: str, master: str, *more: str
+    ) -> None:
         self._output = directory / "output"
         self._deadline = time.monotonic() + TIMEOUT_S
-        options = ["--bootstrap-server", servers, "--master", master, "--checkpoint", str(directory / "checkpoint"), *more]
+        options = [
+            "--bootstrap-server",
+            servers,
+            "--master",
+            master,
+            "--checkpoint",
+            str(directory / "checkpoint"),
+            *more,
+        ]
         with self._output.open("ab") as output:
-            self._process = subprocess.Popen([COMMAND, "pipeline", "run", pipeline, *options], stdout=output, stderr=output, cwd=directory)
+            self._process = subprocess.Popen(
+                [COMMAND, "pipeline", "run", pipeline, *options],
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+            )
 
     def __enter__(self) -> Run:
         return self
@@ -123,7 +143,11 @@ def test_one_worker_is_killed_midway(spark: SparkStandalone, servers: str, tmp_p
 
 def worker_of(file: Path, spark: SparkStandalone) -> int:
     """The worker below whose own directory this lies: Penstock is nowhere else."""
-    found = [number for number, directory in enumerate(spark.directories) if file.is_relative_to(directory)]
+    found = [
+        number
+        for number, directory in enumerate(spark.directories)
+        if file.is_relative_to(directory)
+    ]
     assert found, f"a task had Penstock from {file}, not from its worker's directory"
     return found[0]
 
@@ -131,16 +155,42 @@ def worker_of(file: Path, spark: SparkStandalone) -> int:
 if os.environ.get("PENSTOCK_DRILL"):
 
     def test_payments_balance_though_a_worker_was_killed(
-        spark: SparkStandalone, servers: str, tmp_path: Path, record_property: Callable[[str, object], None]
+        spark: SparkStandalone,
+        servers: str,
+        tmp_path: Path,
+        record_property: Callable[[str, object], None],
     ) -> None:
         """Payments are made while the pipeline runs; another run drains what is left."""
-        create_topics(servers, PARTITIONS, payments.PAYMENTS, payments.TOTALS, payments.ALERTS, payments.DEAD_LETTERS)
+        create_topics(
+            servers,
+            PARTITIONS,
+            payments.PAYMENTS,
+            payments.TOTALS,
+            payments.ALERTS,
+            payments.DEAD_LETTERS,
+        )
         truth, tables, file = tmp_path / "truth.json", tmp_path / "tables", Path(payments.__file__)
-        sending = [sys.executable, "-m", "pipelines.payments.generate", "--bootstrap-server", servers, "--truth", str(truth)]
+        sending = [
+            sys.executable,
+            "-m",
+            "pipelines.payments.generate",
+            "--bootstrap-server",
+            servers,
+            "--truth",
+            str(truth),
+        ]
         arguments = (file, tmp_path, servers, spark.master, "-c", f"tables={tables}")
-        with subprocess.Popen([*sending, "--payments", "20000", "--rate", "300"], cwd=ROOT) as generator:
+        with subprocess.Popen(
+            [*sending, "--payments", "20000", "--rate", "300"], cwd=ROOT
+        ) as generator:
             with Run(*arguments) as run:
-                while min(len(list(tmp_path.glob(f"checkpoint/{query}/commits/[0-9]*"))) for query in QUERIES) < 2:
+                while (
+                    min(
+                        len(list(tmp_path.glob(f"checkpoint/{query}/commits/[0-9]*")))
+                        for query in QUERIES
+                    )
+                    < 2
+                ):
                     run.check_alive()
                     time.sleep(0.1)
                 spark.kill_worker(0)
@@ -150,4 +200,10 @@ if os.environ.get("PENSTOCK_DRILL"):
                 run.finish()
         lines = audit(Truth.load(truth), find(session(), servers, tables))
         assert [line for line in lines if not line.right] == [], lines
-        record_property("note", f"payments on a Spark cluster that lost a worker: {'; '.join(f'{one.name} {one.text}' for one in lines)}")
+        record_property(
+            "note",
+            (
+                "payments on a Spark cluster that lost a worker: "
+                f"{'; '.join(f'{one.name} {one.text}' for one in lines)}"
+            ),
+        )

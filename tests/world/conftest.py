@@ -1,4 +1,5 @@
-"""Both worlds under one roof: suites that take `disk` and `base`, or `play`, run in the real world and in the simulated one."""
+"""Both worlds under one roof: suites that take `disk` and `base`, or `play`, run in the real world
+and in the simulated one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from tests.world.both_worlds import Play, play_simulated
 
 @pytest.fixture(params=["real", "sim"])
 def disk(request: pytest.FixtureRequest) -> Disk:
-    return RealDisk() if request.param == "real" else SimDisk(SimDrive(random.Random(1), lambda: 1_700_000_000_000))
+    return (
+        RealDisk()
+        if request.param == "real"
+        else SimDisk(SimDrive(random.Random(1), lambda: 1_700_000_000_000))
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""A mixed workload for the determinism test: files, connections, tasks, sets and dicts, faults and crashes.
+"""A mixed workload for the determinism test: files, connections, tasks, sets and dicts, faults and
+crashes.
 
 Run as a program it prints a digest a seed: python sim_workload.py <seeds>.
 """
@@ -33,53 +34,66 @@ class Server:
         self._words: set[str] = set()
 
     async def serve(self) -> None:
-        await self._world.network.listen(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._answer), "", PORT)
+        await self._world.network.listen(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._answer), "", PORT
+        )
         while True:
-            await asyncio.sleep(self._world.chance.random())
+            await asyncio.sleep(self._world.rng.random())
             with suppress(OSError):
                 await self._world.offload.thread(self._log.sync)
-                await self._world.offload.thread(self._world.disk.replace, "/logs/checkpoint", str(self._end).encode())
-            self._simulation.trace.note("sum", await self._world.offload.process(summarise, "/logs/log"))
+                await self._world.offload.thread(
+                    self._world.disk.replace, "/logs/checkpoint", str(self._end).encode()
+                )
+            self._simulation.trace.note(
+                "sum", await self._world.offload.process(summarise, "/logs/log")
+            )
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while line := await reader.readline():
                 self._words.add(line.decode(errors="replace").strip())
                 self._end += self._log.pwrite(line, self._end)
-                writer.write(b"%d %d %s\n" % (self._end, len(self._words), str(self._world.chance.uuid()).encode()))
+                writer.write(
+                    b"%d %d %s\n"
+                    % (self._end, len(self._words), str(self._world.rng.uuid()).encode())
+                )
                 await writer.drain()
         writer.close()
 
 
 async def connect(world: World, host: str) -> tuple[asyncio.StreamReader, asyncio.Transport]:
     reader = asyncio.StreamReader()
-    transport, _ = await world.network.connect(lambda: asyncio.StreamReaderProtocol(reader), host, PORT)
+    transport, _ = await world.network.connect(
+        lambda: asyncio.StreamReaderProtocol(reader), host, PORT
+    )
     return reader, transport
 
 
 async def talk(simulation: Simulation, node: Node, number: int) -> None:
-    chance = node.world.chance
+    rng = node.world.rng
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
-            reader, transport = await connect(node.world, NODES[chance.randrange(3)])
-            for turn in range(chance.randrange(5)):
+            reader, transport = await connect(node.world, NODES[rng.randrange(3)])
+            for turn in range(rng.randrange(5)):
                 transport.write(b"%s-%d-%d\n" % (node.name.encode(), number, turn))
                 async with asyncio.timeout(2):
                     simulation.trace.note("answer", await reader.readuntil())
             transport.close()
-        await asyncio.sleep(chance.random())
+        await asyncio.sleep(rng.random())
 
 
 async def drive(simulation: Simulation) -> None:
-    chance = simulation.stream("faults")
+    rng = simulation.stream("faults")
     for name in NODES:
         boot(simulation, simulation.node(name))
     for _ in range(5):
-        await asyncio.sleep(chance.random() * 1.5)
-        break_something(simulation, chance)
-    tasks = {asyncio.create_task(asyncio.sleep(chance.random(), number)) for number in range(10)}
+        await asyncio.sleep(rng.random() * 1.5)
+        break_something(simulation, rng)
+    tasks = {asyncio.create_task(asyncio.sleep(rng.random(), number)) for number in range(10)}
     done, pending = await asyncio.wait(tasks, timeout=0.5)
-    simulation.trace.note(*(task.result() for task in done), -1, *(task.get_name() for task in pending))
+    simulation.trace.note(
+        *(task.result() for task in done), -1, *(task.get_name() for task in pending)
+    )
     with suppress(TimeoutError):
         await asyncio.wait_for(cancelled_group(simulation), 1)
     for name in NODES:
@@ -106,11 +120,11 @@ def boot(simulation: Simulation, node: Node) -> None:
         node.start(talk(simulation, node, number))
 
 
-def break_something(simulation: Simulation, chance: random.Random) -> None:
-    node = simulation.node(chance.choice(NODES))
-    match chance.randrange(5):
+def break_something(simulation: Simulation, rng: random.Random) -> None:
+    node = simulation.node(rng.choice(NODES))
+    match rng.randrange(5):
         case 0 | 1:
-            node.crash(power_loss=chance.random() < 0.5)
+            node.crash(power_loss=rng.random() < 0.5)
             node.restart()
             boot(simulation, node)
         case 2:
@@ -119,11 +133,11 @@ def break_something(simulation: Simulation, chance: random.Random) -> None:
             simulation.network.heal()
             node.drive.heal()
         case 4:
-            simulation.network.cut(*chance.sample(NODES, 2))
+            simulation.network.cut(*rng.sample(NODES, 2))
         case 5:
             node.drive.fail("/logs", {"sync", "sync_dir"}, times=3)
         case _:
-            node.clock.jump(chance.randrange(-1000, 1000))
+            node.clock.jump(rng.randrange(-1000, 1000))
             node.pause()
             simulation.loop.call_later(1, node.resume)
 

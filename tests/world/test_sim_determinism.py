@@ -12,8 +12,17 @@ WORKLOAD = Path(__file__).with_name("sim_workload.py")
 
 
 def start(hash_seed: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, str(WORKLOAD), str(SEEDS)], env=environment, stdout=subprocess.PIPE, text=True)
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    return subprocess.Popen(
+        [sys.executable, str(WORKLOAD), str(SEEDS)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_fifty_seeds_run_alike_in_two_processes_with_different_hashes() -> None:

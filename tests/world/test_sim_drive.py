@@ -39,10 +39,21 @@ def test_a_killed_process_loses_nothing_but_its_open_files() -> None:
     file = disk.open("/d/a", create=True)
     file.pwrite(b"not synced", 0)
     drive.crash()
-    for use in (lambda: file.pread(1, 0), lambda: file.pwrite(b"x", 0), file.size, file.sync, lambda: file.truncate(0)):
+    for use in (
+        lambda: file.pread(1, 0),
+        lambda: file.pwrite(b"x", 0),
+        file.size,
+        file.sync,
+        lambda: file.truncate(0),
+    ):
         with pytest.raises(NodeCrashed):
             use()
-    for use_disk in (lambda: disk.exists("/d"), lambda: disk.replace("/d/x", b""), lambda: disk.list("/d"), lambda: disk.open("/d/a")):
+    for use_disk in (
+        lambda: disk.exists("/d"),
+        lambda: disk.replace("/d/x", b""),
+        lambda: disk.list("/d"),
+        lambda: disk.open("/d/a"),
+    ):
         with pytest.raises(NodeCrashed):
             use_disk()
     file.close()
@@ -50,7 +61,8 @@ def test_a_killed_process_loses_nothing_but_its_open_files() -> None:
 
 
 def survivors(content: bytes) -> set[bytes]:
-    """What a power loss leaves of one unsynced append of content to a durable file b'old', over many seeds."""
+    """What a power loss leaves of one unsynced append of content to a durable file b'old', over
+    many seeds."""
     found = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
@@ -69,8 +81,12 @@ def test_an_unsynced_append_survives_whole_or_not_or_as_zeros_or_torn() -> None:
     prefixes = [one for one in found if 3 < len(one) < 2003 and (b"old" + content).startswith(one)]
     assert any(len(one) % 512 == 0 for one in prefixes), "torn at a sector"
     assert any(len(one) % 512 for one in prefixes), "torn inside a sector"
-    assert any(len(one) == 2003 and one.endswith(bytes(10)) and content[:10] in one for one in found), "torn, with zeros behind"
-    assert any(len(one) == 2003 and one[3:13] == bytes(10) and one.endswith(content[-10:]) for one in found), "torn, with zeros before"
+    assert any(
+        len(one) == 2003 and one.endswith(bytes(10)) and content[:10] in one for one in found
+    ), "torn, with zeros behind"
+    assert any(
+        len(one) == 2003 and one[3:13] == bytes(10) and one.endswith(content[-10:]) for one in found
+    ), "torn, with zeros before"
     assert all(one.startswith(b"old") for one in found)
 
 
@@ -168,7 +184,11 @@ def test_replace_gives_the_old_or_the_new_at_whatever_point_it_is_stopped(power_
             content = SimDisk(drive).read("/d/a")
             assert content == b"the newer one" or (not done and content == b"the old one")
             found.append((content, done))
-    assert set(found) == {(b"the old one", False), (b"the newer one", False), (b"the newer one", True)}
+    assert set(found) == {
+        (b"the old one", False),
+        (b"the newer one", False),
+        (b"the newer one", True),
+    }
 
 
 def test_a_missing_sync_is_noticed() -> None:
@@ -265,14 +285,18 @@ def test_a_flipped_bit_stays_flipped() -> None:
 
 
 CHANGES = st.lists(
-    st.tuples(st.sampled_from(["write", "truncate", "sync"]), st.integers(0, 3000), st.integers(0, 1500)),
+    st.tuples(
+        st.sampled_from(["write", "truncate", "sync"]), st.integers(0, 3000), st.integers(0, 1500)
+    ),
     max_size=12,
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), changes=CHANGES)
-def test_what_was_synced_survives_where_nothing_touched_it_since(seed: int, changes: list[tuple[str, int, int]]) -> None:
+def test_what_was_synced_survives_where_nothing_touched_it_since(
+    seed: int, changes: list[tuple[str, int, int]]
+) -> None:
     drive, disk = fresh(seed)
     durable_file(disk, "/d/a", b"")
     file = disk.open("/d/a")
@@ -288,7 +312,11 @@ def test_what_was_synced_survives_where_nothing_touched_it_since(seed: int, chan
             file.sync()
             synced, touched = file.pread(10_000, 0), set()
     content = after_power_loss(drive).read("/d/a")
-    assert all(content[at : at + 1] == synced[at : at + 1] for at in range(len(synced)) if at not in touched)
+    assert all(
+        content[at : at + 1] == synced[at : at + 1]
+        for at in range(len(synced))
+        if at not in touched
+    )
     if not touched:
         assert content == synced
 

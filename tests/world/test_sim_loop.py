@@ -123,7 +123,9 @@ def test_a_deadlock_is_told_with_who_waits_where() -> None:
     async def wait_forever() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(SimulationStuck, match=r"seed 1.*deadlock(.|\n)*wait_forever.*test_sim_loop.py"):
+    with pytest.raises(
+        SimulationStuck, match=r"seed 1.*deadlock(.|\n)*wait_forever.*test_sim_loop.py"
+    ):
         play(wait_forever())
 
 

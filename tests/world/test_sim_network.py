@@ -1,4 +1,5 @@
-"""Every fault of the simulated network, shown. What holds in both worlds is in test_world_network.py."""
+"""Every fault of the simulated network, shown. What holds in both worlds is in
+test_world_network.py."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ def test_delays_differ_but_bytes_keep_their_order_and_are_joined_and_split() -> 
             cluster.client.transport.write(b"%06d" % number)
             await asyncio.sleep(0.0001)
         await asyncio.sleep(1)
-        assert cluster.server.data == b"hello" + b"".join(b"%06d" % number for number in range(2000))
+        assert cluster.server.data == b"hello" + b"".join(
+            b"%06d" % number for number in range(2000)
+        )
         assert any(size > 6 for size in cluster.server.chunks), "joined"
         assert any(size % 6 for size in cluster.server.chunks[1:]), "split"
 
@@ -120,7 +123,9 @@ def test_a_partition_may_be_one_way() -> None:
         assert (cluster.server.data, cluster.client.data) == (b"hello", b"back")
         await asyncio.sleep(RETRANSMIT_TIMEOUT_S)
         assert cluster.client.end == "TimeoutError"
-        assert cluster.server.end == "TimeoutError", "its data arrived, but no acknowledgement came back"
+        assert cluster.server.end == "TimeoutError", (
+            "its data arrived, but no acknowledgement came back"
+        )
 
     play(scenario)
 

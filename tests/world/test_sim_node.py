@@ -1,4 +1,5 @@
-"""Lives and deaths of simulated nodes: crashes, restarts, pauses, wrong clocks, and work caught under way."""
+"""Lives and deaths of simulated nodes: crashes, restarts, pauses, wrong clocks, and work caught
+under way."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_a_restart_gives_a_fresh_world_on_the_surviving_disk() -> None:
     async def scenario(_: Simulation, node: Node) -> None:
         old = node.world
         old.disk.replace("/a", b"kept")
-        old_draw = old.chance.uuid()
+        old_draw = old.rng.uuid()
         node.crash(power_loss=True)
         with pytest.raises(NodeCrashed, match="is down"):
             node.start(asyncio.sleep(1))
@@ -82,7 +83,7 @@ def test_a_restart_gives_a_fresh_world_on_the_surviving_disk() -> None:
         new = node.restart()
         assert new is node.world
         assert new.disk.read("/a") == b"kept"
-        assert new.chance.uuid() != old_draw
+        assert new.rng.uuid() != old_draw
         with pytest.raises(NodeCrashed):
             old.disk.read("/a")
         with pytest.raises(NodeCrashed):
@@ -168,8 +169,8 @@ def test_wall_clocks_are_skewed_and_jump_while_monotonic_time_does_not() -> None
 
 def test_names_of_streams_keep_them_apart() -> None:
     one, again = Simulation(seed=5), Simulation(seed=5)
-    again.node("another").world.chance.random()
-    assert one.node("n1").world.chance.uuid() == again.node("n1").world.chance.uuid()
+    again.node("another").world.rng.random()
+    assert one.node("n1").world.rng.uuid() == again.node("n1").world.rng.uuid()
     assert one.stream("x").random() == again.stream("x").random() != one.stream("y").random()
     assert one.stream("x").random() != Simulation(seed=6).stream("x").random()
 
@@ -260,7 +261,10 @@ def test_a_trace_takes_plain_values_only_and_shows_its_last_lines() -> None:
             simulation.trace.record("-", "odd", {1})  # type: ignore[arg-type]  # the point of the test
 
     simulation.run(scenario())
-    assert simulation.trace.lines() == ["86400.000000000 - note 'step' 3", "86400.000000000 - note 'step' 4"]
+    assert simulation.trace.lines() == [
+        "86400.000000000 - note 'step' 3",
+        "86400.000000000 - note 'step' 4",
+    ]
     assert simulation.trace.events == 5
 
 

@@ -65,7 +65,14 @@ def test_a_closed_file_refuses_everything(disk: Disk, base: str) -> None:
     file = disk.open(f"{base}/a", create=True)
     file.close()
     file.close()
-    for use in (lambda: file.pread(1, 0), lambda: file.pwrite(b"x", 0), file.size, file.sync, file.fileno, lambda: file.truncate(0)):
+    for use in (
+        lambda: file.pread(1, 0),
+        lambda: file.pwrite(b"x", 0),
+        file.size,
+        file.sync,
+        file.fileno,
+        lambda: file.truncate(0),
+    ):
         with pytest.raises(OSError, match=r"closed|no descriptor"):
             use()
 
@@ -152,7 +159,9 @@ def test_removal(disk: Disk, base: str) -> None:
 
 def test_replace_leaves_one_whole_file(disk: Disk, base: str) -> None:
     disk.replace(f"{base}/checkpoint", b"a long first content")
-    disk.open(f"{base}/checkpoint.tmp", create=True).pwrite(b"left by a crash, and longer than what comes", 0)
+    disk.open(f"{base}/checkpoint.tmp", create=True).pwrite(
+        b"left by a crash, and longer than what comes", 0
+    )
     disk.replace(f"{base}/checkpoint", b"second")
     assert disk.read(f"{base}/checkpoint") == b"second"
     assert disk.list(base) == ["checkpoint"]

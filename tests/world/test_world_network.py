@@ -221,7 +221,9 @@ def test_both_ends_know_their_names(play: Play) -> None:
         client.transport.write(b"x")
         await server.received.wait()
         assert client.transport.get_extra_info("peername")[1] == listener.port
-        assert client.transport.get_extra_info("sockname") == server.transport.get_extra_info("peername")
+        assert client.transport.get_extra_info("sockname") == server.transport.get_extra_info(
+            "peername"
+        )
         assert client.transport.get_extra_info("nonsense", 7) == 7
 
     play(scenario)
@@ -236,7 +238,9 @@ def test_streams_work_on_it(play: Play) -> None:
 
     async def scenario(world: World) -> list[bytes]:
         loop = asyncio.get_running_loop()
-        listener = await world.network.listen(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), serve), "localhost", 0)
+        listener = await world.network.listen(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), serve), "localhost", 0
+        )
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await world.network.connect(lambda: protocol, "localhost", listener.port)

@@ -1,4 +1,5 @@
-"""What an Offload does, the same in both worlds; and how the real one's child process lives and dies."""
+"""What an Offload does, the same in both worlds; and how the real one's child process lives and
+dies."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def started(tmp_path: Path) -> Path:
 
 
 def wait_for_end(process: int) -> bool:
-    """Whether it has ended, or does within ten seconds. (Its descriptor can be had as long as its parent has not taken its exit code.)"""
+    """Whether it has ended, or does within ten seconds. (Its descriptor can be had as long as its
+    parent has not taken its exit code.)"""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:
@@ -144,7 +146,8 @@ def test_a_cancelled_call_ends_the_childs_work(started: Path) -> None:
 
 
 def test_the_child_does_not_outlive_its_node(started: Path) -> None:
-    """Killed in the middle of a call, as by kill -9: an orphan would go on writing beside the restarted node."""
+    """Killed in the middle of a call, as by kill -9: an orphan would go on writing beside the
+    restarted node."""
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}

@@ -1,4 +1,5 @@
-"""What only the real forms have: the system's own calls, and how cheaply and safely they are bound."""
+"""What only the real forms have: the system's own calls, and how cheaply and safely they are
+bound."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ import pytest
 import uvloop
 
 from penstock.ids import RESERVED_UUIDS, Buffer, uuid_text
-from penstock.world import Chance, Clock, World
-from penstock.world.real import RealChance, RealClock, RealDisk, real_world, run
-from penstock.world.sim import SimChance, stream
+from penstock.world import Clock, Rng, World
+from penstock.world.real import RealClock, RealDisk, RealRng, real_world, run
+from penstock.world.sim import SimRng, stream
 
 
 def test_the_world_runs_on_uvloop() -> None:
@@ -33,14 +34,14 @@ def test_the_clock_tells_the_time() -> None:
     assert clock.monotonic() <= clock.monotonic()
 
 
-@pytest.mark.parametrize("chance", [RealChance(), SimChance(stream(1, "test"))])
-def test_uuids_can_be_used_by_kafka(chance: Chance) -> None:
-    uuids = [chance.uuid() for _ in range(2000)]
+@pytest.mark.parametrize("rng", [RealRng(), SimRng(stream(1, "test"))])
+def test_uuids_can_be_used_by_kafka(rng: Rng) -> None:
+    uuids = [rng.uuid() for _ in range(2000)]
     assert len(set(uuids)) == 2000
     assert not any(uuid_text(uuid).startswith("-") for uuid in uuids)
     assert all(uuid.int >= RESERVED_UUIDS for uuid in uuids)
-    assert {chance.randrange(3) for _ in range(100)} == {0, 1, 2}
-    assert all(0 <= chance.random() < 1 for _ in range(100))
+    assert {rng.randrange(3) for _ in range(100)} == {0, 1, 2}
+    assert all(0 <= rng.random() < 1 for _ in range(100))
 
 
 def test_reads_and_syncs_are_the_systems_calls_without_a_frame(tmp_path: Path) -> None:
@@ -115,7 +116,12 @@ def test_connections_do_not_wait_to_fill_packets() -> None:
         listener = await world.network.listen(Server, "127.0.0.1", 0)
         client, _ = await world.network.connect(asyncio.Protocol, "127.0.0.1", listener.port)
         for transport in (client, await made.get()):
-            assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            assert (
+                transport.get_extra_info("socket").getsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_NODELAY
+                )
+                != 0
+            )
 
     run(scenario)
 
@@ -134,4 +140,4 @@ def test_one_port_on_every_address() -> None:
 def test_a_world_can_be_had_without_a_loop() -> None:
     world = real_world()
     assert isinstance(world.disk, RealDisk)
-    assert world.chance.randrange(1) == 0
+    assert world.rng.randrange(1) == 0

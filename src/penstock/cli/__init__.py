@@ -1,4 +1,5 @@
-"""The command line: one file per noun, loaded when its word is called, so that `penstock up` does not wait for the others."""
+"""The command line: one file per noun, loaded when its word is called, so that `penstock up` does
+not wait for the others."""
 
 from __future__ import annotations
 
@@ -69,7 +70,13 @@ def build(*words: str) -> typer.Typer:
     """The command line with these words, or with all of them."""
     import typer
 
-    app = typer.Typer(name="penstock", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = typer.Typer(
+        name="penstock",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
 
     @app.callback()
     def penstock() -> None:

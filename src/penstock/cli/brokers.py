@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def list_command(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False, bootstrap_server: BootstrapServer = LOCAL
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Lists the brokers, those that are registered but not live included."""
 
@@ -36,6 +37,9 @@ def list_command(
     if as_json:
         print(json.dumps(brokers, separators=(",", ":")))
         return
-    rows = [[str(one["id"]), f"{one['host']}:{one['port']}", one["rack"] or "-", one["state"]] for one in brokers]
+    rows = [
+        [str(one["id"]), f"{one['host']}:{one['port']}", one["rack"] or "-", one["state"]]
+        for one in brokers
+    ]
     for line in table(["ID", "ADDRESS", "RACK", "STATE"], rows):
         print(line)

@@ -1,4 +1,5 @@
-"""penstock consume: the records of a topic, one a line, on standard output. Nothing else is ever written there."""
+"""penstock consume: the records of a topic, one a line, on standard output. Nothing else is ever
+written there."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from penstock.ids import TopicPartition
 if TYPE_CHECKING:
     from penstock.client.client import Client
     from penstock.client.consumer import Consumer, ConsumerRecord, Since
-    from penstock.client.group_consumer import GroupConsumer
+    from penstock.client.groups.consumer import GroupConsumer
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LARGEST_TIME_MS = 2**53
@@ -26,28 +27,68 @@ _LARGEST_TIME_MS = 2**53
 def consume_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="As a member of a group, which remembers how far it came and shares the partitions.")
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help=(
+                "As a member of a group, which remembers how far it came and shares the partitions."
+            ),
+        ),
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="This partition alone.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="This partition alone.")
+    ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="All records that there are; without it, only new ones.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="All records that there are; without it, only new ones."
+        ),
     ] = False,
-    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="From this offset of the partition on.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From a time on: 2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago.")
+    offset: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="From this offset of the partition on.")
     ] = None,
-    max_messages: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after this many records.")] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="End with the last record that is there now.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a record, with everything that it has.")] = False,
-    read_committed: Annotated[bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help=(
+                "From a time on: 2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago."
+            ),
+        ),
+    ] = None,
+    max_messages: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after this many records.")
+    ] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", help="End with the last record that is there now.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a record, with everything that it has.")
+    ] = False,
+    read_committed: Annotated[
+        bool,
+        typer.Option(
+            "--read-committed", help="Leave out what belongs to no committed transaction."
+        ),
+    ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Writes the records of a topic to standard output."""
     if from_beginning + (offset is not None) + (since is not None) > 1:
-        fail("consume", "--from-beginning, --offset and --since exclude each other: give one of them")
-    if group is not None and (partition is not None or offset is not None or since is not None or exit_at_end):
-        hint = "it says itself which partitions are read, and from where (penstock groups reset-offsets)"
-        fail("consume", f"--partition, --offset, --since and --exit-at-end do not go with --group: {hint}")
+        fail(
+            "consume", "--from-beginning, --offset and --since exclude each other: give one of them"
+        )
+    if group is not None and (
+        partition is not None or offset is not None or since is not None or exit_at_end
+    ):
+        hint = (
+            "it says itself which partitions are read, and from where (penstock groups "
+            "reset-offsets)"
+        )
+        fail(
+            "consume",
+            f"--partition, --offset, --since and --exit-at-end do not go with --group: {hint}",
+        )
 
     async def work(client: Client) -> None:
         from penstock.client.consumer import BEGINNING, END, Since
@@ -57,7 +98,9 @@ def consume_command(
         isolation = Isolation.READ_COMMITTED if read_committed else Isolation.READ_UNCOMMITTED
         if group is not None:
             await client.cluster.topic(topic)
-            async with client.group_consumer(group, [topic], start=start, isolation=isolation) as member:
+            async with client.group_consumer(
+                group, [topic], start=start, isolation=isolation
+            ) as member:
                 await _write_records(member, None, max_messages, as_json=as_json)
             return
         if since is not None:
@@ -73,23 +116,35 @@ def consume_command(
     with_client("consume", bootstrap_server, work)
 
 
-async def _partitions(client: Client, topic: str, partition: int | None, *, by_offset: bool) -> list[TopicPartition]:
+async def _partitions(
+    client: Client, topic: str, partition: int | None, *, by_offset: bool
+) -> list[TopicPartition]:
     info = await client.cluster.topic(topic)
     if partition is not None:
         return [TopicPartition(topic, info.partition(partition).index)]
     if by_offset and len(info.partitions) > 1:
-        raise CommandFailed(f"topic {topic} has {len(info.partitions)} partitions: --offset needs --partition too")
+        raise CommandFailed(
+            f"topic {topic} has {len(info.partitions)} partitions: --offset needs --partition too"
+        )
     return [TopicPartition(topic, one.index) for one in info.partitions]
 
 
 async def _write_records(
-    consumer: Consumer | GroupConsumer, ends: dict[TopicPartition, int] | None, most: int | None, *, as_json: bool
+    consumer: Consumer | GroupConsumer,
+    ends: dict[TopicPartition, int] | None,
+    most: int | None,
+    *,
+    as_json: bool,
 ) -> None:
     left = most
     while ends is None or any(consumer.positions[one] < end for one, end in ends.items()):
         records = await consumer.poll()
         if ends is not None:
-            records = [one for one in records if one.offset < ends[TopicPartition(one.topic, one.partition)]]
+            records = [
+                one
+                for one in records
+                if one.offset < ends[TopicPartition(one.topic, one.partition)]
+            ]
         if left is not None:
             records = first_of(consumer, records, left)
         sys.stdout.buffer.write(b"".join(_line(one, as_json=as_json) for one in records))
@@ -100,8 +155,11 @@ async def _write_records(
                 return
 
 
-def first_of(consumer: Consumer | GroupConsumer, records: list[ConsumerRecord], most: int) -> list[ConsumerRecord]:
-    """So many of what was polled. The consumer goes back to the others: a group must not take them for read."""
+def first_of(
+    consumer: Consumer | GroupConsumer, records: list[ConsumerRecord], most: int
+) -> list[ConsumerRecord]:
+    """So many of what was polled. The consumer goes back to the others: a group must not take them
+    for read."""
     for untold in reversed(records[most:]):
         consumer.positions[TopicPartition(untold.topic, untold.partition)] = untold.offset
     return records[:most]

@@ -1,6 +1,8 @@
-"""How `penstock nodes` speaks to the `penstock up` of a directory: a Unix socket in it, one request and one answer a connection, as JSON.
+"""How `penstock nodes` speaks to the `penstock up` of a directory: a Unix socket in it, one request
+and one answer a connection, as JSON.
 
-A lock in the directory is held by `up` and all its nodes: while one of them lives, nobody else begins there.
+A lock in the directory is held by `up` and all its nodes: while one of them lives, nobody else
+begins there.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class NobodyThere(ControlError):
 
 
 def lock(directory: Path) -> int:
-    """Held until all processes that have the descriptor have ended. ControlError where another `up` works here."""
+    """Held until all processes that have the descriptor have ended. ControlError where another `up`
+    works here."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:
@@ -42,7 +45,9 @@ def lock(directory: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(descriptor)
-                raise ControlError(f"another penstock up works in {directory}: end it first, or use another --dir") from None
+                raise ControlError(
+                    f"another penstock up works in {directory}: end it first, or use another --dir"
+                ) from None
             time.sleep(0.02)
 
 
@@ -54,8 +59,11 @@ Progress = Callable[[], Answer | None]
 class ControlServer:
     """The side of `up`. `begin` takes a request up, or refuses it with a ControlError."""
 
-    def __init__(self, directory: Path, selector: selectors.BaseSelector, begin: Callable[[Answer], Progress]) -> None:
-        """Under the lock; what an earlier `up` left is replaced. A path may be longer than a socket's name, hence the relative one."""
+    def __init__(
+        self, directory: Path, selector: selectors.BaseSelector, begin: Callable[[Answer], Progress]
+    ) -> None:
+        """Under the lock; what an earlier `up` left is replaced. A path may be longer than a
+        socket's name, hence the relative one."""
         self._directory, self._selector, self._begin = directory, selector, begin
         self._under_way: dict[socket.socket, Progress] = {}
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,7 +88,9 @@ class ControlServer:
         connection, _address = listener.accept()
         connection.setblocking(False)
         gathered = bytearray()
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(connection, gathered))
+        self._selector.register(
+            connection, selectors.EVENT_READ, lambda: self._read(connection, gathered)
+        )
 
     def _read(self, connection: socket.socket, gathered: bytearray) -> None:
         piece = connection.recv(MAX_REQUEST_BYTES)
@@ -117,7 +127,10 @@ def ask(directory: Path, request: dict[str, Any], timeout_s: float) -> list[dict
         except (FileNotFoundError, NotADirectoryError, ConnectionError) as error:
             raise NobodyThere(f"no penstock up works in {directory}") from error
         except TimeoutError:
-            raise ControlError(f"it was not done within {timeout_s:g} s: {request['do']} goes on, see penstock nodes list") from None
+            raise ControlError(
+                f"it was not done within {timeout_s:g} s: {request['do']} goes on, see penstock "
+                "nodes list"
+            ) from None
     if "error" in answer:
         raise ControlError(str(answer["error"]))
     nodes: list[dict[str, Any]] = answer["nodes"]

@@ -1,4 +1,5 @@
-"""penstock groups: consumer groups, their members, how far they are behind, and setting their offsets."""
+"""penstock groups: consumer groups, their members, how far they are behind, and setting their
+offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.lag import GroupLag, PartitionLag, Target
+    from penstock.client.groups.lag import GroupLag, PartitionLag, Target
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
@@ -26,30 +27,42 @@ def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LO
 
     async def work(client: Client) -> list[dict[str, str]]:
         listed = await client.groups.listed()
-        return [{"group": one.id, "type": one.kind, "protocol": one.protocol_type, "state": one.state} for one in listed]
+        return [
+            {"group": one.id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
+            for one in listed
+        ]
 
     groups = with_client("groups list", bootstrap_server, work)
     if as_json:
         print(json.dumps(groups, separators=(",", ":")))
         return
-    for line in table(["GROUP", "TYPE", "PROTOCOL", "STATE"], [[value or "-" for value in one.values()] for one in groups]):
+    for line in table(
+        ["GROUP", "TYPE", "PROTOCOL", "STATE"],
+        [[value or "-" for value in one.values()] for one in groups],
+    ):
         print(line)
 
 
 def describe_command(
     group: Name,
     over: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long to watch before rates are told; 0 tells none, at once.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long to watch before rates are told; 0 tells none, at once.",
+        ),
     ] = 5.0,
     as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Shows a group's members, what is assigned to them, its lag, the rate it reads at and when it will have caught up."""
+    """Shows a group's members, what is assigned to them, its lag, the rate it reads at and when it
+    will have caught up."""
 
     async def work(client: Client) -> tuple[GroupLag, GroupLag]:
         import asyncio
 
-        from penstock.client.lag import lag_of
+        from penstock.client.groups.lag import lag_of
 
         before = await lag_of(client.cluster, client.groups, group)
         if not over:
@@ -66,49 +79,100 @@ def describe_command(
         return
     described = now.group
     epoch = "" if described.epoch is None else f"  epoch {described.epoch}"
-    print(f"group {group}  {described.state}  {described.kind.lower()}  assignor {described.assignor or '-'}{epoch}")
+    print(
+        f"group {group}  {described.state}  {described.kind.lower()}  assignor "
+        f"{described.assignor or '-'}{epoch}"
+    )
     print(f"coordinator {described.coordinator}  members {len(described.members)}  lag {now.total}")
-    heading = ["TOPIC", "PARTITION", "OFFSET", "END", "LAG", "READS/S", "GROWS/S", "CAUGHT UP IN", "MEMBER", "CLIENT", "HOST"]
-    for line in table(heading, [["-" if cell is None else str(cell) for cell in row] for row in rows]):
+    heading = [
+        "TOPIC",
+        "PARTITION",
+        "OFFSET",
+        "END",
+        "LAG",
+        "READS/S",
+        "GROWS/S",
+        "CAUGHT UP IN",
+        "MEMBER",
+        "CLIENT",
+        "HOST",
+    ]
+    for line in table(
+        heading, [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    ):
         print(line)
 
 
 def reset_offsets_command(
     group: Name,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:0,1]",
+            help="A topic, or some of its partitions; may be repeated.",
+        ),
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All topics that the group has offsets for.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics that the group has offsets for.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the first record.")
+    ] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
     to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To an offset.")] = None,
     to_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="To a time: 2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="To a time: 2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago.",
+        ),
     ] = None,
-    shift_by: Annotated[int | None, typer.Option(metavar="N", help="By so many records, back where it is negative.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="By so many records, back where it is negative.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
+    ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Sets the offsets of a group that has no members: it then reads from there."""
-    targets = (to_earliest, to_latest, to_offset is not None, to_time is not None, shift_by is not None)
+    targets = (
+        to_earliest,
+        to_latest,
+        to_offset is not None,
+        to_time is not None,
+        shift_by is not None,
+    )
     if sum(targets) != 1:
-        fail("groups reset-offsets", "give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
+        fail(
+            "groups reset-offsets",
+            "give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by",
+        )
     if bool(topic) == all_topics:
         fail("groups reset-offsets", "give either --topic, once or more, or --all-topics")
 
     async def work(client: Client) -> list[list[str]]:
-        from penstock.client.groups import Committed
-        from penstock.client.lag import reset_targets
+        from penstock.client.groups.admin import Committed
+        from penstock.client.groups.lag import reset_targets
 
         await refuse_with_members(client, group)
         target = _target(client, to_earliest, to_latest, to_offset, to_time, shift_by)
         committed = await client.groups.committed(group)
-        partitions = sorted(committed) if all_topics else await chosen_partitions(client, topic or ())
+        partitions = (
+            sorted(committed) if all_topics else await chosen_partitions(client, topic or ())
+        )
         new = await reset_targets(client.cluster, committed, partitions, target)
         if not dry_run:
             await client.groups.commit(group, {one: Committed(at) for one, at in new.items()})
         return [
-            [one.topic, str(one.partition), str(committed[one].offset) if one in committed else "-", str(at)] for one, at in new.items()
+            [
+                one.topic,
+                str(one.partition),
+                str(committed[one].offset) if one in committed else "-",
+                str(at),
+            ]
+            for one, at in new.items()
         ]
 
     rows = with_client("groups reset-offsets", bootstrap_server, work)
@@ -122,9 +186,16 @@ def delete_command(group: Name, bootstrap_server: BootstrapServer = LOCAL) -> No
     print(f"Deleted group {group}.")
 
 
-def _target(client: Client, to_earliest: bool, to_latest: bool, to_offset: int | None, to_time: str | None, shift_by: int | None) -> Target:
+def _target(
+    client: Client,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: str | None,
+    shift_by: int | None,
+) -> Target:
     from penstock.cli.consume import parse_time
-    from penstock.client.lag import At, Earliest, Latest, Shift, SinceTime
+    from penstock.client.groups.lag import At, Earliest, Latest, Shift, SinceTime
 
     if to_earliest:
         return Earliest()
@@ -138,7 +209,8 @@ def _target(client: Client, to_earliest: bool, to_latest: bool, to_offset: int |
 
 
 async def refuse_with_members(client: Client, group: str) -> None:
-    """Members would go on from where they are, and commit that. A group that is not there yet may be given offsets."""
+    """Members would go on from where they are, and commit that. A group that is not there yet may
+    be given offsets."""
     from penstock.errors import ErrorCode, KafkaError
 
     try:
@@ -149,10 +221,14 @@ async def refuse_with_members(client: Client, group: str) -> None:
         return
     if members:
         clients = ", ".join(sorted({f"{one.client_id} on {one.host}" for one in members}))
-        raise CommandFailed(f"group {group} has members, whose offsets are their own: stop them first ({clients})")
+        raise CommandFailed(
+            f"group {group} has members, whose offsets are their own: stop them first ({clients})"
+        )
 
 
-async def chosen_partitions(client: Client, words: list[str] | tuple[str, ...]) -> list[TopicPartition]:
+async def chosen_partitions(
+    client: Client, words: list[str] | tuple[str, ...]
+) -> list[TopicPartition]:
     """TOPIC is all its partitions, TOPIC:0,1 these."""
     chosen: list[TopicPartition] = []
     for word in words:
@@ -161,7 +237,10 @@ async def chosen_partitions(client: Client, words: list[str] | tuple[str, ...]) 
         if not colon:
             chosen += [TopicPartition(name, one.index) for one in info.partitions]
         elif all(number.isdecimal() for number in numbers.split(",")):
-            chosen += [TopicPartition(name, info.partition(int(number)).index) for number in numbers.split(",")]
+            chosen += [
+                TopicPartition(name, info.partition(int(number)).index)
+                for number in numbers.split(",")
+            ]
         else:
             raise CommandFailed(f"{word!r} names no partitions: TOPIC or TOPIC:0,1,2 is expected")
     return list(dict.fromkeys(chosen))
@@ -169,8 +248,17 @@ async def chosen_partitions(client: Client, words: list[str] | tuple[str, ...]) 
 
 def _rates(one: PartitionLag, before: GroupLag, over: float) -> tuple[float, float] | None:
     """Records read and records written, per second."""
-    earlier = next((each for each in before.partitions if each.partition == one.partition is not None), None)
-    if not over or earlier is None or one.committed is None or earlier.committed is None or one.end is None or earlier.end is None:
+    earlier = next(
+        (each for each in before.partitions if each.partition == one.partition is not None), None
+    )
+    if (
+        not over
+        or earlier is None
+        or one.committed is None
+        or earlier.committed is None
+        or one.end is None
+        or earlier.end is None
+    ):
         return None
     return (one.committed.offset - earlier.committed.offset) / over, (one.end - earlier.end) / over
 
@@ -203,7 +291,19 @@ def time_to_catch_up(lag: int, reads: float, grows: float) -> str:
 
 
 def _object(now: GroupLag, rows: list[list[Any]]) -> dict[str, Any]:
-    keys = ("topic", "partition", "offset", "end", "lag", "reads_per_s", "grows_per_s", "caught_up_in", "member", "client", "host")
+    keys = (
+        "topic",
+        "partition",
+        "offset",
+        "end",
+        "lag",
+        "reads_per_s",
+        "grows_per_s",
+        "caught_up_in",
+        "member",
+        "client",
+        "host",
+    )
     group = now.group
     return {
         "group": group.id,
@@ -211,7 +311,10 @@ def _object(now: GroupLag, rows: list[list[Any]]) -> dict[str, Any]:
         "state": group.state,
         "assignor": group.assignor,
         "coordinator": group.coordinator,
-        "members": [{"id": one.id, "instance": one.instance_id, "client": one.client_id, "host": one.host} for one in group.members],
+        "members": [
+            {"id": one.id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
+            for one in group.members
+        ],
         "lag": now.total,
         "partitions": [dict(zip(keys, row, strict=True)) for row in rows],
     }

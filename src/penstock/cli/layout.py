@@ -1,7 +1,8 @@
-"""The nodes that `penstock up` keeps in one directory: which there are, where they listen, and the server.properties each is given.
+"""The nodes that `penstock up` keeps in one directory: which there are, where they listen, and the
+server.properties each is given.
 
-DIR/cluster.json is written at the first start and grows by `nodes add`; DIR/<id>/ holds a node's settings, data and log. Knows no
-processes.
+DIR/cluster.json is written at the first start and grows by `nodes add`; DIR/<id>/ holds a node's
+settings, data and log. Knows no processes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ LOG = "penstock.log"
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 FIRST_CONTROLLER = 101
-# Below the ports that the kernel gives to outgoing connections: one of those could be taken while a node is down.
+# Below the ports that the kernel gives to outgoing connections: one of those could be taken while a
+# node is down.
 _FREE_PORTS = range(16_384, 32_768)
 # What `up` decides for each node. Given with -c, nodes could not be told apart.
-_PER_NODE = ("node.id", "process.roles", "listeners", "controller.quorum.voters", "controller.listener.names", "broker.rack")
+_PER_NODE = (
+    "node.id",
+    "process.roles",
+    "listeners",
+    "controller.quorum.voters",
+    "controller.listener.names",
+    "broker.rack",
+)
 _DIRECTORIES = ("log.dir", "log.dirs", "metadata.log.dir")
 
 
@@ -73,19 +82,35 @@ class Layout:
         for node in self.nodes:
             if node.id == node_id:
                 return node
-        raise LayoutError(f"there is no node {node_id}: there are {', '.join(str(node.id) for node in self.nodes)}")
+        raise LayoutError(
+            f"there is no node {node_id}: there are "
+            f"{', '.join(str(node.id) for node in self.nodes)}"
+        )
 
 
-def plan(cluster_id: str, brokers: int, controllers: int | None, port: int, racks: Sequence[str], settings: Mapping[str, str]) -> Layout:
+def plan(
+    cluster_id: str,
+    brokers: int,
+    controllers: int | None,
+    port: int,
+    racks: Sequence[str],
+    settings: Mapping[str, str],
+) -> Layout:
     """A new cluster. Port 0 gives every broker a free one, and all keep theirs."""
     check_settings(settings)
     if port + brokers > 65_536:
         raise LayoutError(f"{brokers} brokers from port {port} on need ports beyond 65535")
     broker_ports = list(range(port, port + brokers)) if port else free_ports(brokers, set())
-    ports, controller_ports = iter(broker_ports), iter(free_ports(controllers or brokers, set(broker_ports)))
+    ports, controller_ports = (
+        iter(broker_ports),
+        iter(free_ports(controllers or brokers, set(broker_ports))),
+    )
     if controllers is None:
         both = ("broker", "controller")
-        nodes = [NodeLayout(id_, both, next(ports), next(controller_ports)) for id_ in range(1, brokers + 1)]
+        nodes = [
+            NodeLayout(id_, both, next(ports), next(controller_ports))
+            for id_ in range(1, brokers + 1)
+        ]
     else:
         nodes = [NodeLayout(id_, ("broker",), next(ports)) for id_ in range(1, brokers + 1)]
         ids = range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers)
@@ -98,24 +123,43 @@ def with_broker(layout: Layout) -> Layout:
     last = max(layout.brokers, key=lambda node: node.id)
     port = max(node.port for node in layout.brokers) + 1
     if port > 65_535 or not is_free(port):
-        (port,) = free_ports(1, {port for node in layout.nodes for port in (node.broker_port, node.controller_port) if port})
+        (port,) = free_ports(
+            1,
+            {
+                port
+                for node in layout.nodes
+                for port in (node.broker_port, node.controller_port)
+                if port
+            },
+        )
     return replace(layout, nodes=(*layout.nodes, NodeLayout(last.id + 1, ("broker",), port)))
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
     for name in _PER_NODE:
         if name in settings:
-            raise LayoutError(f"{name} differs from node to node and is set by penstock up: it cannot be given with -c")
+            raise LayoutError(
+                f"{name} differs from node to node and is set by penstock up: it cannot be given "
+                "with -c"
+            )
     for name in _DIRECTORIES:
-        absolute = [path for path in settings.get(name, "").split(",") if path.strip().startswith("/")]
+        absolute = [
+            path for path in settings.get(name, "").split(",") if path.strip().startswith("/")
+        ]
         if absolute:
-            reason = "nodes cannot share a directory. A relative one is taken to be in each node's own"
+            reason = (
+                "nodes cannot share a directory. A relative one is taken to be in each node's own"
+            )
             raise LayoutError(f"{name}={settings[name]} cannot be given with -c: {reason}")
 
 
-def properties_of(layout: Layout, node: NodeLayout, home: Path, given: Mapping[str, str] | None = None) -> dict[str, str]:
+def properties_of(
+    layout: Layout, node: NodeLayout, home: Path, given: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Those given win over those kept."""
-    voters = ",".join(f"{one.id}@{HOST}:{one.controller_port}" for one in layout.nodes if one.controller_port)
+    voters = ",".join(
+        f"{one.id}@{HOST}:{one.controller_port}" for one in layout.nodes if one.controller_port
+    )
     ports = {"PLAINTEXT": node.broker_port, "CONTROLLER": node.controller_port}
     values = {
         "process.roles": ",".join(node.roles),
@@ -152,19 +196,37 @@ def _copies(brokers: int) -> dict[str, str]:
 def described(node: NodeLayout, directory: Path) -> dict[str, Any]:
     """As `nodes list --json` shows one that does not run."""
     home = str(directory / str(node.id))
-    return {"id": node.id, "pid": None, "roles": list(node.roles), "port": node.port, "dir": home, "state": "stopped"}
+    return {
+        "id": node.id,
+        "pid": None,
+        "roles": list(node.roles),
+        "port": node.port,
+        "dir": home,
+        "state": "stopped",
+    }
 
 
 def check_kept(file: Path, wanted: Mapping[str, str]) -> None:
-    """A node's settings are those of its file, once it is written. What contradicts them is refused."""
+    """A node's settings are those of its file, once it is written. What contradicts them is
+    refused."""
     lines = (line.partition("=") for line in file.read_text().splitlines() if "=" in line)
     kept = {name: value for name, _equals, value in lines}
     for name, value in wanted.items():
         if kept.get(name) != value:
-            raise LayoutError(f"{file} has {name}={kept.get(name)}, not {value}: change it there, or use another --dir")
+            raise LayoutError(
+                f"{file} has {name}={kept.get(name)}, not {value}: change it there, or use "
+                "another --dir"
+            )
 
 
-def check_same(kept: Layout, directory: Path, brokers: int | None, controllers: int | None, port: int | None, racks: Sequence[str]) -> None:
+def check_same(
+    kept: Layout,
+    directory: Path,
+    brokers: int | None,
+    controllers: int | None,
+    port: int | None,
+    racks: Sequence[str],
+) -> None:
     """What is not given is as it was."""
     first = kept.brokers[0].port
     asked = (
@@ -175,7 +237,10 @@ def check_same(kept: Layout, directory: Path, brokers: int | None, controllers: 
     )
     for flag, value, is_kept in asked:
         if value is not None and value != is_kept:
-            raise LayoutError(f"{directory} has a cluster with {flag} {is_kept or 'not given'}, not {value}: use another --dir")
+            raise LayoutError(
+                f"{directory} has a cluster with {flag} {is_kept or 'not given'}, not {value}: "
+                "use another --dir"
+            )
 
 
 def load(directory: Path) -> Layout | None:
@@ -185,10 +250,15 @@ def load(directory: Path) -> Layout | None:
         return None
     try:
         kept = json.loads(file.read_text())
-        nodes = tuple(NodeLayout(**{**node, "roles": tuple(node["roles"])}) for node in kept["nodes"])
+        nodes = tuple(
+            NodeLayout(**{**node, "roles": tuple(node["roles"])}) for node in kept["nodes"]
+        )
         return Layout(str(kept["cluster_id"]), tuple(kept["racks"]), dict(kept["settings"]), nodes)
     except (ValueError, TypeError, KeyError) as error:
-        raise LayoutError(f"{file} cannot be read ({error!r}): it was written by penstock up, and should not be edited") from error
+        raise LayoutError(
+            f"{file} cannot be read ({error!r}): it was written by penstock up, and should not be "
+            "edited"
+        ) from error
 
 
 def save(directory: Path, layout: Layout) -> None:
@@ -203,7 +273,11 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def free_ports(count: int, taken: Collection[int]) -> list[int]:
-    found = (port for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)) if port not in taken and is_free(port))
+    found = (
+        port
+        for port in random.sample(_FREE_PORTS, len(_FREE_PORTS))
+        if port not in taken and is_free(port)
+    )
     return _first(count, found)
 
 

@@ -12,8 +12,18 @@ from penstock.world.real import RealDisk
 
 
 def dump_command(
-    files: Annotated[list[str], typer.Argument(help="Segments, indexes, snapshots of producers, checkpoints.", metavar="FILE...")],
-    records: Annotated[bool, typer.Option("--records/--no-records", help="Show every record of a segment, not only its batches.")] = False,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Segments, indexes, snapshots of producers, checkpoints.", metavar="FILE..."
+        ),
+    ],
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records/--no-records", help="Show every record of a segment, not only its batches."
+        ),
+    ] = False,
 ) -> None:
     """Shows what is in the files of a log directory, and checks them on the way."""
     failed = False

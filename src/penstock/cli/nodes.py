@@ -1,4 +1,5 @@
-"""penstock nodes: the processes of a cluster that `penstock up` runs on this machine, asked for through that `up`, their parent."""
+"""penstock nodes: the processes of a cluster that `penstock up` runs on this machine, asked for
+through that `up`, their parent."""
 
 from __future__ import annotations
 
@@ -13,13 +14,18 @@ from penstock.cli.session import fail, table, with_client
 
 Directory = Annotated[Path, typer.Option("--dir", help="The directory that penstock up was given.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="The ids of the nodes.")]
-Timeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait until it is done.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait until it is done.")
+]
 HERE = Path("penstock-data")
 PATIENCE_S = 120.0
 
 
 def list_command(
-    directory: Directory = HERE, as_json: Annotated[bool, typer.Option("--json", help="One JSON array, with everything.")] = False
+    directory: Directory = HERE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON array, with everything.")
+    ] = False,
 ) -> None:
     """Lists the nodes, and whether they run."""
     nodes = _list("nodes list", directory)
@@ -27,8 +33,12 @@ def list_command(
         print(json.dumps(nodes, separators=(",", ":")))
         return
     names = ("id", "pid", "roles", "port", "state", "dir")
-    shown = [{**node, "pid": node["pid"] or "-", "roles": ",".join(node["roles"])} for node in nodes]
-    for line in table([name.upper() for name in names], [[str(node[name]) for name in names] for node in shown]):
+    shown = [
+        {**node, "pid": node["pid"] or "-", "roles": ",".join(node["roles"])} for node in nodes
+    ]
+    for line in table(
+        [name.upper() for name in names], [[str(node[name]) for name in names] for node in shown]
+    ):
         print(line)
 
 
@@ -49,11 +59,17 @@ def resume_command(ids: Ids, directory: Directory = HERE, timeout: Timeout = PAT
 
 def restart_command(ids: Ids, directory: Directory = HERE, timeout: Timeout = PATIENCE_S) -> None:
     """Stops nodes cleanly, if they run, and starts them; done when they serve again."""
-    running = {node["id"] for node in _list("nodes restart", directory) if node["state"] != "stopped"}
+    running = {
+        node["id"] for node in _list("nodes restart", directory) if node["state"] != "stopped"
+    }
     stopping = [one for one in ids if one in running]
     if stopping:
         _ask("nodes restart", directory, {"do": "stop", "ids": stopping}, timeout)
-    _wait_unfenced("nodes restart", directory, _ask("nodes restart", directory, {"do": "start", "ids": ids}, timeout))
+    _wait_unfenced(
+        "nodes restart",
+        directory,
+        _ask("nodes restart", directory, {"do": "start", "ids": ids}, timeout),
+    )
 
 
 def add_command(directory: Directory = HERE, timeout: Timeout = PATIENCE_S) -> None:
@@ -70,7 +86,10 @@ def _list(command: str, directory: Path) -> list[dict[str, Any]]:
     except layout.LayoutError as error:
         fail(command, str(error))
     if kept is None:
-        fail(command, f"{directory} has no cluster: penstock up --brokers 3 --dir {directory} makes one")
+        fail(
+            command,
+            f"{directory} has no cluster: penstock up --brokers 3 --dir {directory} makes one",
+        )
     try:
         return control.ask(directory, {"do": "list"}, PATIENCE_S)
     except control.NobodyThere:
@@ -79,7 +98,9 @@ def _list(command: str, directory: Path) -> list[dict[str, Any]]:
         fail(command, str(error))
 
 
-def _ask(command: str, directory: Path, request: dict[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+def _ask(
+    command: str, directory: Path, request: dict[str, Any], timeout_s: float
+) -> list[dict[str, Any]]:
     try:
         return control.ask(directory, request, timeout_s)
     except (control.ControlError, OSError) as error:

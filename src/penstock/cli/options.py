@@ -1,7 +1,9 @@
-"""Options of the commands that must start quickly. They are declared once, and read without typer where the words given are plain.
+"""Options of the commands that must start quickly. They are declared once, and read without typer
+where the words given are plain.
 
-Loading typer, and pydantic which it checks words with, takes longer than starting a node. So a call that is as it should be is read here;
-where help is asked for or anything is odd, typer reads the same declarations, and its help and errors are the only ones there are.
+Loading typer, and pydantic which it checks words with, takes longer than starting a node. So a call
+that is as it should be is read here; where help is asked for or anything is odd, typer reads the
+same declarations, and its help and errors are the only ones there are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 
 class Option(NamedTuple):
-    """`read` makes a value of a word, or raises ValueError. One that may be given `many` times gives a list."""
+    """`read` makes a value of a word, or raises ValueError. One that may be given `many` times
+    gives a list."""
 
     name: str
     read: Callable[[str], Any]
@@ -32,8 +35,15 @@ class Argument(NamedTuple):
 
 def plain_arguments(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
     """What to call a command with; None where that is for typer to say."""
-    declared = {name: get_args(parameter.annotation)[1:] for name, parameter in signature(command, eval_str=True).parameters.items()}
-    options = {of[0].name: (name, of[0]) for name, of in declared.items() if of and isinstance(of[0], Option)}
+    declared = {
+        name: get_args(parameter.annotation)[1:]
+        for name, parameter in signature(command, eval_str=True).parameters.items()
+    }
+    options = {
+        of[0].name: (name, of[0])
+        for name, of in declared.items()
+        if of and isinstance(of[0], Option)
+    }
     unnamed = [(name, of[0]) for name, of in declared.items() if of and isinstance(of[0], Argument)]
     if len(options) + len(unnamed) < len(declared):
         return None
@@ -55,7 +65,9 @@ def plain_arguments(command: Callable[..., None], words: Sequence[str]) -> dict[
 
 def _bounded(option: Option, word: str) -> Any:
     value = option.read(word)
-    if (option.min is not None and value < option.min) or (option.max is not None and value > option.max):
+    if (option.min is not None and value < option.min) or (
+        option.max is not None and value > option.max
+    ):
         raise ValueError(word)
     return value
 
@@ -63,7 +75,10 @@ def _bounded(option: Option, word: str) -> Any:
 def for_typer(command: Callable[..., None]) -> Callable[..., None]:
     """The same command, declared as typer wants it."""
     hints = dict(_translated(command))
-    parameters = [parameter.replace(annotation=hints[name]) for name, parameter in signature(command).parameters.items()]
+    parameters = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in signature(command).parameters.items()
+    ]
 
     def declared(**arguments: Any) -> None:
         command(**arguments)
@@ -80,7 +95,13 @@ def _translated(command: Callable[..., None]) -> Iterator[tuple[str, Any]]:
         kind, *declared = get_args(hint) or (hint,)
         match declared:
             case [Option() as option]:
-                translated = typer.Option(option.name, help=option.help, metavar=option.metavar, min=option.min, max=option.max)
+                translated = typer.Option(
+                    option.name,
+                    help=option.help,
+                    metavar=option.metavar,
+                    min=option.min,
+                    max=option.max,
+                )
                 yield name, Annotated[kind, translated]
             case [Argument() as argument]:
                 yield name, Annotated[kind, typer.Argument(help=argument.help)]

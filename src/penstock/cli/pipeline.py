@@ -12,19 +12,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.session import INTERRUPTED, LOCAL, BootstrapServer, CommandFailed, end_unread, fail, parse_pairs
+from penstock.cli.session import (
+    INTERRUPTED,
+    LOCAL,
+    BootstrapServer,
+    CommandFailed,
+    end_unread,
+    fail,
+    parse_pairs,
+)
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.spark.pipeline_queries import Queries
+    from penstock.spark.pipeline.queries import Queries
 
-PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A pipeline's .py file, or the directory of a spark-pipeline.yml.")]
-Master = Annotated[str, typer.Option("--master", help="Spark's master: local[*], spark://…, yarn or k8s://….", metavar="URL")]
+PathArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="A pipeline's .py file, or the directory of a spark-pipeline.yml."
+    ),
+]
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master", help="Spark's master: local[*], spark://…, yarn or k8s://….", metavar="URL"
+    ),
+]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", help="Where it keeps how far it is; .checkpoint beside PATH without it.", metavar="DIR")
+    str,
+    typer.Option(
+        "--checkpoint",
+        help="Where it keeps how far it is; .checkpoint beside PATH without it.",
+        metavar="DIR",
+    ),
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="For the pipeline's own use; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "-c", "--config", metavar="KEY=VALUE", help="For the pipeline's own use; may be repeated."
+    ),
 ]
 
 ALL_CORES = "local[*]"
@@ -41,17 +67,21 @@ def run_command(
     once: Annotated[bool, typer.Option("--once", help="Drains what is there, and ends.")] = False,
     config: Settings = None,
 ) -> None:
-    """Runs a pipeline, and shows its progress. Ctrl-C stops it when its batches are done; a second one, at once."""
+    """Runs a pipeline, and shows its progress. Ctrl-C stops it when its batches are done; a second
+    one, at once."""
     with told("pipeline run"):
-        from penstock.spark.pipeline_declarative import run_project, spec_of
-        from penstock.spark.pipeline_run import Run, check_brokers, prepared
+        from penstock.spark.pipeline.declarative import run_project, spec_of
+        from penstock.spark.pipeline.run import Run, check_brokers, prepared
 
-        run = Run(path, bootstrap_server, master, checkpoint, once, parse_pairs(config or (), "setting"))
+        run = Run(
+            path, bootstrap_server, master, checkpoint, once, parse_pairs(config or (), "setting")
+        )
         check_brokers(bootstrap_server)
         if spec := spec_of(path):
             if checkpoint:
                 raise CommandFailed(
-                    f"--checkpoint is for a pipeline's .py file: where this project keeps how far it is, storage in {spec} says"
+                    "--checkpoint is for a pipeline's .py file: where this project keeps how far "
+                    f"it is, storage in {spec} says"
                 )
             run_project(spec, bootstrap_server, master, run.settings, dry=False)
             return
@@ -59,12 +89,15 @@ def run_command(
             _follow(run.start(spark, application))
 
 
-def validate_command(path: PathArgument, bootstrap_server: BootstrapServer = LOCAL, config: Settings = None) -> None:
-    """Checks a pipeline without running it: imports it, and plans its queries. No broker is asked."""
+def validate_command(
+    path: PathArgument, bootstrap_server: BootstrapServer = LOCAL, config: Settings = None
+) -> None:
+    """Checks a pipeline without running it: imports it, and plans its queries. No broker is
+    asked."""
     with told("pipeline validate"):
-        from penstock.spark.pipeline_declarative import run_project, spec_of
-        from penstock.spark.pipeline_run import prepared
-        from penstock.spark.pipeline_validate import planned
+        from penstock.spark.pipeline.declarative import run_project, spec_of
+        from penstock.spark.pipeline.run import prepared
+        from penstock.spark.pipeline.validate import planned
 
         settings = parse_pairs(config or (), "setting")
         if spec := spec_of(path):
@@ -76,29 +109,42 @@ def validate_command(path: PathArgument, bootstrap_server: BootstrapServer = LOC
 
 
 def status_command(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The directory given as --checkpoint, or the pipeline's file.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="The directory given as --checkpoint, or the pipeline's file."
+        ),
+    ],
     bootstrap_server: BootstrapServer = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
 ) -> None:
-    """Shows how far the queries of a pipeline are: the last batch of each, its offsets, and how far behind the topics' ends they are."""
+    """Shows how far the queries of a pipeline are: the last batch of each, its offsets, and how far
+    behind the topics' ends they are."""
     with told("pipeline status"):
         from penstock.cli.pipeline_lines import status_lines
         from penstock.spark.background import Background
         from penstock.spark.options import sink_options
-        from penstock.spark.pipeline_checkpoint import default_checkpoint, ends_of, queries_of
+        from penstock.spark.pipeline.checkpoint import default_checkpoint, ends_of, queries_of
 
         queries = queries_of(Path(default_checkpoint(path)) if path.suffix == ".py" else path)
         partitions = {one for query in queries for one in query.offsets}
-        with Background(sink_options({"kafka.bootstrap.servers": bootstrap_server}).connection) as background:
+        with Background(
+            sink_options({"kafka.bootstrap.servers": bootstrap_server}).connection
+        ) as background:
             ends = background.call(lambda client: ends_of(client, partitions))
         for line in status_lines(queries, ends, as_json=as_json):
             print(line)
 
 
 def init_command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory, or an empty one.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new directory, or an empty one.")
+    ],
     declarative: Annotated[
-        bool, typer.Option("--declarative", help="A project for Spark Declarative Pipelines, in Python and SQL.")
+        bool,
+        typer.Option(
+            "--declarative", help="A project for Spark Declarative Pipelines, in Python and SQL."
+        ),
     ] = False,
 ) -> None:
     """Writes a small pipeline that validates and runs."""
@@ -129,7 +175,14 @@ def _follow(queries: Queries) -> None:
             while queries.follow() and not asked.wait(_REDRAW_S):
                 show()
             if asked.is_set():
-                print("penstock pipeline run: stopping when the batches are done; once more to stop now", file=sys.stderr)
+                print(
+                    (
+                        "penstock pipeline run: stopping when the batches are done; once more to "
+                        "stop "
+                        "now"
+                    ),
+                    file=sys.stderr,
+                )
                 queries.stop_between_batches(_STOP_WITHIN_S)
                 queries.follow()
             show()
@@ -139,21 +192,26 @@ def _follow(queries: Queries) -> None:
 
 @contextlib.contextmanager
 def _shown(queries: Queries) -> Iterator[Callable[[], None]]:
-    """What to call when there may be news: on a terminal the table is drawn again, elsewhere each batch is a line."""
+    """What to call when there may be news: on a terminal the table is drawn again, elsewhere each
+    batch is a line."""
     from penstock.cli.pipeline_lines import batch_line, progress_table
 
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.live import Live
 
-        with Live(progress_table(queries.progress), console=Console(stderr=True), auto_refresh=False) as live:
+        with Live(
+            progress_table(queries.progress), console=Console(stderr=True), auto_refresh=False
+        ) as live:
             yield lambda: live.update(progress_table(queries.progress), refresh=True)
         return
     told = dict(queries.progress)
 
     def tell() -> None:
         for name, one in queries.progress.items():
-            if one.rows != told[name].rows or (one.batch is not None and one.batch != told[name].batch):
+            if one.rows != told[name].rows or (
+                one.batch is not None and one.batch != told[name].batch
+            ):
                 print(batch_line(name, one), file=sys.stderr, flush=True)
                 told[name] = one
 
@@ -169,7 +227,7 @@ def told(command: str) -> Iterator[None]:
         fail(command, "PySpark is not installed: pip install 'penstock[spark]'")
     from penstock.spark.java import NoJava
     from penstock.spark.option_values import OptionError
-    from penstock.spark.pipeline_errors import PipelineError
+    from penstock.spark.pipeline.errors import PipelineError
     from penstock.spark.session import NoSession
 
     try:

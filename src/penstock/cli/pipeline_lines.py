@@ -1,4 +1,5 @@
-"""How a pipeline's queries are shown: as a table that is drawn again and again on a terminal, or as a line a batch."""
+"""How a pipeline's queries are shown: as a table that is drawn again and again on a terminal, or as
+a line a batch."""
 
 from __future__ import annotations
 
@@ -13,10 +14,22 @@ from penstock.cli.session import table
 
 if TYPE_CHECKING:
     from penstock.ids import TopicPartition
-    from penstock.spark.pipeline_checkpoint import QueryState
-    from penstock.spark.pipeline_progress import Progress
+    from penstock.spark.pipeline.checkpoint import QueryState
+    from penstock.spark.pipeline.progress import Progress
 
-_HEADING = ["QUERY", "BATCH", "ROWS", "IN/S", "DONE/S", "BATCH TIME", "LAG", "WATERMARK", "STATE ROWS", "LATE ROWS", "DEAD LETTERS"]
+_HEADING = [
+    "QUERY",
+    "BATCH",
+    "ROWS",
+    "IN/S",
+    "DONE/S",
+    "BATCH TIME",
+    "LAG",
+    "WATERMARK",
+    "STATE ROWS",
+    "LATE ROWS",
+    "DEAD LETTERS",
+]
 
 
 def progress_table(queries: Mapping[str, Progress]) -> Table:
@@ -47,16 +60,33 @@ def _cells(name: str, one: Progress) -> list[str]:
 def batch_line(name: str, one: Progress) -> str:
     """What a terminal's table has, for a log."""
     cells = zip(_HEADING[1:], _cells(name, one)[1:], strict=True)
-    return f"{name}: " + ", ".join(f"{heading.lower()} {cell}" for heading, cell in cells if cell != "-")
+    return f"{name}: " + ", ".join(
+        f"{heading.lower()} {cell}" for heading, cell in cells if cell != "-"
+    )
 
 
-def status_lines(queries: Iterable[QueryState], ends: Mapping[TopicPartition, int], *, as_json: bool) -> list[str]:
+def status_lines(
+    queries: Iterable[QueryState], ends: Mapping[TopicPartition, int], *, as_json: bool
+) -> list[str]:
     """A line for each partition that a query reads. A topic that is gone has no end."""
     rows = [row for query in queries for row in _rows(query, ends)]
     if as_json:
         return [json.dumps(rows)]
-    heading = ["QUERY", "BATCH", "BEGUN", "TIME", "WATERMARK", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"]
-    return table(heading, [["-" if cell is None else str(cell) for cell in row.values()] for row in rows])
+    heading = [
+        "QUERY",
+        "BATCH",
+        "BEGUN",
+        "TIME",
+        "WATERMARK",
+        "TOPIC",
+        "PARTITION",
+        "OFFSET",
+        "END",
+        "LAG",
+    ]
+    return table(
+        heading, [["-" if cell is None else str(cell) for cell in row.values()] for row in rows]
+    )
 
 
 def _rows(query: QueryState, ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
@@ -83,4 +113,8 @@ def _rows(query: QueryState, ends: Mapping[TopicPartition, int]) -> list[dict[st
 
 
 def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    return (
+        None
+        if time_ms is None
+        else datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    )

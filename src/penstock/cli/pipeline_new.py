@@ -1,4 +1,5 @@
-"""The small projects that `penstock pipeline init` writes: pipelines that validate, and run as soon as their topic is there."""
+"""The small projects that `penstock pipeline init` writes: pipelines that validate, and run as soon
+as their topic is there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""One process of a cluster on this machine: made by a fork of `penstock up`, told to stop, killed, paused, resumed, and never outliving it.
+"""One process of a cluster on this machine: made by a fork of `penstock up`, told to stop, killed,
+paused, resumed, and never outliving it.
 
-A fork and not a new interpreter: what `up` has imported is there at once and shares its memory. That needs a parent without threads and
-without an event loop, which `up` is. Knows nothing of requests, nor of what the process does.
+A fork and not a new interpreter: what `up` has imported is there at once and shares its memory.
+That needs a parent without threads and without an event loop, which `up` is. Knows nothing of
+requests, nor of what the process does.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class State(StrEnum):
 
 
 class NodeProcess:
-    """A node and, while it lives, its process. What happened to it is told by `changed`, from waitpid."""
+    """A node and, while it lives, its process. What happened to it is told by `changed`, from
+    waitpid."""
 
     def __init__(self, layout: NodeLayout, home: Path) -> None:
         self.layout = layout
@@ -79,7 +82,11 @@ class NodeProcess:
             self.state = State.RUNNING
         else:
             code = os.waitstatus_to_exitcode(status)
-            self.ending = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            self.ending = (
+                f"ended by {signal.Signals(-code).name}"
+                if code < 0
+                else f"ended with exit code {code}"
+            )
             self.pid, self.state, self.ready = None, State.STOPPED, False
 
     def why(self) -> str:
@@ -87,11 +94,16 @@ class NodeProcess:
         log = self.home / LOG
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         last = next((line for line in reversed(lines) if line.strip()), "")
-        return f"node {self.layout.id} {self.ending}; its log {log} ends with: {last}" if last else f"node {self.layout.id} {self.ending}"
+        return (
+            f"node {self.layout.id} {self.ending}; its log {log} ends with: {last}"
+            if last
+            else f"node {self.layout.id} {self.ending}"
+        )
 
 
 def fork(work: Callable[[], int], inherited: Iterable[socket.socket]) -> int:
-    """The process id of a child that runs the work and ends with its result; it ends with us, too."""
+    """The process id of a child that runs the work and ends with its result; it ends with us,
+    too."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -145,7 +157,8 @@ def _write_to(log: Path) -> None:
 
 
 def _end_with_parent(parent: int, channel: socket.socket | None) -> None:
-    """Linux kills us when the parent ends, even while we are paused; elsewhere a thread waits for its end of the channel to close."""
+    """Linux kills us when the parent ends, even while we are paused; elsewhere a thread waits for
+    its end of the channel to close."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     elif channel is not None:

@@ -16,7 +16,7 @@ from penstock.limits import MAX_PRODUCED_LINE_BYTES
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.pending import Delivered
+    from penstock.client.producer.pending import Delivered
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -24,9 +24,16 @@ _CHUNK_BYTES = 64 * 1024
 def produce_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What divides key and value in a line; without it, records have no key.")
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What divides key and value in a line; without it, records have no key.",
+        ),
     ] = None,
-    header: Annotated[list[str] | None, typer.Option("-H", "--header", metavar="KEY=VALUE", help="A header of every record.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="KEY=VALUE", help="A header of every record."),
+    ] = None,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Writes each line of standard input as a record."""
@@ -49,7 +56,10 @@ def produce_command(
                 number += 1
                 key, value = split_line(line, separator)
                 if separator is not None and key is None:
-                    problem = f"line {number} has no key separator {key_separator!r}: it and what follows were not written"
+                    problem = (
+                        f"line {number} has no key separator {key_separator!r}: it and what "
+                        "follows were not written"
+                    )
                     break
                 future = await producer.send(topic, value, key=key, headers=headers)
                 future.add_done_callback(done)
@@ -86,7 +96,8 @@ async def read_lines(stream: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """A terminal or a pipe is watched by the event loop: a thread that waits for it could not be ended by Ctrl-C."""
+    """A terminal or a pipe is watched by the event loop: a thread that waits for it could not be
+    ended by Ctrl-C."""
     descriptor = _waitable(stream)
     if descriptor is None:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -114,7 +125,9 @@ def _waitable(stream: BinaryIO) -> int | None:
     except OSError:
         return None
     mode = os.fstat(descriptor).st_mode
-    return descriptor if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor) else None
+    return (
+        descriptor if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor) else None
+    )
 
 
 def _headers(texts: list[str]) -> tuple[tuple[str, bytes | None], ...]:

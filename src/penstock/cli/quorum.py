@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def describe_command(
-    replication: Annotated[bool, typer.Option("--replication", help="How far each controller and broker has come.")] = False,
+    replication: Annotated[
+        bool, typer.Option("--replication", help="How far each controller and broker has come.")
+    ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Shows who leads the quorum and who belongs to it."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.client.quorum_info import QuorumInfo, QuorumReplica
+from penstock.client.admin.quorum_info import QuorumInfo, QuorumReplica
 from penstock.ids import NO_UUID, uuid_text
 
-_HEADING = ["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]
+_HEADING = [
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+]
 
 
 def status_lines(cluster_id: str, quorum: QuorumInfo) -> list[str]:
@@ -31,16 +39,30 @@ def replication_lines(quorum: QuorumInfo, now_ms: int | None) -> list[str]:
     leader = quorum.leader
     followers = [one for one in quorum.voters if one.id != leader.id]
     rows = [_HEADING]
-    for status, replicas in (("Leader", [leader]), ("Follower", followers), ("Observer", quorum.observers)):
+    for status, replicas in (
+        ("Leader", [leader]),
+        ("Follower", followers),
+        ("Observer", quorum.observers),
+    ):
         rows += [_row(one, leader, status, now_ms) for one in replicas]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADING))]
-    return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [
+        "".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
 
 
 def _row(one: QuorumReplica, leader: QuorumReplica, status: str, now_ms: int | None) -> list[str]:
     lag = leader.log_end_offset - one.log_end_offset
     times = [_time(one.last_fetch_ms, now_ms), _time(one.last_caught_up_ms, now_ms)]
-    return [str(one.id), uuid_text(one.directory_id), str(one.log_end_offset), str(lag), *times, status]
+    return [
+        str(one.id),
+        uuid_text(one.directory_id),
+        str(one.log_end_offset),
+        str(lag),
+        *times,
+        status,
+    ]
 
 
 def _time(time_ms: int, now_ms: int | None) -> str:
@@ -61,6 +83,12 @@ def _replicas(replicas: Iterable[QuorumReplica]) -> str:
 
 def _replica(one: QuorumReplica) -> str:
     """Static voters have no directory."""
-    directory = "" if one.directory_id == NO_UUID else f', "directoryId": "{uuid_text(one.directory_id)}"'
+    directory = (
+        "" if one.directory_id == NO_UUID else f', "directoryId": "{uuid_text(one.directory_id)}"'
+    )
     endpoints = ", ".join(f'"{endpoint}"' for endpoint in one.endpoints)
-    return f'{{"id": {one.id}{directory}' + (f', "endpoints": [{endpoints}]' if endpoints else "") + "}"
+    return (
+        f'{{"id": {one.id}{directory}'
+        + (f', "endpoints": [{endpoints}]' if endpoints else "")
+        + "}"
+    )

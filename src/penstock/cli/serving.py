@@ -1,4 +1,5 @@
-"""A node that serves in this process until it is told to stop: where its log goes, and what is said when it is ready or cannot be."""
+"""A node that serves in this process until it is told to stop: where its log goes, and what is said
+when it is ready or cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A command's session with a cluster: the option that says where it is, and how failures are told."""
+"""A command's session with a cluster: the option that says where it is, and how failures are
+told."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ T = TypeVar("T")
 INTERRUPTED = 130
 
 BootstrapServer = Annotated[
-    str, typer.Option("--bootstrap-server", help="Brokers to begin with, as host:port, separated by commas.", metavar="HOST:PORT")
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        help="Brokers to begin with, as host:port, separated by commas.",
+        metavar="HOST:PORT",
+    ),
 ]
 LOCAL = "localhost:9092"
 
@@ -28,8 +34,11 @@ class CommandFailed(Exception):
     """What the user is told in one line."""
 
 
-def with_client(command: str, bootstrap: str, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """Runs the work with a client. Every failure becomes one line on stderr and the exit code 1; Ctrl-C ends without a word."""
+def with_client(
+    command: str, bootstrap: str, work: Callable[[Client], Coroutine[Any, Any, T]]
+) -> T:
+    """Runs the work with a client. Every failure becomes one line on stderr and the exit code 1;
+    Ctrl-C ends without a word."""
     # Only here: they load asyncio and the messages, which other commands' start should not pay for.
     from penstock.client.client import Client
     from penstock.world import World
@@ -54,7 +63,8 @@ def with_client(command: str, bootstrap: str, work: Callable[[Client], Coroutine
 
 
 def end_unread() -> NoReturn:
-    """Who read our output has enough. What is still buffered must not be written when Python ends."""
+    """Who read our output has enough. What is still buffered must not be written when Python
+    ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise typer.Exit(0)
 
@@ -81,4 +91,7 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Columns as wide as what is in them."""
     lines = [heading, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]

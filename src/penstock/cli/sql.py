@@ -22,23 +22,34 @@ if TYPE_CHECKING:
 
 
 def sql_command(
-    query: Annotated[str, typer.Argument(metavar="SQL", help="Spark's SQL, with topic('name') as a table.")],
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a row, as they come.")] = False,
+    query: Annotated[
+        str, typer.Argument(metavar="SQL", help="Spark's SQL, with topic('name') as a table.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object a row, as they come.")
+    ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
     master: Master = ALL_CORES,
 ) -> None:
-    """Asks topics a question: penstock sql "select customer, sum(amount) from topic('orders') group by customer"."""
+    """Asks topics a question: penstock sql "select customer, sum(amount) from topic('orders') group
+    by customer"."""
     with told("sql"):
         from pyspark.errors import PySparkException
 
-        from penstock.spark.pipeline_errors import reason
+        from penstock.spark.pipeline.errors import reason
         from penstock.spark.session import quiet_session
         from penstock.spark.shipping import ship
         from penstock.spark.sql import ask, sample, topics_in
 
-        samples = {topic: sample(bootstrap_server, topic) for topic in dict.fromkeys(topics_in(query))}
+        samples = {
+            topic: sample(bootstrap_server, topic) for topic in dict.fromkeys(topics_in(query))
+        }
         with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
-            settings = {"spark.app.name": "penstock sql", "spark.master": master, **ship(master, Path(directory))}
+            settings = {
+                "spark.app.name": "penstock sql",
+                "spark.master": master,
+                **ship(master, Path(directory)),
+            }
             spark = quiet_session(Path(directory) / "spark.log", **settings)
             try:
                 answer = ask(spark, query, bootstrap_server, samples)
@@ -55,8 +66,14 @@ def sql_command(
 
 def _advised(said: str) -> str:
     """A topic that is named like a table is what most people try first."""
-    missing = re.match(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view `(.+?)` cannot be found", said)
-    return f"there is no table {missing[1]}: a topic of that name is topic('{missing[1]}')" if missing else said
+    missing = re.match(
+        r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view `(.+?)` cannot be found", said
+    )
+    return (
+        f"there is no table {missing[1]}: a topic of that name is topic('{missing[1]}')"
+        if missing
+        else said
+    )
 
 
 def _say(seen: Sample) -> None:
@@ -78,7 +95,11 @@ def _plain(cell: Any) -> Any:
     if isinstance(cell, (bytes, bytearray)):
         return bytes(cell).decode(errors="replace")
     if isinstance(cell, tuple):
-        return {name: _plain(one) for name, one in zip(cell.__fields__, cell, strict=True)} if hasattr(cell, "__fields__") else list(cell)
+        return (
+            {name: _plain(one) for name, one in zip(cell.__fields__, cell, strict=True)}
+            if hasattr(cell, "__fields__")
+            else list(cell)
+        )
     if isinstance(cell, list):
         return [_plain(one) for one in cell]
     if isinstance(cell, dict):
@@ -88,6 +109,14 @@ def _plain(cell: Any) -> Any:
 
 def _text(cell: Any) -> str:
     plain = _plain(cell)
-    found = plain if isinstance(plain, str) else "null" if plain is None else json.dumps(plain, ensure_ascii=False)
+    found = (
+        plain
+        if isinstance(plain, str)
+        else "null"
+        if plain is None
+        else json.dumps(plain, ensure_ascii=False)
+    )
     # A row is a line, and a terminal obeys what it is told.
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in found)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in found
+    )

@@ -1,6 +1,8 @@
-"""`penstock up` of a cluster: starts the nodes, watches them, does what `penstock nodes` asks for, and ends them when it is told to end.
+"""`penstock up` of a cluster: starts the nodes, watches them, does what `penstock nodes` asks for,
+and ends them when it is told to end.
 
-One thread and no event loop, so that it may fork at any time. A node that dies is not started again: that is for its user to say.
+One thread and no event loop, so that it may fork at any time. A node that dies is not started
+again: that is for its user to say.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _SIGNALS = {
 
 
 class Supervisor:
-    """`probe` runs in a process of its own until the cluster is ready, `announce` then; `grow` makes the layout with one more broker."""
+    """`probe` runs in a process of its own until the cluster is ready, `announce` then; `grow`
+    makes the layout with one more broker."""
 
     def __init__(
         self,
@@ -44,7 +47,9 @@ class Supervisor:
     ) -> None:
         self._directory, self._layout = directory, layout
         self._serve, self._probe, self._announce, self._grow = serve, probe, announce, grow
-        self._nodes = {node.id: NodeProcess(node, directory / str(node.id)) for node in layout.nodes}
+        self._nodes = {
+            node.id: NodeProcess(node, directory / str(node.id)) for node in layout.nodes
+        }
         self._selector = selectors.DefaultSelector()
         self._prober: int | None = None
         self._announced = False
@@ -59,7 +64,9 @@ class Supervisor:
         signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, lambda _number, _frame: None)
-        self._selector.register(wakeups, selectors.EVENT_READ, lambda: self._signalled(wakeups.recv(1024)))
+        self._selector.register(
+            wakeups, selectors.EVENT_READ, lambda: self._signalled(wakeups.recv(1024))
+        )
         requests = control.ControlServer(self._directory, self._selector, self._begin)
         for node in self._nodes.values():
             self._start(node)
@@ -116,7 +123,8 @@ class Supervisor:
             self._stop()
 
     def _stop(self) -> None:
-        """Brokers before controllers, which they need to leave cleanly. Told twice, or after a while, nobody is waited for any longer."""
+        """Brokers before controllers, which they need to leave cleanly. Told twice, or after a
+        while, nobody is waited for any longer."""
         if self._prober is not None:
             os.kill(self._prober, signal.SIGKILL)
         if self._stopping_until is not None:
@@ -131,20 +139,30 @@ class Supervisor:
         """What follows from what happened."""
         if self._stopping_until is not None:
             late = time.monotonic() >= self._stopping_until
-            brokers = any(node.pid is not None for node in self._nodes.values() if node.layout.is_broker)
+            brokers = any(
+                node.pid is not None for node in self._nodes.values() if node.layout.is_broker
+            )
             for node in self._nodes.values():
                 if late:
                     node.signal(signal.SIGKILL)
                 elif not brokers:
                     node.signal(signal.SIGTERM, signal.SIGCONT)
-        elif not self._announced and self._prober is None and all(node.ready for node in self._nodes.values()):
+        elif (
+            not self._announced
+            and self._prober is None
+            and all(node.ready for node in self._nodes.values())
+        ):
             self._prober = fork(self._probe, self._sockets())
 
     def _alive(self) -> bool:
         return any(node.pid is not None for node in self._nodes.values())
 
     def _patience(self) -> float | None:
-        return None if self._stopping_until is None else max(0.0, self._stopping_until - time.monotonic()) + 0.05
+        return (
+            None
+            if self._stopping_until is None
+            else max(0.0, self._stopping_until - time.monotonic()) + 0.05
+        )
 
     # Nodes.
 
@@ -152,7 +170,9 @@ class Supervisor:
         node.start(self._serve, self._sockets())
         channel = node.channel
         if channel is not None:
-            self._selector.register(channel, selectors.EVENT_READ, lambda: self._heard(node, channel))
+            self._selector.register(
+                channel, selectors.EVENT_READ, lambda: self._heard(node, channel)
+            )
 
     def _heard(self, node: NodeProcess, channel: socket.socket) -> None:
         if channel is not node.channel or not node.heard():
@@ -160,20 +180,28 @@ class Supervisor:
             channel.close()
 
     def _sockets(self) -> list[socket.socket]:
-        return [key.fileobj for key in self._selector.get_map().values() if isinstance(key.fileobj, socket.socket)]
+        return [
+            key.fileobj
+            for key in self._selector.get_map().values()
+            if isinstance(key.fileobj, socket.socket)
+        ]
 
     # Requests.
 
     def _begin(self, request: control.Answer) -> control.Progress:
         what = request["do"]
         if what == "list":
-            answer: control.Answer = {"nodes": [self._describe(node) for node in self._nodes.values()]}
+            answer: control.Answer = {
+                "nodes": [self._describe(node) for node in self._nodes.values()]
+            }
             return lambda: answer
         if self._stopping_until is not None:
             raise control.ControlError("penstock up is ending")
         if what == "add":
             return self._carry_out("start", [self._add()])
-        return self._carry_out(what, [self._nodes[self._layout.node(int(one)).id] for one in request["ids"]])
+        return self._carry_out(
+            what, [self._nodes[self._layout.node(int(one)).id] for one in request["ids"]]
+        )
 
     def _carry_out(self, what: str, nodes: list[NodeProcess]) -> control.Progress:
         if what == "start":
@@ -191,7 +219,9 @@ class Supervisor:
             node.signal(*numbers)
         return self._until(nodes, lambda node: node.state is state)
 
-    def _until(self, nodes: list[NodeProcess], done: Callable[[NodeProcess], bool]) -> control.Progress:
+    def _until(
+        self, nodes: list[NodeProcess], done: Callable[[NodeProcess], bool]
+    ) -> control.Progress:
         """A node that ends instead is an error."""
 
         def progress() -> control.Answer | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.client.admin import ConfigEntry, ConfigSource
+from penstock.client.admin.admin import ConfigEntry, ConfigSource
 from penstock.client.metadata import PartitionInfo, TopicInfo
 from penstock.ids import NO_UUID, uuid_text
 
@@ -38,17 +38,26 @@ class Shown:
         )
 
 
-def topic_lines(topic: TopicInfo, configs: Sequence[ConfigEntry], live: Collection[int], shown: Shown) -> Iterator[str]:
-    own = [f"{one.name}={one.value or ''}" for one in _in_kafkas_order(configs) if one.source != ConfigSource.DEFAULT]
+def topic_lines(
+    topic: TopicInfo, configs: Sequence[ConfigEntry], live: Collection[int], shown: Shown
+) -> Iterator[str]:
+    own = [
+        f"{one.name}={one.value or ''}"
+        for one in _in_kafkas_order(configs)
+        if one.source != ConfigSource.DEFAULT
+    ]
     if not shown.filtered and (own or not shown.overrides):
         yield _heading(topic, own)
     if not shown.overrides:
-        min_isr = next((int(one.value or 1) for one in configs if one.name == MIN_IN_SYNC_REPLICAS), 1)
+        min_isr = next(
+            (int(one.value or 1) for one in configs if one.name == MIN_IN_SYNC_REPLICAS), 1
+        )
         yield from (_line(topic, one) for one in topic.partitions if shown.has(one, min_isr, live))
 
 
 def _in_kafkas_order(configs: Sequence[ConfigEntry]) -> list[ConfigEntry]:
-    """Kafka's tool keeps a topic's settings in a Java HashMap and prints them in its order, so that is what scripts compare with."""
+    """Kafka's tool keeps a topic's settings in a Java HashMap and prints them in its order, so that
+    is what scripts compare with."""
     buckets = 16
     while len(configs) > buckets * 3 // 4:
         buckets *= 2

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, parse_pairs, with_client
+from penstock.cli.session import (
+    LOCAL,
+    BootstrapServer,
+    CommandFailed,
+    fail,
+    parse_pairs,
+    with_client,
+)
 
 if TYPE_CHECKING:
     from penstock.cli.topic_lines import Shown
@@ -14,14 +21,23 @@ if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.")]
-Configs = Annotated[list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting of the topic; may be repeated.")]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-c", "--config", metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+    ),
+]
 
 
 def create_command(
     name: Name,
-    partitions: Annotated[int | None, typer.Option(min=1, help="How many partitions; without it, the broker's num.partitions.")] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many partitions; without it, the broker's num.partitions."),
+    ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="How many replicas of each; without it, the broker's default.")
+        int | None,
+        typer.Option(min=1, help="How many replicas of each; without it, the broker's default."),
     ] = None,
     config: Configs = None,
     bootstrap_server: BootstrapServer = LOCAL,
@@ -30,7 +46,12 @@ def create_command(
 
     async def work(client: Client) -> None:
         configs = parse_pairs(config or (), "setting")
-        await client.admin.create_topic(name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs)
+        await client.admin.create_topic(
+            name,
+            partitions=partitions or -1,
+            replication_factor=replication_factor or -1,
+            configs=configs,
+        )
 
     with_client("topics create", bootstrap_server, work)
     print(f"Created topic {name}.")
@@ -47,11 +68,22 @@ def list_command(bootstrap_server: BootstrapServer = LOCAL) -> None:
 
 
 def describe_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The topic's name; without it, all topics.")] = None,
-    under_replicated: Annotated[bool, typer.Option("--under-replicated", help="Only partitions that lack in-sync replicas.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Only partitions without a live leader.")] = False,
-    under_min_isr: Annotated[bool, typer.Option("--under-min-isr", help="Only partitions below min.insync.replicas.")] = False,
-    at_min_isr: Annotated[bool, typer.Option("--at-min-isr", help="Only partitions that cannot spare a replica.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The topic's name; without it, all topics."),
+    ] = None,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions that lack in-sync replicas.")
+    ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only partitions without a live leader.")
+    ] = False,
+    under_min_isr: Annotated[
+        bool, typer.Option("--under-min-isr", help="Only partitions below min.insync.replicas.")
+    ] = False,
+    at_min_isr: Annotated[
+        bool, typer.Option("--at-min-isr", help="Only partitions that cannot spare a replica.")
+    ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Shows partitions, replicas and settings of a topic, or of all."""
@@ -59,8 +91,15 @@ def describe_command(
     async def work(client: Client) -> list[str]:
         from penstock.cli.topic_lines import Shown
 
-        shown = Shown(under_replicated=under_replicated, unavailable=offline, under_min_isr=under_min_isr, at_min_isr=at_min_isr)
-        return await described(client, await client.admin.describe_partitions([] if name is None else [name]), shown)
+        shown = Shown(
+            under_replicated=under_replicated,
+            unavailable=offline,
+            under_min_isr=under_min_isr,
+            at_min_isr=at_min_isr,
+        )
+        return await described(
+            client, await client.admin.describe_partitions([] if name is None else [name]), shown
+        )
 
     for line in with_client("topics describe", bootstrap_server, work):
         print(line)
@@ -69,21 +108,30 @@ def describe_command(
 async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> list[str]:
     """In Kafka's form."""
     from penstock.cli.topic_lines import topic_lines
-    from penstock.client.admin import Resource
+    from penstock.client.admin.admin import Resource
 
-    live = {broker.id for broker in (await client.admin.describe_cluster()).brokers} if topics else set()
+    live = (
+        {broker.id for broker in (await client.admin.describe_cluster()).brokers}
+        if topics
+        else set()
+    )
     lines: list[str] = []
     for topic in topics:
-        lines += topic_lines(topic, await client.admin.describe_configs(Resource.TOPIC, topic.name), live, shown)
+        lines += topic_lines(
+            topic, await client.admin.describe_configs(Resource.TOPIC, topic.name), live, shown
+        )
     return lines
 
 
 def alter_command(
     name: Name,
-    partitions: Annotated[int | None, typer.Option(min=1, help="How many partitions the topic is to have in all.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many partitions the topic is to have in all.")
+    ] = None,
     config: Configs = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="A setting to return to its default; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="KEY", help="A setting to return to its default; may be repeated."),
     ] = None,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
@@ -92,7 +140,7 @@ def alter_command(
         fail("topics alter", "nothing to alter: give --partitions, -c or --delete-config")
 
     async def work(client: Client) -> None:
-        from penstock.client.admin import Resource
+        from penstock.client.admin.admin import Resource
 
         put = parse_pairs(config or (), "setting")
         both = put.keys() & set(delete_config or ())
@@ -100,7 +148,9 @@ def alter_command(
             raise CommandFailed(f"the setting {min(both)} cannot be both set and deleted")
         # Settings first: they are checked as a whole, and unlike partitions they can be taken back.
         if put or delete_config:
-            await client.admin.alter_configs(Resource.TOPIC, name, put=put, delete=delete_config or ())
+            await client.admin.alter_configs(
+                Resource.TOPIC, name, put=put, delete=delete_config or ()
+            )
         if partitions is not None:
             await client.admin.create_partitions(name, partitions)
 

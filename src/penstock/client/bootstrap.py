@@ -23,5 +23,7 @@ def _parse(text: str) -> tuple[str, int]:
     elif ":" in text:
         host, _colon, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
-        raise ValueError(f"{text!r} is no address: host:port is expected, with a port from 1 to 65535")
+        raise ValueError(
+            f"{text!r} is no address: host:port is expected, with a port from 1 to 65535"
+        )
     return host, int(port)

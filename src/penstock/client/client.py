@@ -19,21 +19,34 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.cluster import Cluster
 from penstock.client.consumer import Consumer
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.groups import Groups
-from penstock.client.producer import Producer
+from penstock.client.groups.admin import Groups
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.producer.producer import Producer
 from penstock.world import World
 
 
 class Client:
-    """ValueError for a bootstrap list that cannot be read; ConnectionFailed when no broker answers."""
+    """ValueError for a bootstrap list that cannot be read; ConnectionFailed when no broker
+    answers."""
 
-    def __init__(self, world: World, bootstrap: str, *, client_id: str = "penstock", request_timeout_s: float = 30.0) -> None:
-        self.cluster = Cluster(world, parse_bootstrap(bootstrap), client_id=client_id, request_timeout_s=request_timeout_s)
+    def __init__(
+        self,
+        world: World,
+        bootstrap: str,
+        *,
+        client_id: str = "penstock",
+        request_timeout_s: float = 30.0,
+    ) -> None:
+        self.cluster = Cluster(
+            world,
+            parse_bootstrap(bootstrap),
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
         self.admin = Admin(self.cluster)
         self.groups = Groups(self.cluster)
 
@@ -45,7 +58,12 @@ class Client:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.cluster.close()
 
     def producer(self, **options: Any) -> Producer:

@@ -1,4 +1,5 @@
-"""The brokers of a cluster as a client reaches them: a connection to each, made when first needed, and metadata kept up to date.
+"""The brokers of a cluster as a client reaches them: a connection to each, made when first needed,
+and metadata kept up to date.
 
 Must never know what is produced, consumed or administered.
 """
@@ -25,7 +26,14 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Cluster:
-    def __init__(self, world: World, bootstrap: Sequence[tuple[str, int]], *, client_id: str, request_timeout_s: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        client_id: str,
+        request_timeout_s: float,
+    ) -> None:
         self.world = world
         self.metadata = Metadata()
         self.request_timeout_s = request_timeout_s
@@ -35,11 +43,14 @@ class Cluster:
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
 
     async def open(self) -> None:
-        """Learns the brokers from the first bootstrap server that answers; there is no second try."""
+        """Learns the brokers from the first bootstrap server that answers; there is no second
+        try."""
         await self._ask_metadata(MetadataRequest(topics=(), allow_auto_topic_creation=False))
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        return await retrying(self.world, attempt, self.request_timeout_s if timeout_s is None else timeout_s)
+        return await retrying(
+            self.world, attempt, self.request_timeout_s if timeout_s is None else timeout_s
+        )
 
     async def call(self, request: object, response: type[T]) -> T:
         """Asks any broker."""
@@ -48,16 +59,19 @@ class Cluster:
     async def broker(self, node_id: int) -> Connection:
         broker = self.metadata.brokers.get(node_id)
         if broker is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not in the cluster's metadata")
+            raise KafkaError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not in the cluster's metadata"
+            )
         return await self._connect(broker.host, broker.port)
 
     async def any_broker(self) -> Connection:
-        """One that is connected, or else the first that can be: known brokers in any order, then the bootstrap servers."""
+        """One that is connected, or else the first that can be: known brokers in any order, then
+        the bootstrap servers."""
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
         known = [(one.host, one.port) for one in self.metadata.brokers.values()]
-        begin = self.world.chance.randrange(len(known)) if known else 0
+        begin = self.world.rng.randrange(len(known)) if known else 0
         problems = []
         for host, port in dict.fromkeys([*known[begin:], *known[:begin], *self._bootstrap]):
             try:
@@ -67,7 +81,8 @@ class Cluster:
         raise ConnectionFailed("; ".join(problems))
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """From memory where it is known. With create, a broker that may makes the topic (auto.create.topics.enable)."""
+        """From memory where it is known. With create, a broker that may makes the topic
+        (auto.create.topics.enable)."""
         known = self.metadata.topics.get(name)
         if known is None:
             await self.retry(lambda: self.topics([name], create=create))
@@ -77,15 +92,24 @@ class Cluster:
     async def topics(self, names: Iterable[str] | None, *, create: bool = False) -> list[TopicInfo]:
         """Asked anew: these topics or, with None, all of them. An error of any is raised."""
         asked = None if names is None else tuple(MetadataRequest.Topic(name=name) for name in names)
-        answer = await self._ask_metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=create))
+        answer = await self._ask_metadata(
+            MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+        )
         if names is not None:
             check_topics(answer.topics)
-        known = (self.metadata.topics[one.name] for one in answer.topics if one.error_code == 0 and one.name is not None)
+        known = (
+            self.metadata.topics[one.name]
+            for one in answer.topics
+            if one.error_code == 0 and one.name is not None
+        )
         return sorted(known, key=lambda one: one.name)
 
     async def leader(self, partition: TopicPartition) -> tuple[TopicInfo, PartitionInfo]:
-        """Who leads a partition, as far as is known; asked once when it is not. KafkaError where nobody does."""
-        topic = self.metadata.topics.get(partition.topic) or (await self.topics([partition.topic]))[0]
+        """Who leads a partition, as far as is known; asked once when it is not. KafkaError where
+        nobody does."""
+        topic = (
+            self.metadata.topics.get(partition.topic) or (await self.topics([partition.topic]))[0]
+        )
         try:
             info = topic.partition(partition.partition)
         except KafkaError:

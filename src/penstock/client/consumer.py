@@ -1,4 +1,5 @@
-"""A consumer of partitions that it was given: no group, no fetch session. One fetch is in flight per leader; positions are kept here."""
+"""A consumer of partitions that it was given: no group, no fetch session. One fetch is in flight
+per leader; positions are kept here."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class ConsumerRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The first record that is not older than this, in milliseconds; the end where there is none."""
+    """The first record that is not older than this, in milliseconds; the end where there is
+    none."""
 
     timestamp: int
 
@@ -46,7 +48,8 @@ Start = int | Since
 
 
 class _Known(NamedTuple):
-    """The epoch goes with every fetch: a broker that leads no more might have less than was read, and would call that out of range."""
+    """The epoch goes with every fetch: a broker that leads no more might have less than was read,
+    and would call that out of range."""
 
     topic_id: UUID
     leader_epoch: int
@@ -63,7 +66,8 @@ class FetchSettings:
 
 
 class Consumer:
-    """`async for record in consumer` after `await consumer.assign({partition: BEGINNING})`; or `poll` for lists."""
+    """`async for record in consumer` after `await consumer.assign({partition: BEGINNING})`; or
+    `poll` for lists."""
 
     def __init__(
         self,
@@ -78,16 +82,25 @@ class Consumer:
     ) -> None:
         self.positions: dict[TopicPartition, int] = {}
         self._cluster = cluster
-        self._settings = FetchSettings(isolation, max_wait_s, min_bytes, max_bytes, partition_max_bytes, check_crcs)
-        self._in_flight: dict[int, tuple[asyncio.Future[FetchResponse], dict[TopicPartition, int]]] = {}
-        self._backoff = Backoff(cluster.world.chance)
+        self._settings = FetchSettings(
+            isolation, max_wait_s, min_bytes, max_bytes, partition_max_bytes, check_crcs
+        )
+        self._in_flight: dict[
+            int, tuple[asyncio.Future[FetchResponse], dict[TopicPartition, int]]
+        ] = {}
+        self._backoff = Backoff(cluster.world.rng)
         self._failing_since: float | None = None
         self._fatal: KafkaError | None = None
 
     async def __aenter__(self) -> Consumer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -97,17 +110,30 @@ class Consumer:
 
     async def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
         """What is read from here on, and from where. Replaces what was assigned before."""
-        asked = {partition: start.timestamp for partition, start in starts.items() if isinstance(start, Since)}
+        asked = {
+            partition: start.timestamp
+            for partition, start in starts.items()
+            if isinstance(start, Since)
+        }
         found = await list_offsets(self._cluster, asked, self._settings.isolation) if asked else {}
         late = [partition for partition, one in found.items() if one.offset < 0]
-        ends = await list_offsets(self._cluster, dict.fromkeys(late, LATEST), self._settings.isolation) if late else {}
+        ends = (
+            await list_offsets(self._cluster, dict.fromkeys(late, LATEST), self._settings.isolation)
+            if late
+            else {}
+        )
         offsets = {partition: one.offset for partition, one in {**found, **ends}.items()}
         self.close()
-        self.positions = {one: offsets[one] if isinstance(start, Since) else start for one, start in starts.items()}
+        self.positions = {
+            one: offsets[one] if isinstance(start, Since) else start
+            for one, start in starts.items()
+        }
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
         """Where each assigned partition ends now: the last stable offset with read_committed."""
-        found = await list_offsets(self._cluster, dict.fromkeys(self.positions, LATEST), self._settings.isolation)
+        found = await list_offsets(
+            self._cluster, dict.fromkeys(self.positions, LATEST), self._settings.isolation
+        )
         return {partition: one.offset for partition, one in found.items()}
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -116,8 +142,9 @@ class Consumer:
                 yield record
 
     async def poll(self) -> list[ConsumerRecord]:
-        """What came in, after at most about max_wait_s; may be nothing. Trouble that may pass is waited out, for as long as a request may
-        take; the rest raises KafkaError, after the records that came with it were given."""
+        """What came in, after at most about max_wait_s; may be nothing. Trouble that may pass is
+        waited out, for as long as a request may take; the rest raises KafkaError, after the records
+        that came with it were given."""
         if self._fatal is not None:
             fatal, self._fatal = self._fatal, None
             raise fatal
@@ -137,7 +164,9 @@ class Consumer:
         for partition in self.positions:
             try:
                 topic, info = await self._cluster.leader(partition)
-                by_leader.setdefault(info.leader, {})[partition] = _Known(topic.id, info.leader_epoch)
+                by_leader.setdefault(info.leader, {})[partition] = _Known(
+                    topic.id, info.leader_epoch
+                )
             except KafkaError as error:
                 failures.append(error)
         for leader, partitions in by_leader.items():
@@ -150,9 +179,15 @@ class Consumer:
 
     async def _fetch(self, leader: int, partitions: Mapping[TopicPartition, _Known]) -> None:
         connection = await self._cluster.broker(leader)
-        ceiling = _LAST_BY_NAME if any(known.topic_id == NO_UUID for known in partitions.values()) else None
+        ceiling = (
+            _LAST_BY_NAME
+            if any(known.topic_id == NO_UUID for known in partitions.values())
+            else None
+        )
         timeout_s = self._settings.max_wait_s + self._cluster.request_timeout_s
-        future = connection.send(self._request(partitions), FetchResponse, ceiling=ceiling, timeout_s=timeout_s)
+        future = connection.send(
+            self._request(partitions), FetchResponse, ceiling=ceiling, timeout_s=timeout_s
+        )
         self._in_flight[leader] = future, {one: self.positions[one] for one in partitions}
 
     def _request(self, partitions: Mapping[TopicPartition, _Known]) -> FetchRequest:
@@ -172,7 +207,8 @@ class Consumer:
             max_bytes=settings.max_bytes,
             isolation_level=settings.isolation,
             topics=tuple(
-                FetchRequest.Topic(topic=name, topic_id=topic_id, partitions=tuple(these)) for (name, topic_id), these in topics.items()
+                FetchRequest.Topic(topic=name, topic_id=topic_id, partitions=tuple(these))
+                for (name, topic_id), these in topics.items()
             ),
         )
 
@@ -181,7 +217,10 @@ class Consumer:
             if not failures:
                 await asyncio.sleep(self._settings.max_wait_s)
             return []
-        await asyncio.wait([future for future, _asked in self._in_flight.values()], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [future for future, _asked in self._in_flight.values()],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
         records: list[ConsumerRecord] = []
         for leader, (future, asked) in list(self._in_flight.items()):
             if future.done():
@@ -197,7 +236,11 @@ class Consumer:
         return records
 
     def _take(
-        self, answer: FetchResponse, asked: Mapping[TopicPartition, int], records: list[ConsumerRecord], failures: list[KafkaError]
+        self,
+        answer: FetchResponse,
+        asked: Mapping[TopicPartition, int],
+        records: list[ConsumerRecord],
+        failures: list[KafkaError],
     ) -> None:
         for topic in answer.responses:
             name = self._cluster.metadata.name_of(topic.topic_id, topic.topic)
@@ -215,29 +258,44 @@ class Consumer:
         for partition in partitions:
             self._cluster.metadata.forget(partition.topic)
 
-    def _shown(self, partition: TopicPartition, one: FetchResponse.Response.Partition) -> list[ConsumerRecord]:
+    def _shown(
+        self, partition: TopicPartition, one: FetchResponse.Response.Partition
+    ) -> list[ConsumerRecord]:
         if one.error_code:
             raise self._error(partition, one)
         data = one.records
         if not isinstance(data, Buffer):
             return []
         committed = self._settings.isolation is Isolation.READ_COMMITTED
-        aborted = [(each.producer_id, each.first_offset) for each in one.aborted_transactions or ()] if committed else None
+        aborted = (
+            [(each.producer_id, each.first_offset) for each in one.aborted_transactions or ()]
+            if committed
+            else None
+        )
         position = first = self.positions[partition]
         topic, index = partition
         records: list[ConsumerRecord] = []
         for at, header, shown in shown_batches(data, aborted, check_crcs=self._settings.check_crcs):
             if shown:
                 # A fetch into the middle of a batch gives the whole of it.
-                records += [ConsumerRecord(topic, index, *row) for row in rows_of(data, header, at) if row[0] >= first]
+                records += [
+                    ConsumerRecord(topic, index, *row)
+                    for row in rows_of(data, header, at)
+                    if row[0] >= first
+                ]
             position = max(position, header.next_offset)
         self.positions[partition] = position
         return records
 
-    def _error(self, partition: TopicPartition, one: FetchResponse.Response.Partition) -> KafkaError:
+    def _error(
+        self, partition: TopicPartition, one: FetchResponse.Response.Partition
+    ) -> KafkaError:
         if one.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return error_of(one.error_code, f"{partition} cannot be read")
-        reason = f"{partition} does not have offset {self.positions[partition]}: it may be deleted, or not written yet"
+        reason = (
+            f"{partition} does not have offset {self.positions[partition]}: it may be "
+            "deleted, or not written yet"
+        )
         return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
 
     async def _trouble(self, error: KafkaError, *, idle: bool) -> None:

@@ -1,4 +1,5 @@
-"""What can go wrong between a client and a broker, beyond what the broker answers. Knows nothing of requests."""
+"""What can go wrong between a client and a broker, beyond what the broker answers. Knows nothing of
+requests."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from penstock.errors import ErrorCode, KafkaError
 
 
 class ConnectionFailed(KafkaError):
-    """A broker that cannot be reached, or went away: what was asked of it may or may not have happened."""
+    """A broker that cannot be reached, or went away: what was asked of it may or may not have
+    happened."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
@@ -33,7 +35,10 @@ def error_of(code: int, message: str) -> KafkaError:
     try:
         return KafkaError(ErrorCode(code), message)
     except ValueError:
-        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{message} (error code {code}, which this client does not know)")
+        return KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{message} (error code {code}, which this client does not know)",
+        )
 
 
 def reason(error: OSError) -> str:

@@ -1,4 +1,5 @@
-"""What a consumer is shown of the batches that it fetched: neither control batches nor, with read_committed, aborted ones. Pure."""
+"""What a consumer is shown of the batches that it fetched: neither control batches nor, with
+read_committed, aborted ones. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from penstock.records.record import ControlRecord, control_kind, rows_of
 def shown_batches(
     records: Buffer, aborted: Iterable[tuple[int, int]] | None, *, check_crcs: bool = True
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Position, header and whether it is shown, for every whole batch. `aborted` is what the broker says of transactions that were aborted
-    (producer id, first offset), or None to read what is not committed too."""
+    """Position, header and whether it is shown, for every whole batch. `aborted` is what the broker
+    says of transactions that were aborted (producer id, first offset), or None to read what is not
+    committed too."""
     ahead = sorted(aborted or (), key=lambda one: one[1], reverse=True)
     aborting: set[int] = set()
     for at, header in batches(records):

@@ -1,4 +1,5 @@
-"""Asking the leaders of many partitions at once: each is asked for its own, and what failed in a way that may pass is asked again."""
+"""Asking the leaders of many partitions at once: each is asked for its own, and what failed in a
+way that may pass is asked again."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ Outcomes = Mapping[TopicPartition, T | KafkaError]
 Ask = Callable[[Connection, list[TopicPartition]], Awaitable[Outcomes[T]]]
 
 
-async def ask_leaders(cluster: Cluster, partitions: Collection[TopicPartition], ask: Ask[T]) -> dict[TopicPartition, T]:
+async def ask_leaders(
+    cluster: Cluster, partitions: Collection[TopicPartition], ask: Ask[T]
+) -> dict[TopicPartition, T]:
     """An answer for each partition; the first error that does not pass is raised."""
     answers: dict[TopicPartition, T] = {}
 
@@ -29,12 +32,16 @@ async def ask_leaders(cluster: Cluster, partitions: Collection[TopicPartition], 
     return {one: answers[one] for one in partitions}
 
 
-async def _ask_once(cluster: Cluster, missing: list[TopicPartition], ask: Ask[T], answers: dict[TopicPartition, T]) -> None:
+async def _ask_once(
+    cluster: Cluster, missing: list[TopicPartition], ask: Ask[T], answers: dict[TopicPartition, T]
+) -> None:
     by_leader: dict[int, list[TopicPartition]] = {}
     for partition in missing:
         _topic, info = await cluster.leader(partition)
         by_leader.setdefault(info.leader, []).append(partition)
-    results = await asyncio.gather(*(_ask_one(cluster, leader, theirs, ask) for leader, theirs in by_leader.items()))
+    results = await asyncio.gather(
+        *(_ask_one(cluster, leader, theirs, ask) for leader, theirs in by_leader.items())
+    )
     failures: list[KafkaError] = []
     for outcomes in results:
         for partition, outcome in outcomes.items():
@@ -47,7 +54,9 @@ async def _ask_once(cluster: Cluster, missing: list[TopicPartition], ask: Ask[T]
         raise min(failures, key=lambda one: one.code.retriable)
 
 
-async def _ask_one(cluster: Cluster, leader: int, partitions: list[TopicPartition], ask: Ask[T]) -> Outcomes[T]:
+async def _ask_one(
+    cluster: Cluster, leader: int, partitions: list[TopicPartition], ask: Ask[T]
+) -> Outcomes[T]:
     try:
         return await ask(await cluster.broker(leader), partitions)
     except ConnectionFailed as error:

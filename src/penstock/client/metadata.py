@@ -1,4 +1,5 @@
-"""What a client knows of a cluster: brokers, topics, and who leads each partition. Values alone; `cluster` fetches them."""
+"""What a client knows of a cluster: brokers, topics, and who leads each partition. Values alone;
+`cluster` fetches them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class TopicInfo:
 
 
 class Metadata:
-    """The last that brokers said. What turned out to be stale is forgotten, and asked for again when next needed."""
+    """The last that brokers said. What turned out to be stale is forgotten, and asked for again
+    when next needed."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -63,22 +65,29 @@ class Metadata:
         self._newest: dict[tuple[UUID, int], PartitionInfo] = {}
 
     def take(self, answer: MetadataResponse) -> None:
-        """Brokers are all of them; topics are those that were asked for, without those that have an error."""
+        """Brokers are all of them; topics are those that were asked for, without those that have an
+        error."""
         self.cluster_id, self.controller_id = answer.cluster_id, answer.controller_id
         if answer.brokers:
-            self.brokers = {one.node_id: Broker(one.node_id, one.host, one.port, one.rack) for one in answer.brokers}
+            self.brokers = {
+                one.node_id: Broker(one.node_id, one.host, one.port, one.rack)
+                for one in answer.brokers
+            }
         for topic in answer.topics:
             if topic.error_code == 0 and topic.name is not None:
                 self.topics[topic.name] = info = self._without_older(topic_info(topic))
                 self._names[info.id] = info.name
 
     def _without_older(self, topic: TopicInfo) -> TopicInfo:
-        """A broker that lags behind may name the leader of an earlier epoch, whose log may be shorter than what was read (KIP-320)."""
+        """A broker that lags behind may name the leader of an earlier epoch, whose log may be
+        shorter than what was read (KIP-320)."""
         for one in topic.partitions:
             known = self._newest.get((topic.id, one.index))
             if known is None or one.leader_epoch < 0 or one.leader_epoch >= known.leader_epoch:
                 self._newest[topic.id, one.index] = one
-        return replace(topic, partitions=tuple(self._newest[topic.id, one.index] for one in topic.partitions))
+        return replace(
+            topic, partitions=tuple(self._newest[topic.id, one.index] for one in topic.partitions)
+        )
 
     def forget(self, topic: str) -> None:
         self.topics.pop(topic, None)
@@ -90,7 +99,12 @@ class Metadata:
 
 def topic_info(topic: MetadataResponse.Topic) -> TopicInfo:
     partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
-    return TopicInfo(topic.name or "", topic.topic_id, topic.is_internal, tuple(_partition(one) for one in partitions))
+    return TopicInfo(
+        topic.name or "",
+        topic.topic_id,
+        topic.is_internal,
+        tuple(_partition(one) for one in partitions),
+    )
 
 
 def check_topics(topics: Iterable[MetadataResponse.Topic]) -> None:
@@ -106,8 +120,17 @@ def absence(code: int) -> str:
 
 
 def no_leader(partition: TopicPartition) -> KafkaError:
-    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader at present")
+    return KafkaError(
+        ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader at present"
+    )
 
 
 def _partition(one: MetadataResponse.Topic.Partition) -> PartitionInfo:
-    return PartitionInfo(one.partition_index, one.leader_id, one.leader_epoch, one.replica_nodes, one.isr_nodes, one.offline_replicas)
+    return PartitionInfo(
+        one.partition_index,
+        one.leader_id,
+        one.leader_epoch,
+        one.replica_nodes,
+        one.isr_nodes,
+        one.offline_replicas,
+    )

@@ -1,4 +1,5 @@
-"""Offsets of partitions, as their leaders know them: found by time, and the log's start moved forward."""
+"""Offsets of partitions, as their leaders know them: found by time, and the log's start moved
+forward."""
 
 from __future__ import annotations
 
@@ -37,26 +38,41 @@ class FoundOffset:
 
 
 async def list_offsets(
-    cluster: Cluster, times: Mapping[TopicPartition, int], isolation: Isolation = Isolation.READ_UNCOMMITTED
+    cluster: Cluster,
+    times: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset]:
-    """The first offset at or after a time in milliseconds, or at EARLIEST, LATEST or MAX_TIMESTAMP."""
+    """The first offset at or after a time in milliseconds, or at EARLIEST, LATEST or
+    MAX_TIMESTAMP."""
 
-    async def ask(connection: Connection, partitions: list[TopicPartition]) -> Outcomes[FoundOffset]:
+    async def ask(
+        connection: Connection, partitions: list[TopicPartition]
+    ) -> Outcomes[FoundOffset]:
         part = ListOffsetsRequest.Topic.Partition
         topics = tuple(
             ListOffsetsRequest.Topic(
                 name=topic,
-                partitions=tuple(part(partition_index=index, timestamp=times[TopicPartition(topic, index)]) for index in indexes),
+                partitions=tuple(
+                    part(partition_index=index, timestamp=times[TopicPartition(topic, index)])
+                    for index in indexes
+                ),
             )
             for topic, indexes in by_topic(partitions).items()
         )
         timeout_ms = int(cluster.request_timeout_s * 1000)
-        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=timeout_ms)
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=timeout_ms
+        )
         answer = await connection.call(request, ListOffsetsResponse)
         return {
-            TopicPartition(topic.name, one.partition_index): FoundOffset(one.offset, one.timestamp, one.leader_epoch)
+            TopicPartition(topic.name, one.partition_index): FoundOffset(
+                one.offset, one.timestamp, one.leader_epoch
+            )
             if one.error_code == 0
-            else error_of(one.error_code, f"the offsets of {topic.name}-{one.partition_index} cannot be listed")
+            else error_of(
+                one.error_code,
+                f"the offsets of {topic.name}-{one.partition_index} cannot be listed",
+            )
             for topic in answer.topics
             for one in topic.partitions
         }
@@ -64,23 +80,33 @@ async def list_offsets(
     return await ask_leaders(cluster, times, ask)
 
 
-async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+async def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Everything before these offsets goes; gives the new start of each log."""
 
     async def ask(connection: Connection, partitions: list[TopicPartition]) -> Outcomes[int]:
         part = DeleteRecordsRequest.Topic.Partition
         topics = tuple(
             DeleteRecordsRequest.Topic(
-                name=topic, partitions=tuple(part(partition_index=index, offset=before[TopicPartition(topic, index)]) for index in indexes)
+                name=topic,
+                partitions=tuple(
+                    part(partition_index=index, offset=before[TopicPartition(topic, index)])
+                    for index in indexes
+                ),
             )
             for topic, indexes in by_topic(partitions).items()
         )
-        request = DeleteRecordsRequest(topics=topics, timeout_ms=int(cluster.request_timeout_s * 1000))
+        request = DeleteRecordsRequest(
+            topics=topics, timeout_ms=int(cluster.request_timeout_s * 1000)
+        )
         answer = await connection.call(request, DeleteRecordsResponse)
         return {
             TopicPartition(topic.name, one.partition_index): one.low_watermark
             if one.error_code == 0
-            else error_of(one.error_code, f"records of {topic.name}-{one.partition_index} cannot be deleted")
+            else error_of(
+                one.error_code, f"records of {topic.name}-{one.partition_index} cannot be deleted"
+            )
             for topic in answer.topics
             for one in topic.partitions
         }

@@ -16,7 +16,8 @@ def offered_by(api_keys: Iterable[ApiVersionsResponse.ApiKey]) -> dict[int, Vers
 
 
 def choose_version(api: Api, offered: Mapping[int, Versions], ceiling: int | None = None) -> int:
-    """KafkaError UNSUPPORTED_VERSION where there is none in common. A version that Kafka calls unstable is never chosen."""
+    """KafkaError UNSUPPORTED_VERSION where there is none in common. A version that Kafka calls
+    unstable is never chosen."""
     theirs = offered.get(api.key)
     if theirs is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not serve {api.name}")
@@ -24,5 +25,8 @@ def choose_version(api: Api, offered: Mapping[int, Versions], ceiling: int | Non
     highest = min(ours.last, theirs.last, ours.last if ceiling is None else ceiling)
     if highest < max(ours.first, theirs.first):
         reason = f"the broker serves {api.name} in versions {theirs}, and this client speaks {ours}"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason if ceiling is None else f"{reason}, here at most {ceiling}")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            reason if ceiling is None else f"{reason}, here at most {ceiling}",
+        )
     return highest

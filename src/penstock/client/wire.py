@@ -1,4 +1,5 @@
-"""The bytes of one connection: frames out of a stream, and answers matched to what was asked. Knows no network and no retries."""
+"""The bytes of one connection: frames out of a stream, and answers matched to what was asked. Knows
+no network and no retries."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class FrameReader:
         self._wanted = SIZE_BYTES
 
     def feed(self, data: bytes) -> list[memoryview]:
-        """The frames that are whole now; what is left waits. ProtocolError for a size that no frame can have."""
+        """The frames that are whole now; what is left waits. ProtocolError for a size that no frame
+        can have."""
         whole: bytes | bytearray = data
         if self._pending:
             self._pending += data
@@ -56,7 +58,8 @@ class Waiting:
         body = frame[at:]
         version = self.version
         if self.api.key == API_VERSIONS_KEY and body[:2] == _UNSUPPORTED:
-            version = 0  # A broker that does not know the version asked for answers with the oldest (KIP-511).
+            # A broker that does not know the version asked for answers with the oldest (KIP-511).
+            version = 0
         return decode(self.response, version, body)
 
 
@@ -84,7 +87,8 @@ class Ledger:
         self._waiting[correlation_id] = waiting
 
     def answer(self, frame: memoryview) -> None:
-        """Hands an answer to who waits for it. ProtocolError where nobody asked, or where it cannot be read."""
+        """Hands an answer to who waits for it. ProtocolError where nobody asked, or where it cannot
+        be read."""
         if len(frame) < 4:
             raise ProtocolError(f"an answer of {len(frame)} bytes has no correlation id")
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
@@ -103,7 +107,8 @@ class Ledger:
             one.timer.cancel()
             _settle(one.future, lambda future: future.set_exception(error))
             if not one.future.cancelled():
-                one.future.exception()  # whoever waits may be cancelled in this very turn: then nobody need hear of it
+                # whoever waits may be cancelled in this very turn: then nobody need hear of it
+                one.future.exception()
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[asyncio.Future[Any]], None]) -> None:

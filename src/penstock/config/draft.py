@@ -1,4 +1,5 @@
-"""The entries of a file and its overrides, parsed one by one, with every problem and warning noted beside the line it comes from."""
+"""The entries of a file and its overrides, parsed one by one, with every problem and warning noted
+beside the line it comes from."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ T = TypeVar("T")
 
 
 class Draft:
-    """Values on their way to a `NodeConfig`. Asking for one that cannot be used raises UnusableError: it has been noted."""
+    """Values on their way to a `NodeConfig`. Asking for one that cannot be used raises
+    UnusableError: it has been noted."""
 
     def __init__(self, entries: Mapping[str, Entry], file: str) -> None:
         self._entries = entries
@@ -42,7 +44,8 @@ class Draft:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """In the order of their lines (those without one first), each once, however many checks came upon it."""
+        """In the order of their lines (those without one first), each once, however many checks
+        came upon it."""
         return tuple(sorted(self._problems, key=lambda problem: self._problems[problem]))
 
     def attempt(self, check: Callable[[Draft], object]) -> None:
@@ -66,7 +69,10 @@ class Draft:
             return
         setting = NODE_SETTINGS.get(entry.key)
         if setting is None:
-            self.warnings.append(f"{entry.where}: unknown setting {entry.key}: it is ignored.{did_you_mean(entry.key, NODE_SETTINGS)}")
+            self.warnings.append(
+                f"{entry.where}: unknown setting {entry.key}: it is "
+                f"ignored.{did_you_mean(entry.key, NODE_SETTINGS)}"
+            )
             return
         try:
             self.values[entry.key] = setting.parse(entry.value)
@@ -78,11 +84,21 @@ class Draft:
         names = (node.NODE_ID, node.BROKER_ID)
         given = [self.values[setting.name] for setting in names if setting.name in self.values]
         if len(set(given)) > 1:
-            self._note(node.BROKER_ID.name, "You must set `node.id` to the same value as `broker.id`, or leave broker.id out.")
+            self._note(
+                node.BROKER_ID.name,
+                "You must set `node.id` to the same value as `broker.id`, or leave broker.id out.",
+            )
         elif given and given[0] >= 0:
             self.values |= {setting.name: given[0] for setting in names}
 
     def _note_missing(self) -> None:
         for setting in NODE_SETTINGS.values():
             if setting.required and setting.name not in self.values and not self.is_set(setting):
-                self._note(setting.name, f"Missing required configuration {setting.name} which has no default value. {setting.doc}")
+                self._note(
+                    setting.name,
+                    (
+                        f"Missing required configuration {setting.name} which has no default "
+                        "value. "
+                        f"{setting.doc}"
+                    ),
+                )

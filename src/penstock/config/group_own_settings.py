@@ -1,6 +1,8 @@
-"""The settings that a group can have of its own (KIP-848), each with the broker settings that give its default and its bounds.
+"""The settings that a group can have of its own (KIP-848), each with the broker settings that give
+its default and its bounds.
 
-Knows consumer groups' alone: Penstock has no share or streams groups, so what Kafka has for those is not in the table.
+Knows consumer groups' alone: Penstock has no share or streams groups, so what Kafka has for those
+is not in the table.
 """
 
 from __future__ import annotations
@@ -21,9 +23,18 @@ class GroupSetting:
     most: Setting[int]
 
 
-def _like(name: str, default: Setting[int], least: Setting[int], most: Setting[int]) -> GroupSetting:
+def _like(
+    name: str, default: Setting[int], least: Setting[int], most: Setting[int]
+) -> GroupSetting:
     """Of the same type as the setting that is its default, and takes the same values."""
-    return GroupSetting(Setting(name, default.type, default.default, default.importance, default.doc, default.valid), default, least, most)
+    return GroupSetting(
+        Setting(
+            name, default.type, default.default, default.importance, default.doc, default.valid
+        ),
+        default,
+        least,
+        most,
+    )
 
 
 HEARTBEAT_INTERVAL_MS = _like(
@@ -47,5 +58,8 @@ ASSIGNMENT_INTERVAL_MS = _like(
 
 # In the order in which Kafka checks them.
 GROUP_SETTINGS: Mapping[str, GroupSetting] = MappingProxyType(
-    {one.setting.name: one for one in (HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ASSIGNMENT_INTERVAL_MS)}
+    {
+        one.setting.name: one
+        for one in (HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ASSIGNMENT_INTERVAL_MS)
+    }
 )

@@ -1,4 +1,5 @@
-"""Where a node listens and what it advertises: `listeners` and its companions, parsed. Knows nothing of roles or sockets."""
+"""Where a node listens and what it advertises: `listeners` and its companions, parsed. Knows
+nothing of roles or sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from penstock.config.values import RefusedError, Values, require
 MAX_PORT = 65_535
 HOST = r"[0-9a-zA-Z\-%._:]*"
 
-_LISTENER = re.compile(rf"([0-9a-zA-Z\-_.]+)://(\[{HOST}\]|[0-9a-zA-Z\-%._]*):([0-9]{{1,5}})", re.ASCII)
+_LISTENER = re.compile(
+    rf"([0-9a-zA-Z\-_.]+)://(\[{HOST}\]|[0-9a-zA-Z\-%._]*):([0-9]{{1,5}})", re.ASCII
+)
 
 
 class SecurityProtocol(StrEnum):
@@ -31,7 +34,8 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One entry of listeners or advertised.listeners. Host None: every address of the machine. Port 0: a free one."""
+    """One entry of listeners or advertised.listeners. Host None: every address of the machine. Port
+    0: a free one."""
 
     name: str
     host: str | None
@@ -48,7 +52,8 @@ def controller_listener_names(values: Values) -> tuple[str, ...]:
 
 
 def security_protocols(values: Values) -> dict[str, SecurityProtocol]:
-    """By listener name. Controllers' listeners are PLAINTEXT without being mapped, as long as nothing else is asked for."""
+    """By listener name. Controllers' listeners are PLAINTEXT without being mapped, as long as
+    nothing else is asked for."""
     setting = node.LISTENER_SECURITY_PROTOCOL_MAP
     protocols = {}
     for pair in filter(None, (part.strip() for part in values[setting].split(","))):
@@ -71,12 +76,17 @@ def listeners(values: Values) -> tuple[Listener, ...]:
 def advertised_listeners(values: Values) -> tuple[Listener, ...]:
     """Those given, or else the listeners themselves."""
     given = values[node.ADVERTISED_LISTENERS]
-    found = listeners(values) if given is None else _parse_all(values, node.ADVERTISED_LISTENERS, given)
+    found = (
+        listeners(values) if given is None else _parse_all(values, node.ADVERTISED_LISTENERS, given)
+    )
     for listener in found:
         require(
             listener.host != "0.0.0.0",
             node.ADVERTISED_LISTENERS,
-            f"advertised.listeners cannot use the nonroutable meta-address 0.0.0.0 (in {listener}). Use a routable IP address.",
+            (
+                "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0 (in "
+                f"{listener}). Use a routable IP address."
+            ),
         )
     return found
 
@@ -97,17 +107,41 @@ def _parse_all(values: Values, setting: Setting[Any], texts: Sequence[str]) -> t
     protocols = security_protocols(values)
     found = tuple(_parse(text, setting, protocols) for text in texts)
     names = {listener.name for listener in found}
-    require(len(names) == len(found), setting, f"Each listener must have a different name, listeners: {','.join(texts)}")
+    require(
+        len(names) == len(found),
+        setting,
+        f"Each listener must have a different name, listeners: {','.join(texts)}",
+    )
     return found
 
 
 def _parse(text: str, setting: Setting[Any], protocols: Mapping[str, SecurityProtocol]) -> Listener:
     match = _LISTENER.fullmatch(text)
     if match is None:
-        raise RefusedError(setting, f"Unable to parse {text} to a broker endpoint: it should be in the form NAME://host:port")
+        raise RefusedError(
+            setting,
+            (
+                f"Unable to parse {text} to a broker endpoint: it should be in the form "
+                "NAME://host:port"
+            ),
+        )
     name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])
-    require(port <= MAX_PORT, setting, f"Unable to parse {text} to a broker endpoint: {port} is no port, the highest is {MAX_PORT}")
-    require(name in protocols, setting, f"No security protocol defined for listener {name}: add it to listener.security.protocol.map")
+    require(
+        port <= MAX_PORT,
+        setting,
+        (
+            f"Unable to parse {text} to a broker endpoint: {port} is no port, the highest is "
+            f"{MAX_PORT}"
+        ),
+    )
+    require(
+        name in protocols,
+        setting,
+        (
+            f"No security protocol defined for listener {name}: add it to "
+            "listener.security.protocol.map"
+        ),
+    )
     require_built(name, protocols[name], setting)
     return Listener(name, host or None, port, protocols[name])
 
@@ -116,7 +150,10 @@ def require_built(name: str, protocol: SecurityProtocol, setting: Setting[Any]) 
     require(
         protocol is SecurityProtocol.PLAINTEXT,
         setting,
-        f"listener {name} asks for {protocol}, which Penstock does not have yet: it would be served in plain text. Use PLAINTEXT.",
+        (
+            f"listener {name} asks for {protocol}, which Penstock does not have yet: it would be "
+            "served in plain text. Use PLAINTEXT."
+        ),
     )
 
 
@@ -129,7 +166,11 @@ def _check_ports(found: Sequence[Listener]) -> None:
         # One may be on IPv4 and the other on IPv6 (KIP-797).
         families = sorted(_ip_version(listener.host) for listener in same)
         apart = len(same) == 1 or families == [4, 6]
-        require(apart, node.LISTENERS, f"Each listener must have a different port, listeners: {','.join(map(str, same))}")
+        require(
+            apart,
+            node.LISTENERS,
+            f"Each listener must have a different port, listeners: {','.join(map(str, same))}",
+        )
 
 
 def _ip_version(host: str | None) -> int:

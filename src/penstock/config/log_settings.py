@@ -1,6 +1,8 @@
-"""The part of the table that logs read: segments, retention, flushing, timestamps, compression and the work done in the background.
+"""The part of the table that logs read: segments, retention, flushing, timestamps, compression and
+the work done in the background.
 
-A topic has settings of its own for most of these (`topic_settings`); here are the defaults that a node gives to all its topics.
+A topic has settings of its own for most of these (`topic_settings`); here are the defaults that a
+node gives to all its topics.
 """
 
 from __future__ import annotations
@@ -26,28 +28,60 @@ TIMESTAMP_TYPES = one_of("CreateTime", "LogAppendTime")
 
 # Segments.
 LOG_SEGMENT_BYTES = Setting(
-    "log.segment.bytes", INT, 1024**3, HIGH, "The size at which a log begins a new segment file.", at_least(1024 * 1024), CLUSTER
+    "log.segment.bytes",
+    INT,
+    1024**3,
+    HIGH,
+    "The size at which a log begins a new segment file.",
+    at_least(1024 * 1024),
+    CLUSTER,
 )
 LOG_ROLL_MS = Setting[int | None](
-    "log.roll.ms", LONG, None, HIGH, "The age in milliseconds at which a log begins a new segment. Unset: log.roll.hours.", None, CLUSTER
+    "log.roll.ms",
+    LONG,
+    None,
+    HIGH,
+    "The age in milliseconds at which a log begins a new segment. Unset: log.roll.hours.",
+    None,
+    CLUSTER,
 )
 LOG_ROLL_HOURS = Setting(
-    "log.roll.hours", INT, 168, HIGH, "The age in hours at which a log begins a new segment; log.roll.ms comes first.", at_least(1)
+    "log.roll.hours",
+    INT,
+    168,
+    HIGH,
+    "The age in hours at which a log begins a new segment; log.roll.ms comes first.",
+    at_least(1),
 )
 LOG_ROLL_JITTER_MS = Setting[int | None](
     "log.roll.jitter.ms",
     LONG,
     None,
     HIGH,
-    "The most, in milliseconds, by which a roll may come early, chosen at random so that logs do not roll together.",
+    (
+        "The most, in milliseconds, by which a roll may come early, chosen at random so that logs "
+        "do "
+        "not roll together."
+    ),
     None,
     CLUSTER,
 )
 LOG_ROLL_JITTER_HOURS = Setting(
-    "log.roll.jitter.hours", INT, 0, HIGH, "The same as log.roll.jitter.ms in hours, used when that is not set.", at_least(0)
+    "log.roll.jitter.hours",
+    INT,
+    0,
+    HIGH,
+    "The same as log.roll.jitter.ms in hours, used when that is not set.",
+    at_least(0),
 )
 LOG_INDEX_SIZE_MAX_BYTES = Setting(
-    "log.index.size.max.bytes", INT, 10 * 1024**2, MEDIUM, "The most bytes of one offset index or time index.", at_least(4), CLUSTER
+    "log.index.size.max.bytes",
+    INT,
+    10 * 1024**2,
+    MEDIUM,
+    "The most bytes of one offset index or time index.",
+    at_least(4),
+    CLUSTER,
 )
 LOG_INDEX_INTERVAL_BYTES = Setting(
     "log.index.interval.bytes",
@@ -70,7 +104,13 @@ LOG_SEGMENT_DELETE_DELAY_MS = Setting(
 
 # Retention and cleaning.
 LOG_RETENTION_BYTES = Setting(
-    "log.retention.bytes", LONG, -1, HIGH, "The size of a partition beyond which its oldest segments go; -1 for no limit.", None, CLUSTER
+    "log.retention.bytes",
+    LONG,
+    -1,
+    HIGH,
+    "The size of a partition beyond which its oldest segments go; -1 for no limit.",
+    None,
+    CLUSTER,
 )
 LOG_RETENTION_MS = Setting[int | None](
     "log.retention.ms",
@@ -82,20 +122,36 @@ LOG_RETENTION_MS = Setting[int | None](
     CLUSTER,
 )
 LOG_RETENTION_MINUTES = Setting[int | None](
-    "log.retention.minutes", INT, None, HIGH, "How many minutes a segment is kept, when log.retention.ms is not set."
+    "log.retention.minutes",
+    INT,
+    None,
+    HIGH,
+    "How many minutes a segment is kept, when log.retention.ms is not set.",
 )
 LOG_RETENTION_HOURS = Setting(
-    "log.retention.hours", INT, 168, HIGH, "How many hours a segment is kept, when log.retention.ms and .minutes are not set."
+    "log.retention.hours",
+    INT,
+    168,
+    HIGH,
+    "How many hours a segment is kept, when log.retention.ms and .minutes are not set.",
 )
 LOG_RETENTION_CHECK_INTERVAL_MS = Setting(
-    "log.retention.check.interval.ms", LONG, 300_000, MEDIUM, "How often logs are looked at for segments to delete.", at_least(1)
+    "log.retention.check.interval.ms",
+    LONG,
+    300_000,
+    MEDIUM,
+    "How often logs are looked at for segments to delete.",
+    at_least(1),
 )
 LOG_CLEANUP_POLICY = Setting[tuple[str, ...]](
     "log.cleanup.policy",
     LIST,
     ("delete",),
     MEDIUM,
-    "What happens to old segments: delete, compact (keep the last value of each key), or both; with neither they stay for ever.",
+    (
+        "What happens to old segments: delete, compact (keep the last value of each key), or both; "
+        "with neither they stay for ever."
+    ),
     CLEANUP_POLICIES,
     CLUSTER,
 )
@@ -104,15 +160,30 @@ LOG_CLEANER_DELETE_RETENTION_MS = Setting(
     LONG,
     86_400_000,
     MEDIUM,
-    "How long a compacted log keeps the markers of deleted keys, so that readers can see the deletion.",
+    (
+        "How long a compacted log keeps the markers of deleted keys, so that readers can see the "
+        "deletion."
+    ),
     at_least(0),
     CLUSTER,
 )
 LOG_CLEANER_MIN_COMPACTION_LAG_MS = Setting(
-    "log.cleaner.min.compaction.lag.ms", LONG, 0, MEDIUM, "How long a record stays out of compaction.", at_least(0), CLUSTER
+    "log.cleaner.min.compaction.lag.ms",
+    LONG,
+    0,
+    MEDIUM,
+    "How long a record stays out of compaction.",
+    at_least(0),
+    CLUSTER,
 )
 LOG_CLEANER_MAX_COMPACTION_LAG_MS = Setting(
-    "log.cleaner.max.compaction.lag.ms", LONG, MAX_LONG, MEDIUM, "The longest that a record may wait for compaction.", at_least(1), CLUSTER
+    "log.cleaner.max.compaction.lag.ms",
+    LONG,
+    MAX_LONG,
+    MEDIUM,
+    "The longest that a record may wait for compaction.",
+    at_least(1),
+    CLUSTER,
 )
 LOG_CLEANER_MIN_CLEANABLE_RATIO = Setting(
     "log.cleaner.min.cleanable.ratio",
@@ -123,9 +194,21 @@ LOG_CLEANER_MIN_CLEANABLE_RATIO = Setting(
     between(0, 1),
     CLUSTER,
 )
-LOG_CLEANER_ENABLE = Setting("log.cleaner.enable", BOOLEAN, True, MEDIUM, "Whether logs with the policy compact are compacted at all.")
+LOG_CLEANER_ENABLE = Setting(
+    "log.cleaner.enable",
+    BOOLEAN,
+    True,
+    MEDIUM,
+    "Whether logs with the policy compact are compacted at all.",
+)
 LOG_CLEANER_BACKOFF_MS = Setting(
-    "log.cleaner.backoff.ms", LONG, 15_000, MEDIUM, "How long compaction rests when no log is due.", at_least(0), CLUSTER
+    "log.cleaner.backoff.ms",
+    LONG,
+    15_000,
+    MEDIUM,
+    "How long compaction rests when no log is due.",
+    at_least(0),
+    CLUSTER,
 )
 LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = Setting(
     "log.cleaner.io.max.bytes.per.second",
@@ -141,12 +224,22 @@ LOG_CLEANER_DEDUPE_BUFFER_SIZE = Setting(
     LONG,
     128 * 1024 * 1024,
     MEDIUM,
-    "The memory for the keys of one compaction. Where they do not all fit, the log is compacted in several runs.",
+    (
+        "The memory for the keys of one compaction. Where they do not all fit, the log is "
+        "compacted "
+        "in several runs."
+    ),
     None,
     CLUSTER,
 )
 LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = Setting(
-    "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, MEDIUM, "The share of the dedupe buffer that is used.", None, CLUSTER
+    "log.cleaner.io.buffer.load.factor",
+    DOUBLE,
+    0.9,
+    MEDIUM,
+    "The share of the dedupe buffer that is used.",
+    None,
+    CLUSTER,
 )
 LOG_CLEANER_IO_BUFFER_SIZE = Setting(
     "log.cleaner.io.buffer.size",
@@ -158,7 +251,13 @@ LOG_CLEANER_IO_BUFFER_SIZE = Setting(
     CLUSTER,
 )
 LOG_CLEANER_THREADS = Setting(
-    "log.cleaner.threads", INT, 1, MEDIUM, "Without effect: one child process compacts, one log at a time.", at_least(0), CLUSTER
+    "log.cleaner.threads",
+    INT,
+    1,
+    MEDIUM,
+    "Without effect: one child process compacts, one log at a time.",
+    at_least(0),
+    CLUSTER,
 )
 
 # Flushing and checkpoints.
@@ -181,7 +280,11 @@ LOG_FLUSH_INTERVAL_MS = Setting[int | None](
     CLUSTER,
 )
 LOG_FLUSH_SCHEDULER_INTERVAL_MS = Setting(
-    "log.flush.scheduler.interval.ms", LONG, MAX_LONG, HIGH, "How often logs are looked at for records that must be synced."
+    "log.flush.scheduler.interval.ms",
+    LONG,
+    MAX_LONG,
+    HIGH,
+    "How often logs are looked at for records that must be synced.",
 )
 LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = Setting(
     "log.flush.offset.checkpoint.interval.ms",
@@ -192,7 +295,12 @@ LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = Setting(
     at_least(0),
 )
 LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = Setting(
-    "log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, HIGH, "How often the start offsets of logs are written.", at_least(0)
+    "log.flush.start.offset.checkpoint.interval.ms",
+    INT,
+    60_000,
+    HIGH,
+    "How often the start offsets of logs are written.",
+    at_least(0),
 )
 LOG_INITIAL_TASK_DELAY_MS = Setting(
     "log.initial.task.delay.ms",
@@ -215,7 +323,13 @@ NUM_RECOVERY_THREADS_PER_DATA_DIR = Setting(
 
 # Records.
 MESSAGE_MAX_BYTES = Setting(
-    "message.max.bytes", INT, 1024**2 + 12, HIGH, "The largest record batch taken, as it arrives (compressed).", at_least(0), CLUSTER
+    "message.max.bytes",
+    INT,
+    1024**2 + 12,
+    HIGH,
+    "The largest record batch taken, as it arrives (compressed).",
+    at_least(0),
+    CLUSTER,
 )
 LOG_MESSAGE_TIMESTAMP_TYPE = Setting(
     "log.message.timestamp.type",
@@ -254,11 +368,31 @@ COMPRESSION_TYPE = Setting(
     CLUSTER,
 )
 COMPRESSION_GZIP_LEVEL = Setting(
-    "compression.gzip.level", INT, -1, MEDIUM, "The level for compression.type=gzip; -1 for the codec's own.", BetweenOr(1, 9, -1), CLUSTER
+    "compression.gzip.level",
+    INT,
+    -1,
+    MEDIUM,
+    "The level for compression.type=gzip; -1 for the codec's own.",
+    BetweenOr(1, 9, -1),
+    CLUSTER,
 )
-COMPRESSION_LZ4_LEVEL = Setting("compression.lz4.level", INT, 9, MEDIUM, "The level for compression.type=lz4.", between(1, 17), CLUSTER)
+COMPRESSION_LZ4_LEVEL = Setting(
+    "compression.lz4.level",
+    INT,
+    9,
+    MEDIUM,
+    "The level for compression.type=lz4.",
+    between(1, 17),
+    CLUSTER,
+)
 COMPRESSION_ZSTD_LEVEL = Setting(
-    "compression.zstd.level", INT, 3, MEDIUM, "The level for compression.type=zstd.", between(-131072, 22), CLUSTER
+    "compression.zstd.level",
+    INT,
+    3,
+    MEDIUM,
+    "The level for compression.type=zstd.",
+    between(-131072, 22),
+    CLUSTER,
 )
 PRODUCER_ID_EXPIRATION_MS = Setting(
     "producer.id.expiration.ms",
@@ -292,7 +426,10 @@ UNCLEAN_LEADER_ELECTION_ENABLE = Setting(
     BOOLEAN,
     False,
     HIGH,
-    "Whether a replica that is not in sync may lead when no other is left, which can lose acknowledged records.",
+    (
+        "Whether a replica that is not in sync may lead when no other is left, which can lose "
+        "acknowledged records."
+    ),
     None,
     CLUSTER,
 )

@@ -1,4 +1,5 @@
-"""The text of meta.properties, by which a directory knows its cluster and node (KIP-631, KIP-858). Touches no files."""
+"""The text of meta.properties, by which a directory knows its cluster and node (KIP-631, KIP-858).
+Touches no files."""
 
 from __future__ import annotations
 
@@ -37,9 +38,12 @@ def decode_meta_properties(data: bytes, file: str) -> MetaProperties:
     version = entries["version"].value.strip() if "version" in entries else "0"
     if version != _VERSION:
         raise PropertiesError(
-            f"{file}: version {version} of meta.properties cannot be read: Penstock reads version 1, which Kafka writes in KRaft mode"
+            f"{file}: version {version} of meta.properties cannot be read: Penstock reads version "
+            "1, which Kafka writes in KRaft mode"
         )
-    return MetaProperties(_cluster_id(entries, file), _node_id(entries, file), _directory_id(entries))
+    return MetaProperties(
+        _cluster_id(entries, file), _node_id(entries, file), _directory_id(entries)
+    )
 
 
 def _required(entries: Mapping[str, Entry], key: str, file: str) -> Entry:
@@ -70,5 +74,8 @@ def _directory_id(entries: Mapping[str, Entry]) -> DirectoryId | None:
     except ValueError as error:
         raise PropertiesError(f"{entry.where}: directory.id: {error}") from error
     if directory_id.int < RESERVED_UUIDS:
-        raise PropertiesError(f"{entry.where}: directory.id {uuid_text(directory_id)} is one of those that Kafka keeps for itself")
+        raise PropertiesError(
+            f"{entry.where}: directory.id {uuid_text(directory_id)} is one of those that Kafka "
+            "keeps for itself"
+        )
     return directory_id

@@ -1,6 +1,8 @@
-"""What a node is told: its server.properties and the overrides of its command line, checked as a whole.
+"""What a node is told: its server.properties and the overrides of its command line, checked as a
+whole.
 
-Reads no files and prints nothing: it is given text, and returns warnings or raises all problems at once.
+Reads no files and prints nothing: it is given text, and returns warnings or raises all problems at
+once.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from typing import Any, TypeVar, cast
 from penstock.config import node_settings as node
 from penstock.config.checks import CHECKS, is_broker, is_controller
 from penstock.config.draft import Draft
-from penstock.config.listeners import Listener, advertised_listeners, controller_listener_names, inter_broker_listener_name, listeners
+from penstock.config.listeners import (
+    Listener,
+    advertised_listeners,
+    controller_listener_names,
+    inter_broker_listener_name,
+    listeners,
+)
 from penstock.config.properties import Entry, Properties, PropertiesError, decode_properties
 from penstock.config.quorum import Address, Voter, bootstrap_servers, given_voters
 from penstock.config.setting import Setting
@@ -34,14 +42,19 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The settings of one node: `config[LOG_SEGMENT_BYTES]` is an int. What is derived from several has a property."""
+    """The settings of one node: `config[LOG_SEGMENT_BYTES]` is an int. What is derived from several
+    has a property."""
 
     values: Mapping[str, Any]
     given: frozenset[str]
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, setting: Setting[T], /) -> T:
-        return cast(T, self.values[setting.name]) if setting.name in self.values else setting.default_value()
+        return (
+            cast(T, self.values[setting.name])
+            if setting.name in self.values
+            else setting.default_value()
+        )
 
     def is_set(self, setting: Setting[Any], /) -> bool:
         return setting.name in self.given
@@ -66,7 +79,14 @@ class NodeConfig:
     def metadata_log_dir(self) -> str:
         """As one of log_dirs is spelt, where it is one of them."""
         given = self[node.METADATA_LOG_DIR] or self.log_dirs[0]
-        return next((path for path in self.log_dirs if posixpath.normpath(path) == posixpath.normpath(given)), given)
+        return next(
+            (
+                path
+                for path in self.log_dirs
+                if posixpath.normpath(path) == posixpath.normpath(given)
+            ),
+            given,
+        )
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -95,7 +115,9 @@ class NodeConfig:
     @property
     def advertised_broker_listeners(self) -> tuple[Listener, ...]:
         names = self.controller_listener_names
-        return tuple(listener for listener in self.advertised_listeners if listener.name not in names)
+        return tuple(
+            listener for listener in self.advertised_listeners if listener.name not in names
+        )
 
     @property
     def controller_listener_names(self) -> tuple[str, ...]:
@@ -107,7 +129,8 @@ class NodeConfig:
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """The fixed quorum. Empty on a controller that is a quorum of its own, and on a broker that has bootstrap servers instead."""
+        """The fixed quorum. Empty on a controller that is a quorum of its own, and on a broker that
+        has bootstrap servers instead."""
         return given_voters(self)
 
     @property
@@ -120,7 +143,9 @@ class NodeConfig:
         return bootstrap_servers(self)
 
 
-def read_node_config(data: bytes, file: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
+def read_node_config(
+    data: bytes, file: str, overrides: Mapping[str, str] | None = None
+) -> NodeConfig:
     """From the bytes of a server.properties. ConfigError with all that is wrong with it."""
     try:
         properties = decode_properties(data, file)
@@ -129,7 +154,9 @@ def read_node_config(data: bytes, file: str, overrides: Mapping[str, str] | None
     return node_config(properties, file, overrides)
 
 
-def node_config(properties: Properties, file: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
+def node_config(
+    properties: Properties, file: str, overrides: Mapping[str, str] | None = None
+) -> NodeConfig:
     """Overrides win over the file. ConfigError with all that is wrong."""
     entries = {**properties.entries, **_override_entries(overrides or {})}
     draft = Draft(entries, file)

@@ -1,7 +1,9 @@
-"""Java's .properties format, with the file and line of every entry. Knows nothing of settings; touches no files.
+"""Java's .properties format, with the file and line of every entry. Knows nothing of settings;
+touches no files.
 
-As java.util.Properties reads it: '#' and '!' begin comments; a key ends at '=', ':' or blanks; a backslash at the end of a line continues
-it; \\t \\n \\r \\f and \\uXXXX are escapes, and any other escaped character stands for itself; the last of two equal keys wins.
+As java.util.Properties reads it: '#' and '!' begin comments; a key ends at '=', ':' or blanks; a
+backslash at the end of a line continues it; \\t \\n \\r \\f and \\uXXXX are escapes, and any other
+escaped character stands for itself; the last of two equal keys wins.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class PropertiesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key and its value. `line` is the first of its lines, counted from 1; 0 for what comes from no file."""
+    """One key and its value. `line` is the first of its lines, counted from 1; 0 for what comes
+    from no file."""
 
     key: str
     value: str
@@ -46,9 +49,13 @@ class Properties:
 
 
 def decode_properties(data: bytes, file: str) -> Properties:
-    """From the bytes of a file: UTF-8, or where they are not that, ISO-8859-1, which is what Java takes every file for."""
+    """From the bytes of a file: UTF-8, or where they are not that, ISO-8859-1, which is what Java
+    takes every file for."""
     if len(data) > limits.MAX_PROPERTIES_BYTES:
-        raise PropertiesError(f"{file}: {len(data)} bytes are too many for a properties file, which may have {limits.MAX_PROPERTIES_BYTES}")
+        raise PropertiesError(
+            f"{file}: {len(data)} bytes are too many for a properties file, which may have "
+            f"{limits.MAX_PROPERTIES_BYTES}"
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -62,18 +69,24 @@ def parse_properties(text: str, file: str) -> Properties:
     for line, logical in _logical_lines(text):
         entry = _parse_entry(logical, file, line)
         if earlier := entries.get(entry.key):
-            warnings.append(f"{entry.where}: {entry.key} was set before, in line {earlier.line}: the last value counts")
+            warnings.append(
+                f"{entry.where}: {entry.key} was set before, in line {earlier.line}: the last "
+                "value counts"
+            )
         entries[entry.key] = entry
     return Properties(entries, tuple(warnings))
 
 
 def format_properties(values: Mapping[str, str]) -> str:
     """The text that reads back as the values. ASCII, one line an entry, in the order given."""
-    return "".join(f"{_escape(key, ' =:#!')}={_escape_value(value)}\n" for key, value in values.items())
+    return "".join(
+        f"{_escape(key, ' =:#!')}={_escape_value(value)}\n" for key, value in values.items()
+    )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and empty ones, continuations joined, each with the number of its first line."""
+    """Lines without comments and empty ones, continuations joined, each with the number of its
+    first line."""
     lines = enumerate(_LINE_END.split(text), start=1)
     for number, line in lines:
         logical = line.lstrip(_BLANKS)
@@ -90,7 +103,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _continues(line: str) -> bool:
-    """Whether the line ends in an odd number of backslashes: an even number are escaped backslashes."""
+    """Whether the line ends in an odd number of backslashes: an even number are escaped
+    backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -132,7 +146,10 @@ def _unescape(text: str) -> str:
 def _unicode_escape(text: str, escape: int) -> str:
     digits = text[escape + 2 : escape + 6]
     if not _UNICODE.fullmatch(digits):
-        raise ValueError(f"malformed \\uXXXX escape: \\u{digits} (four hexadecimal digits must follow; write \\\\ for a backslash)")
+        raise ValueError(
+            f"malformed \\uXXXX escape: \\u{digits} (four hexadecimal digits must follow; write "
+            "\\\\ for a backslash)"
+        )
     return chr(int(digits, 16))
 
 

@@ -1,4 +1,5 @@
-"""Who the controllers of a cluster are: `controller.quorum.voters` and `controller.quorum.bootstrap.servers`, parsed."""
+"""Who the controllers of a cluster are: `controller.quorum.voters` and
+`controller.quorum.bootstrap.servers`, parsed."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ def given_voters(values: Values) -> tuple[Voter, ...]:
     setting = node.CONTROLLER_QUORUM_VOTERS
     voters = tuple(_parse_voter(text) for text in values[setting])
     ids = {voter.node_id for voter in voters}
-    require(len(ids) == len(voters), setting, f"each voter must have an id of its own: {','.join(map(str, voters))}")
+    require(
+        len(ids) == len(voters),
+        setting,
+        f"each voter must have an id of its own: {','.join(map(str, voters))}",
+    )
     return voters
 
 
@@ -58,17 +63,35 @@ def ids_text(voters: Sequence[Voter]) -> str:
 def _parse_voter(text: str) -> Voter:
     setting, form = node.CONTROLLER_QUORUM_VOTERS, "{id}@{host}:{port}"
     number, at, address_text = text.partition("@")
-    require(bool(at), setting, f"Invalid configuration value for {setting.name}: {text}. Each entry should be in the form `{form}`.")
+    require(
+        bool(at),
+        setting,
+        (
+            f"Invalid configuration value for {setting.name}: {text}. Each entry should be in the "
+            f"form `{form}`."
+        ),
+    )
     is_id = _NODE_ID.fullmatch(number) is not None and int(number) <= _MAX_NODE_ID
     require(is_id, setting, f"Failed to parse voter ID as an integer from {number} in {text}")
     address = _parse_address(address_text, text, setting, form)
-    require(address.host != "0.0.0.0", setting, f"Host string (0.0.0.0) is not routeable, in {text}")
+    require(
+        address.host != "0.0.0.0", setting, f"Host string (0.0.0.0) is not routeable, in {text}"
+    )
     return Voter(NodeId(int(number)), address)
 
 
 def _parse_address(text: str, entry: str, setting: Setting[tuple[str, ...]], form: str) -> Address:
     match = _ADDRESS.fullmatch(text)
     if match is None or not match[1] or not 1 <= int(match[2]) <= MAX_PORT:
-        reason = f"Failed to parse host name and port from entry {entry} for the configuration {setting.name}."
-        raise RefusedError(setting, f"{reason} Each entry should be in the form `{form}`, with a port from 1 to {MAX_PORT}.")
+        reason = (
+            f"Failed to parse host name and port from entry {entry} for the configuration "
+            f"{setting.name}."
+        )
+        raise RefusedError(
+            setting,
+            (
+                f"{reason} Each entry should be in the form `{form}`, with a port from 1 to "
+                f"{MAX_PORT}."
+            ),
+        )
     return Address(match[1], int(match[2]))

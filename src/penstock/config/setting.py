@@ -1,6 +1,8 @@
-"""What one setting is: name, type, default, meaning, and how its text becomes a value and back. Knows no setting by name.
+"""What one setting is: name, type, default, meaning, and how its text becomes a value and back.
+Knows no setting by name.
 
-Parsing is as lenient as Kafka's ConfigDef (values are trimmed, booleans may have any case) and refuses in its words.
+Parsing is as lenient as Kafka's ConfigDef (values are trimmed, booleans may have any case) and
+refuses in its words.
 """
 
 from __future__ import annotations
@@ -56,15 +58,19 @@ class InvalidSettingError(ValueError):
     """A value that its setting does not take. The message names both."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
-        super().__init__(f"Invalid value {'null' if value is None else value} for configuration {name}: {reason}")
+        super().__init__(
+            f"Invalid value {'null' if value is None else value} for configuration {name}: {reason}"
+        )
         self.name = name
         self.reason = reason
 
 
-# No slots: calling Setting[int | None](...) makes typing set an attribute, which a frozen class with slots answers badly on Python 3.11.
+# No slots: calling Setting[int | None](...) makes typing set an attribute, which a frozen class
+# with slots answers badly on Python 3.11.
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """One setting. T is the type of its value: bool, int, float, str or tuple[str, ...], with None where the default is null."""
+    """One setting. T is the type of its value: bool, int, float, str or tuple[str, ...], with None
+    where the default is null."""
 
     name: str
     type: SettingType
@@ -91,7 +97,8 @@ class Setting(Generic[T]):
         return self.default
 
     def parse(self, text: str) -> T:
-        """The value that a text stands for. InvalidSettingError when it stands for none, or for one that is out of bounds."""
+        """The value that a text stands for. InvalidSettingError when it stands for none, or for one
+        that is out of bounds."""
         trimmed = text.strip()
         try:
             value = _PARSERS[self.type](trimmed)
@@ -103,7 +110,8 @@ class Setting(Generic[T]):
         return cast(T, value)
 
     def format(self, value: T) -> str | None:
-        """As DescribeConfigs shows a value; None (null) for one that is not set and for one that nobody is shown."""
+        """As DescribeConfigs shows a value; None (null) for one that is not set and for one that
+        nobody is shown."""
         if value is None or self.sensitive:
             return None
         if isinstance(value, bool):
@@ -142,7 +150,8 @@ def _whole(type_: SettingType, bits: int) -> Callable[[str], int]:
 
 def _double(text: str) -> float:
     value = float(text.rstrip("dDfF")) if _DECIMAL.fullmatch(text) else math.nan
-    # Java also takes NaN and Infinity here; no setting has a use for them, and NaN slips through every range check.
+    # Java also takes NaN and Infinity here; no setting has a use for them, and NaN slips through
+    # every range check.
     if not math.isfinite(value):
         raise ValueError("Not a number of type DOUBLE")
     return value

@@ -1,5 +1,5 @@
-"""The one table of what can be set on a node, by name. The settings themselves are in `node_settings`, `log_settings`,
-`cluster_settings` and `group_settings`."""
+"""The one table of what can be set on a node, by name. The settings themselves are in
+`node_settings`, `log_settings`, `cluster_settings` and `group_settings`."""
 
 from __future__ import annotations
 
@@ -16,5 +16,8 @@ def _settings_of(module: ModuleType) -> dict[str, Setting[Any]]:
 
 
 NODE_SETTINGS: Mapping[str, Setting[Any]] = MappingProxyType(
-    _settings_of(node_settings) | _settings_of(log_settings) | _settings_of(cluster_settings) | _settings_of(group_settings)
+    _settings_of(node_settings)
+    | _settings_of(log_settings)
+    | _settings_of(cluster_settings)
+    | _settings_of(group_settings)
 )

@@ -1,4 +1,5 @@
-"""What the settings of a topic come to for its logs: the topic's own, then its node's, then Kafka's defaults.
+"""What the settings of a topic come to for its logs: the topic's own, then its node's, then Kafka's
+defaults.
 
 Knows settings and values; never where a topic's settings are stored, nor what a log does with them.
 """
@@ -20,7 +21,8 @@ T = TypeVar("T")
 
 
 class TimestampType(StrEnum):
-    """Whose clock a record's timestamp comes from: its producer's, or that of the leader that appended it."""
+    """Whose clock a record's timestamp comes from: its producer's, or that of the leader that
+    appended it."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -28,7 +30,8 @@ class TimestampType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log. `LogConfig()` has Kafka's defaults; nothing is checked here (tests want small segments)."""
+    """The settings of one log. `LogConfig()` has Kafka's defaults; nothing is checked here (tests
+    want small segments)."""
 
     segment_bytes: int = topic.SEGMENT_BYTES.default_value()
     segment_ms: int = topic.SEGMENT_MS.default_value()
@@ -67,7 +70,9 @@ class LogConfig:
     @property
     def max_segment_ms(self) -> int:
         """The age at which a segment is sealed: only then it can be compacted."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+        )
 
 
 class BrokerValues(Protocol):
@@ -86,7 +91,8 @@ def broker_default(broker: BrokerValues, setting: Setting[T]) -> T:
 
 
 def parse_topic_settings(overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The typed values of a topic's own settings, by name. KafkaError INVALID_CONFIG for an unknown name or a malformed value."""
+    """The typed values of a topic's own settings, by name. KafkaError INVALID_CONFIG for an unknown
+    name or a malformed value."""
     parsed = {}
     for name, text in overrides.items():
         unbuilt = find_unbuilt(name)
@@ -98,15 +104,22 @@ def parse_topic_settings(overrides: Mapping[str, str]) -> dict[str, Any]:
 
 
 def log_config(broker: BrokerValues, topic_overrides: Mapping[str, str]) -> LogConfig:
-    """Topic over broker over default. KafkaError INVALID_CONFIG where the topic's own settings cannot be used."""
-    values = {setting.name: broker_default(broker, setting) for setting in topic.TOPIC_SETTINGS.values()}
+    """Topic over broker over default. KafkaError INVALID_CONFIG where the topic's own settings
+    cannot be used."""
+    values = {
+        setting.name: broker_default(broker, setting) for setting in topic.TOPIC_SETTINGS.values()
+    }
     values |= parse_topic_settings(topic_overrides)
     internal_segment_bytes = values.pop(topic.INTERNAL_SEGMENT_BYTES.name)
     if internal_segment_bytes is not None:
         values[topic.SEGMENT_BYTES.name] = _positive_segment(internal_segment_bytes)
     _check_together(values)
-    values[topic.MESSAGE_TIMESTAMP_TYPE.name] = TimestampType(values[topic.MESSAGE_TIMESTAMP_TYPE.name])
-    return LogConfig(**{field.name: values[field.name.replace("_", ".")] for field in fields(LogConfig)})
+    values[topic.MESSAGE_TIMESTAMP_TYPE.name] = TimestampType(
+        values[topic.MESSAGE_TIMESTAMP_TYPE.name]
+    )
+    return LogConfig(
+        **{field.name: values[field.name.replace("_", ".")] for field in fields(LogConfig)}
+    )
 
 
 def _in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -> Any:
@@ -119,7 +132,10 @@ def _in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -
 def _parse(name: str, text: str) -> Any:
     setting = topic.TOPIC_SETTINGS.get(name)
     if setting is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}.{did_you_mean(name, topic.TOPIC_SETTINGS)}")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Unknown topic config name: {name}.{did_you_mean(name, topic.TOPIC_SETTINGS)}",
+        )
     try:
         return setting.parse(text)
     except InvalidSettingError as error:
@@ -128,7 +144,10 @@ def _parse(name: str, text: str) -> Any:
 
 def _positive_segment(internal_segment_bytes: int) -> int:
     if internal_segment_bytes < 1:
-        reason = f"Invalid value {internal_segment_bytes} for configuration internal.segment.bytes: Value must be at least 1"
+        reason = (
+            f"Invalid value {internal_segment_bytes} for configuration "
+            "internal.segment.bytes: Value must be at least 1"
+        )
         raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
     return internal_segment_bytes
 
@@ -136,5 +155,8 @@ def _positive_segment(internal_segment_bytes: int) -> int:
 def _check_together(values: Mapping[str, Any]) -> None:
     least, most = values[topic.MIN_COMPACTION_LAG_MS.name], values[topic.MAX_COMPACTION_LAG_MS.name]
     if least > most:
-        reason = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        reason = (
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > "
+            f"max.compaction.lag.ms ({most})"
+        )
         raise KafkaError(ErrorCode.INVALID_CONFIG, reason)

@@ -1,4 +1,5 @@
-"""The topic settings, each with the broker settings that give its default: the first of them that is set wins."""
+"""The topic settings, each with the broker settings that give its default: the first of them that
+is set wins."""
 
 from __future__ import annotations
 
@@ -39,17 +40,34 @@ def _topic(setting: Setting[T], *synonyms: Synonym) -> Setting[T]:
 
 def _like(name: str, broker: Setting[T]) -> Setting[T]:
     """A topic setting with one synonym, which is of the same type and takes the same values."""
-    return _topic(Setting(name, broker.type, broker.default, MEDIUM, broker.doc, broker.valid), Synonym(broker))
+    return _topic(
+        Setting(name, broker.type, broker.default, MEDIUM, broker.doc, broker.valid),
+        Synonym(broker),
+    )
 
 
 SEGMENT_BYTES = _like("segment.bytes", log.LOG_SEGMENT_BYTES)
 SEGMENT_MS = _topic(
-    Setting("segment.ms", LONG, 168 * HOUR_MS, MEDIUM, "The age at which the log begins a new segment.", at_least(1)),
+    Setting(
+        "segment.ms",
+        LONG,
+        168 * HOUR_MS,
+        MEDIUM,
+        "The age at which the log begins a new segment.",
+        at_least(1),
+    ),
     Synonym(log.LOG_ROLL_MS),
     Synonym(log.LOG_ROLL_HOURS, HOUR_MS),
 )
 SEGMENT_JITTER_MS = _topic(
-    Setting("segment.jitter.ms", LONG, 0, MEDIUM, "The most by which a roll by age may come early, chosen at random.", at_least(0)),
+    Setting(
+        "segment.jitter.ms",
+        LONG,
+        0,
+        MEDIUM,
+        "The most by which a roll by age may come early, chosen at random.",
+        at_least(0),
+    ),
     Synonym(log.LOG_ROLL_JITTER_MS),
     Synonym(log.LOG_ROLL_JITTER_HOURS, HOUR_MS),
 )
@@ -57,21 +75,39 @@ SEGMENT_INDEX_BYTES = _like("segment.index.bytes", log.LOG_INDEX_SIZE_MAX_BYTES)
 INDEX_INTERVAL_BYTES = _like("index.interval.bytes", log.LOG_INDEX_INTERVAL_BYTES)
 RETENTION_BYTES = _like("retention.bytes", log.LOG_RETENTION_BYTES)
 RETENTION_MS = _topic(
-    Setting("retention.ms", LONG, 168 * HOUR_MS, MEDIUM, "How long a segment is kept; -1 for ever.", at_least(-1)),
+    Setting(
+        "retention.ms",
+        LONG,
+        168 * HOUR_MS,
+        MEDIUM,
+        "How long a segment is kept; -1 for ever.",
+        at_least(-1),
+    ),
     Synonym(log.LOG_RETENTION_MS),
     Synonym(log.LOG_RETENTION_MINUTES, MINUTE_MS),
     Synonym(log.LOG_RETENTION_HOURS, HOUR_MS),
 )
 FLUSH_MESSAGES = _like("flush.messages", log.LOG_FLUSH_INTERVAL_MESSAGES)
 FLUSH_MS = _topic(
-    Setting("flush.ms", LONG, log.MAX_LONG, MEDIUM, "How long an appended record may stay unsynced.", at_least(0)),
+    Setting(
+        "flush.ms",
+        LONG,
+        log.MAX_LONG,
+        MEDIUM,
+        "How long an appended record may stay unsynced.",
+        at_least(0),
+    ),
     Synonym(log.LOG_FLUSH_INTERVAL_MS),
     Synonym(log.LOG_FLUSH_SCHEDULER_INTERVAL_MS),
 )
 MAX_MESSAGE_BYTES = _like("max.message.bytes", log.MESSAGE_MAX_BYTES)
 MESSAGE_TIMESTAMP_TYPE = _like("message.timestamp.type", log.LOG_MESSAGE_TIMESTAMP_TYPE)
-MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _like("message.timestamp.before.max.ms", log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
-MESSAGE_TIMESTAMP_AFTER_MAX_MS = _like("message.timestamp.after.max.ms", log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _like(
+    "message.timestamp.before.max.ms", log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS = _like(
+    "message.timestamp.after.max.ms", log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS
+)
 CLEANUP_POLICY = _like("cleanup.policy", log.LOG_CLEANUP_POLICY)
 COMPRESSION_TYPE = _like("compression.type", log.COMPRESSION_TYPE)
 COMPRESSION_GZIP_LEVEL = _like("compression.gzip.level", log.COMPRESSION_GZIP_LEVEL)
@@ -80,7 +116,9 @@ COMPRESSION_ZSTD_LEVEL = _like("compression.zstd.level", log.COMPRESSION_ZSTD_LE
 DELETE_RETENTION_MS = _like("delete.retention.ms", log.LOG_CLEANER_DELETE_RETENTION_MS)
 FILE_DELETE_DELAY_MS = _like("file.delete.delay.ms", log.LOG_SEGMENT_DELETE_DELAY_MS)
 MIN_INSYNC_REPLICAS = _like("min.insync.replicas", log.MIN_INSYNC_REPLICAS)
-UNCLEAN_LEADER_ELECTION_ENABLE = _like("unclean.leader.election.enable", log.UNCLEAN_LEADER_ELECTION_ENABLE)
+UNCLEAN_LEADER_ELECTION_ENABLE = _like(
+    "unclean.leader.election.enable", log.UNCLEAN_LEADER_ELECTION_ENABLE
+)
 MIN_COMPACTION_LAG_MS = _like("min.compaction.lag.ms", log.LOG_CLEANER_MIN_COMPACTION_LAG_MS)
 MAX_COMPACTION_LAG_MS = _like("max.compaction.lag.ms", log.LOG_CLEANER_MAX_COMPACTION_LAG_MS)
 MIN_CLEANABLE_DIRTY_RATIO = _like("min.cleanable.dirty.ratio", log.LOG_CLEANER_MIN_CLEANABLE_RATIO)

@@ -1,4 +1,5 @@
-"""Which values a setting takes. A validator knows a parsed value and Kafka's words for refusing it; never where the value came from."""
+"""Which values a setting takes. A validator knows a parsed value and Kafka's words for refusing it;
+never where the value came from."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Between(NamedTuple):
 
 
 class BetweenOr(NamedTuple):
-    """A number in a range, or one outside it with a meaning of its own (gzip's level -1: the codec's default)."""
+    """A number in a range, or one outside it with a meaning of its own (gzip's level -1: the
+    codec's default)."""
 
     least: int
     most: int
@@ -63,7 +65,9 @@ class OneOf(NamedTuple):
         return f"[{', '.join(self.choices)}]"
 
     def refusal(self, _name: str, value: str | None, /) -> str | None:
-        return None if value in self.choices else f"String must be one of: {', '.join(self.choices)}"
+        return (
+            None if value in self.choices else f"String must be one of: {', '.join(self.choices)}"
+        )
 
 
 class IgnoringCase(NamedTuple):
@@ -77,7 +81,11 @@ class IgnoringCase(NamedTuple):
 
     def refusal(self, _name: str, value: str | None, /) -> str | None:
         known = value is not None and value.upper() in self.choices
-        return None if known else f"String must be one of (case insensitive): {', '.join(self.choices)}"
+        return (
+            None
+            if known
+            else f"String must be one of (case insensitive): {', '.join(self.choices)}"
+        )
 
 
 class ListOf(NamedTuple):
@@ -91,7 +99,10 @@ class ListOf(NamedTuple):
         if value is None:
             return None
         if not value and not self.may_be_empty:
-            return f"Configuration '{name}' must not be empty. Valid values include: {', '.join(self.choices) or 'any non-empty value'}"
+            return (
+                f"Configuration '{name}' must not be empty. Valid values include: "
+                f"{', '.join(self.choices) or 'any non-empty value'}"
+            )
         if "" in value:
             return f"Configuration '{name}' values must not be empty."
         if len(set(value)) != len(value):

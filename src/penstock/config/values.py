@@ -1,4 +1,5 @@
-"""What the rest of this room needs of a set of values, and how it says that one of them cannot be used."""
+"""What the rest of this room needs of a set of values, and how it says that one of them cannot be
+used."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Values(Protocol):
 
 
 class RefusedError(ValueError):
-    """Values that are well-formed one by one but cannot be used. `setting` is where to look first."""
+    """Values that are well-formed one by one but cannot be used. `setting` is where to look
+    first."""
 
     def __init__(self, setting: Setting[Any], reason: str) -> None:
         super().__init__(reason)
@@ -28,7 +30,8 @@ class RefusedError(ValueError):
 
 
 class UnusableError(Exception):
-    """A value was asked for that could not be parsed, or is missing. The problem has been noted already."""
+    """A value was asked for that could not be parsed, or is missing. The problem has been noted
+    already."""
 
 
 def require(holds: bool, setting: Setting[Any], reason: str) -> None:

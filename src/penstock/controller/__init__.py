@@ -1,1 +1,2 @@
-"""Decisions over the cluster's metadata: an image and a request in, records and a response out. PURE."""
+"""Decisions over the cluster's metadata: an image and a request in, records and a response out.
+PURE."""

@@ -12,7 +12,8 @@ from penstock.config.node_settings import DEFAULT_REPLICATION_FACTOR, NUM_PARTIT
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """The settings of the controller's node, which give the defaults of what a request leaves open, and a source of new ids."""
+    """The settings of the controller's node, which give the defaults of what a request leaves open,
+    and a source of new ids."""
 
     num_partitions: int
     default_replication_factor: int
@@ -21,4 +22,6 @@ class ControllerContext:
 
     @staticmethod
     def of(config: NodeConfig, new_uuid: Callable[[], UUID]) -> ControllerContext:
-        return ControllerContext(config[NUM_PARTITIONS], config[DEFAULT_REPLICATION_FACTOR], config, new_uuid)
+        return ControllerContext(
+            config[NUM_PARTITIONS], config[DEFAULT_REPLICATION_FACTOR], config, new_uuid
+        )

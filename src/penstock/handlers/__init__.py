@@ -1,11 +1,12 @@
-"""One file per API. The tables below are what a node serves and advertises: the server dispatches by them, ApiVersions
-answers from them.
+"""One file per API. The tables below are what a node serves and advertises: the server dispatches
+by them, ApiVersions answers from them.
 
-A handler module opens with its behaviour and has `handle(node, request, context)`: a plain function, whose synchronous part runs in order
-for a connection. It returns the response, or an awaitable of it where something must be waited for, or None where nothing is answered.
-A KafkaError that leaves a handler has no place in its response: the server closes the connection and logs the reason.
-Handlers translate and delegate to the node; they never see its logs. They are imported when they are first needed: a message module costs
-some milliseconds, and a node must start quickly.
+A handler module opens with its behaviour and has `handle(node, request, context)`: a plain
+function, whose synchronous part runs in order for a connection. It returns the response, or an
+awaitable of it where something must be waited for, or None where nothing is answered. A KafkaError
+that leaves a handler has no place in its response: the server closes the connection and logs the
+reason. Handlers translate and delegate to the node; they never see its logs. They are imported when
+they are first needed: a message module costs some milliseconds, and a node must start quickly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Handler = Callable[[Any, Any, Any], object | Awaitable[object] | None]
 
 
 class Served(NamedTuple):
-    """An API as this node serves it: the versions it can answer, and the lowest one it tells clients of."""
+    """An API as this node serves it: the versions it can answer, and the lowest one it tells
+    clients of."""
 
     module: str
     first: int
@@ -30,12 +32,15 @@ class Served(NamedTuple):
 
 
 def _served(name: str, first: int, last: int, advertised_first: int | None = None) -> Served:
-    return Served(f"{__name__}.{name}", first, last, first if advertised_first is None else advertised_first)
+    return Served(
+        f"{__name__}.{name}", first, last, first if advertised_first is None else advertised_first
+    )
 
 
 SERVED: Mapping[int, Served] = MappingProxyType(
     {
-        # Older librdkafka takes a broker without Produce v0 for one that cannot decompress, and stops compressing; nobody sends v0 to 2.
+        # Older librdkafka takes a broker without Produce v0 for one that cannot decompress, and
+        # stops compressing; nobody sends v0 to 2.
         0: _served("produce", 3, 13, advertised_first=0),
         1: _served("fetch", 4, 18),
         2: _served("list_offsets", 1, 11),

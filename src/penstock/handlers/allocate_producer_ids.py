@@ -16,23 +16,32 @@ from typing import TYPE_CHECKING
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from penstock.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
-def handle(node: Node, request: AllocateProducerIdsRequest, _context: RequestContext) -> Awaitable[AllocateProducerIdsResponse]:
+def handle(
+    node: Node, request: AllocateProducerIdsRequest, _context: RequestContext
+) -> Awaitable[AllocateProducerIdsResponse]:
     return _decide(node.own_controller, request)
 
 
-async def _decide(controller: NodeController, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+async def _decide(
+    controller: NodeController, request: AllocateProducerIdsRequest
+) -> AllocateProducerIdsResponse:
     try:
         return await controller.decide(lambda image: allocate_producer_ids(image, request))
     except KafkaError as error:
         if error.code is not ErrorCode.NOT_CONTROLLER:
-            logger.info("AllocateProducerIds of broker %d is refused: %s", request.broker_id, error.message)
+            logger.info(
+                "AllocateProducerIds of broker %d is refused: %s", request.broker_id, error.message
+            )
         return AllocateProducerIdsResponse(error_code=error.code)

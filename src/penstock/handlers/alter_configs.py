@@ -1,7 +1,9 @@
-"""AlterConfigs: replaces all settings of topics, brokers and groups that were set while the cluster ran. Deprecated.
+"""AlterConfigs: replaces all settings of topics, brokers and groups that were set while the cluster
+ran. Deprecated.
 
 Behaviour
-  Each resource succeeds or fails by itself. What a request does not name goes back to its default. A broker without a name stands for all.
+  Each resource succeeds or fails by itself. What a request does not name goes back to its default.
+  A broker without a name stands for all.
 
 Version notes
   v2 is flexible; nothing else changes.
@@ -12,29 +14,38 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.controller.configs import alter_configs
+from penstock.controller.configs.alter import alter_configs
 from penstock.errors import KafkaError
 from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: AlterConfigsRequest, context: RequestContext) -> Awaitable[AlterConfigsResponse]:
+def handle(
+    node: Node, request: AlterConfigsRequest, context: RequestContext
+) -> Awaitable[AlterConfigsResponse]:
     return ask_controller(node, request, context, decide, refused)
 
 
-def decide(controller: NodeController, request: AlterConfigsRequest) -> Awaitable[AlterConfigsResponse]:
-    return controller.alter_settings(lambda image: alter_configs(image, request, controller.context))
+def decide(
+    controller: NodeController, request: AlterConfigsRequest
+) -> Awaitable[AlterConfigsResponse]:
+    return controller.alter_settings(
+        lambda image: alter_configs(image, request, controller.context)
+    )
 
 
 def refused(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
     responses = (
         AlterConfigsResponse.Response(
-            error_code=error.code, error_message=error.message, resource_type=one.resource_type, resource_name=one.resource_name
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=one.resource_type,
+            resource_name=one.resource_name,
         )
         for one in request.resources
     )

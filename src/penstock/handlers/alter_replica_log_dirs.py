@@ -1,11 +1,15 @@
-"""AlterReplicaLogDirs: replicas move to other log directories of this broker, and are served all the while.
+"""AlterReplicaLogDirs: replicas move to other log directories of this broker, and are served all
+the while.
 
 Behaviour
-  Answered when the moves have begun; DescribeLogDirs tells how far they are. A replica that is there already, or on its way there, is left
-  alone; one on its way elsewhere turns round. LOG_DIR_NOT_FOUND for a path that is none of DescribeLogDirs', KAFKA_STORAGE_ERROR where any
-  directory is offline, UNKNOWN_TOPIC_OR_PARTITION for what the cluster does not have, REPLICA_NOT_AVAILABLE for a partition that this
-  broker does not have (the directory is remembered for it), INVALID_TOPIC_EXCEPTION for a topic whose name leaves no room for the name of
-  the directory under which a replica is copied. Of a partition that is named twice the last word counts.
+  Answered when the moves have begun; DescribeLogDirs tells how far they are. A replica that is
+  there already, or on its way there, is left alone; one on its way elsewhere turns round.
+  LOG_DIR_NOT_FOUND for a path that is none of DescribeLogDirs', KAFKA_STORAGE_ERROR where any
+  directory is offline, UNKNOWN_TOPIC_OR_PARTITION for what the cluster does not have,
+  REPLICA_NOT_AVAILABLE for a partition that this broker does not have (the directory is remembered
+  for it), INVALID_TOPIC_EXCEPTION for a topic whose name leaves no room for the name of the
+  directory under which a replica is copied. Of a partition that is named twice the last word
+  counts.
 
 Version notes
   v2 is flexible.
@@ -21,7 +25,10 @@ from typing import TYPE_CHECKING
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.ids import TopicPartition
-from penstock.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from penstock.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -29,16 +36,26 @@ if TYPE_CHECKING:
 Result = AlterReplicaLogDirsResponse.Result
 
 
-def handle(node: Node, request: AlterReplicaLogDirsRequest, _context: RequestContext) -> AlterReplicaLogDirsResponse:
+def handle(
+    node: Node, request: AlterReplicaLogDirsRequest, _context: RequestContext
+) -> AlterReplicaLogDirsResponse:
     wanted = {
-        TopicPartition(topic.name, index): target.path for target in request.dirs for topic in target.topics for index in topic.partitions
+        TopicPartition(topic.name, index): target.path
+        for target in request.dirs
+        for topic in target.topics
+        for index in topic.partitions
     }
     topics: dict[str, list[Result.Partition]] = {}
     for partition, path in wanted.items():
         code = _move(node, partition, path)
-        topics.setdefault(partition.topic, []).append(Result.Partition(partition_index=partition.partition, error_code=code))
+        topics.setdefault(partition.topic, []).append(
+            Result.Partition(partition_index=partition.partition, error_code=code)
+        )
     return AlterReplicaLogDirsResponse(
-        results=tuple(Result(topic_name=name, partitions=tuple(partitions)) for name, partitions in topics.items())
+        results=tuple(
+            Result(topic_name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        )
     )
 
 

@@ -1,13 +1,15 @@
 """ApiVersions: what this node serves, and the features of its cluster.
 
 Behaviour
-  The APIs are those of the listener's table. Supported features are those that this broker is registered with; the finalized ones are the
-  cluster's, as of the metadata offset that the feature epoch names. A level of 0 is a feature that is off, and is left out.
+  The APIs are those of the listener's table. Supported features are those that this broker is
+  registered with; the finalized ones are the cluster's, as of the metadata offset that the feature
+  epoch names. A level of 0 is a feature that is off, and is left out.
 
 Version notes
-  v3 brings the client's name and version (malformed ones: INVALID_REQUEST) and features. Up to v3, supported features with a minimum of 0
-  are left out: clients of that time fail on them (KAFKA-17011). A version that is not served at all is answered as v0, with
-  UNSUPPORTED_VERSION and the list (KIP-511), by the server itself.
+  v3 brings the client's name and version (malformed ones: INVALID_REQUEST) and features. Up to v3,
+  supported features with a minimum of 0 are left out: clients of that time fail on them
+  (KAFKA-17011). A version that is not served at all is answered as v0, with UNSUPPORTED_VERSION and
+  the list (KIP-511), by the server itself.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def _api_keys(table: Mapping[int, Served]) -> tuple[ApiKey, ...]:
-    return tuple(ApiKey(api_key=key, min_version=served.advertised_first, max_version=served.last) for key, served in sorted(table.items()))
+    return tuple(
+        ApiKey(api_key=key, min_version=served.advertised_first, max_version=served.last)
+        for key, served in sorted(table.items())
+    )
 
 
 _OF_BROKERS, _OF_CONTROLLERS = _api_keys(SERVED), _api_keys(CONTROLLER_SERVED)
@@ -43,17 +48,24 @@ def handle(node: Node, request: ApiVersionsRequest, context: RequestContext) -> 
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     levels = sorted(node.image.features.items())
     return ApiVersionsResponse(
-        api_keys=_OF_CONTROLLERS if context.listener_name in node.config.controller_listener_names else _OF_BROKERS,
+        api_keys=_OF_CONTROLLERS
+        if context.listener_name in node.config.controller_listener_names
+        else _OF_BROKERS,
         supported_features=_supported(node, least_minimum=0 if context.version >= 4 else 1),
         finalized_features_epoch=node.image.offset,
         finalized_features=tuple(
-            FinalizedFeature(name=name, max_version_level=level, min_version_level=level) for name, level in levels if level > 0
+            FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+            for name, level in levels
+            if level > 0
         ),
     )
 
 
 def _is_well_formed(request: ApiVersionsRequest) -> bool:
-    return all(_SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version))
+    return all(
+        _SOFTWARE.fullmatch(text)
+        for text in (request.client_software_name, request.client_software_version)
+    )
 
 
 def _supported(node: Node, *, least_minimum: int) -> tuple[SupportedFeature, ...]:

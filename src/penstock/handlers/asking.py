@@ -1,7 +1,7 @@
 """What only the active controller can decide: asked of it wherever it is, by any node (KIP-590).
 
-A module whose API is the controller's has `decide(controller, request)`, which runs on the active one, and `refused(request, error)`, the
-response that tells a client why nothing was decided.
+A module whose API is the controller's has `decide(controller, request)`, which runs on the active
+one, and `refused(request, error)`, the response that tells a client why nothing was decided.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 Q = TypeVar("Q")
@@ -28,6 +28,8 @@ async def ask_controller(
     refused: Callable[[Q, KafkaError], R],
 ) -> R:
     try:
-        return await node.ask_controller(request, decide, version=context.version, client_id=context.client_id, peer=context.peer)
+        return await node.ask_controller(
+            request, decide, version=context.version, client_id=context.client_id, peer=context.peer
+        )
     except KafkaError as error:
         return refused(request, error)

@@ -13,26 +13,37 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.controller.directories import assign_replicas_to_dirs
+from penstock.controller.brokers.directories import assign_replicas_to_dirs
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from penstock.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
-def handle(node: Node, request: AssignReplicasToDirsRequest, _context: RequestContext) -> Awaitable[AssignReplicasToDirsResponse]:
+def handle(
+    node: Node, request: AssignReplicasToDirsRequest, _context: RequestContext
+) -> Awaitable[AssignReplicasToDirsResponse]:
     return _decide(node.own_controller, request)
 
 
-async def _decide(controller: NodeController, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
+async def _decide(
+    controller: NodeController, request: AssignReplicasToDirsRequest
+) -> AssignReplicasToDirsResponse:
     try:
-        return await controller.decide(lambda image: assign_replicas_to_dirs(image, request, controller.context))
+        return await controller.decide(
+            lambda image: assign_replicas_to_dirs(image, request, controller.context)
+        )
     except KafkaError as error:
         if error.code is not ErrorCode.NOT_CONTROLLER:
-            logger.info("AssignReplicasToDirs of broker %d is refused: %s", request.broker_id, error.message)
+            logger.info(
+                "AssignReplicasToDirs of broker %d is refused: %s", request.broker_id, error.message
+            )
         return AssignReplicasToDirsResponse(error_code=error.code)

@@ -1,10 +1,13 @@
-"""BeginQuorumEpoch: the leader of a new epoch says so to a voter, which fetches from it from then on (KIP-595).
+"""BeginQuorumEpoch: the leader of a new epoch says so to a voter, which fetches from it from then
+on (KIP-595).
 
 Behaviour
-  Answered when the epoch is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the leader of the current one.
+  Answered when the epoch is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the leader of
+  the current one.
 
 Version notes
-  v1 has directory ids and the leader's endpoints; voters are where controller.quorum.voters says, so neither is used.
+  v1 has directory ids and the leader's endpoints; voters are where controller.quorum.voters says,
+  so neither is used.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from penstock.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node

@@ -1,8 +1,9 @@
 """BrokerHeartbeat: a broker lives, and says how far it has read the metadata.
 
 Behaviour
-  A broker that has read its own registration is unfenced; one that wants to stop is told when nothing depends on it any more. When the
-  connection of its heartbeats is lost, the controller looks after it at once and does not wait for the session timeout.
+  A broker that has read its own registration is unfenced; one that wants to stop is told when
+  nothing depends on it any more. When the connection of its heartbeats is lost, the controller
+  looks after it at once and does not wait for the session timeout.
 
 Version notes
   v1 brings directories that failed, v2 those that are cordoned, which nothing here uses yet.
@@ -17,22 +18,32 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from penstock.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
-def handle(node: Node, request: BrokerHeartbeatRequest, context: RequestContext) -> Awaitable[BrokerHeartbeatResponse]:
+def handle(
+    node: Node, request: BrokerHeartbeatRequest, context: RequestContext
+) -> Awaitable[BrokerHeartbeatResponse]:
     controller = node.own_controller
-    context.visit.on_lost(("heartbeats", request.broker_id), partial(controller.connection_lost, request.broker_id, request.broker_epoch))
+    context.visit.on_lost(
+        ("heartbeats", request.broker_id),
+        partial(controller.connection_lost, request.broker_id, request.broker_epoch),
+    )
     return _beat(controller, request)
 
 
-async def _beat(controller: NodeController, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+async def _beat(
+    controller: NodeController, request: BrokerHeartbeatRequest
+) -> BrokerHeartbeatResponse:
     try:
         return await controller.heartbeat(request)
     except KafkaError as error:

@@ -1,5 +1,6 @@
-"""Settings as DescribeConfigs shows them: a value, its source, and the synonyms, which are all values that could have been its own, the
-one that counts first. The order of sources is Kafka's: set for this broker, set for all, in its file, default."""
+"""Settings as DescribeConfigs shows them: a value, its source, and the synonyms, which are all
+values that could have been its own, the one that counts first. The order of sources is Kafka's: set
+for this broker, set for all, in its file, default."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from penstock.config.group_own_settings import GROUP_SETTINGS
 from penstock.config.setting import Dynamic, Setting
 from penstock.config.settings import NODE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SYNONYMS
-from penstock.controller.dynamic import ConfigSource, DynamicBroker, EffectiveSetting
+from penstock.controller.configs.effective import ConfigSource, DynamicBroker, EffectiveSetting
 from penstock.metadata.image import BROKER, GROUP
 from penstock.protocol.messages.describe_configs import DescribeConfigsResponse
 
@@ -29,16 +30,22 @@ class Entry(NamedTuple):
 def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
     setting = effective.setting
     value = None if setting.sensitive else effective.value
-    own = [Synonym(name=setting.name, value=value, source=effective.source)] if effective.source is ConfigSource.DYNAMIC_TOPIC else []
+    own = (
+        [Synonym(name=setting.name, value=value, source=effective.source)]
+        if effective.source is ConfigSource.DYNAMIC_TOPIC
+        else []
+    )
     settings = [synonym.setting for synonym in TOPIC_SYNONYMS[setting.name]]
     synonyms = own + (_synonyms(broker, settings[0].name, settings) if settings else [])
-    # So a topic's retention.ms is called a default even where the broker's file has log.retention.hours: as with Kafka.
+    # So a topic's retention.ms is called a default even where the broker's file has
+    # log.retention.hours: as with Kafka.
     source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
     return Entry(setting, value, source, False, tuple(synonyms))
 
 
 def group_entries(broker: DynamicBroker, group_id: str) -> list[Entry]:
-    """A group need not be there to have settings. Names that only another release knows are left out."""
+    """A group need not be there to have settings. Names that only another release knows are left
+    out."""
     texts = broker.image.configs.get((GROUP, group_id), {})
     entries = []
     for name, own in sorted(GROUP_SETTINGS.items()):
@@ -46,7 +53,9 @@ def group_entries(broker: DynamicBroker, group_id: str) -> list[Entry]:
         synonyms = _synonyms(broker, own.default.name, [own.default])
         if name in texts:
             synonyms.insert(0, Synonym(name=name, value=value, source=ConfigSource.DYNAMIC_GROUP))
-        entries.append(Entry(own.setting, value, ConfigSource(synonyms[0].source), False, tuple(synonyms)))
+        entries.append(
+            Entry(own.setting, value, ConfigSource(synonyms[0].source), False, tuple(synonyms))
+        )
     return entries
 
 
@@ -55,20 +64,35 @@ def broker_entries(broker: DynamicBroker) -> list[Entry]:
     for setting in _by_name(NODE_SETTINGS):
         value, source = broker.find(setting)
         if not setting.internal or source is not ConfigSource.DEFAULT:
-            synonyms = tuple(_synonyms(broker, setting.name, _FAMILIES.get(setting.name, (setting,))))
-            entries.append(Entry(setting, setting.format(value), source, setting.dynamic is Dynamic.READ_ONLY, synonyms))
+            synonyms = tuple(
+                _synonyms(broker, setting.name, _FAMILIES.get(setting.name, (setting,)))
+            )
+            entries.append(
+                Entry(
+                    setting,
+                    setting.format(value),
+                    source,
+                    setting.dynamic is Dynamic.READ_ONLY,
+                    synonyms,
+                )
+            )
     return entries
 
 
 def default_broker_entries(broker: DynamicBroker) -> list[Entry]:
-    """What was set for all brokers while the cluster ran. Names that only another release knows are left out."""
+    """What was set for all brokers while the cluster ran. Names that only another release knows are
+    left out."""
     texts = broker.image.configs.get((BROKER, ""), {})
     entries = []
     for setting in _by_name({name: NODE_SETTINGS[name] for name in texts if name in NODE_SETTINGS}):
         value = None if setting.sensitive else texts[setting.name]
-        synonym = Synonym(name=setting.name, value=value, source=ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        synonym = Synonym(
+            name=setting.name, value=value, source=ConfigSource.DYNAMIC_DEFAULT_BROKER
+        )
         read_only = setting.dynamic is Dynamic.READ_ONLY
-        entries.append(Entry(setting, value, ConfigSource.DYNAMIC_DEFAULT_BROKER, read_only, (synonym,)))
+        entries.append(
+            Entry(setting, value, ConfigSource.DYNAMIC_DEFAULT_BROKER, read_only, (synonym,))
+        )
     return entries
 
 
@@ -77,8 +101,13 @@ def _by_name(settings: Mapping[str, Setting[Any]]) -> list[Setting[Any]]:
 
 
 def _families() -> dict[str, tuple[Setting[Any], ...]]:
-    """Broker settings that say the same in several units, as log.retention.ms, .minutes and .hours do."""
-    families = (tuple(synonym.setting for synonym in synonyms) for synonyms in TOPIC_SYNONYMS.values() if len(synonyms) > 1)
+    """Broker settings that say the same in several units, as log.retention.ms, .minutes and .hours
+    do."""
+    families = (
+        tuple(synonym.setting for synonym in synonyms)
+        for synonyms in TOPIC_SYNONYMS.values()
+        if len(synonyms) > 1
+    )
     return {setting.name: family for family in families for setting in family}
 
 
@@ -86,23 +115,36 @@ _FAMILIES = _families()
 
 
 def _synonyms(broker: DynamicBroker, name: str, settings: Sequence[Setting[Any]]) -> list[Synonym]:
-    """Of the setting `name`, which may be said by any of these. Kafka leaves out what comes before the setting itself is named."""
+    """Of the setting `name`, which may be said by any of these. Kafka leaves out what comes before
+    the setting itself is named."""
     found = []
     for source, texts in _layers(broker, settings):
         for setting in settings:
             text = texts.get(setting.name)
             if text is not None:
-                found.append(Synonym(name=setting.name, value=None if setting.sensitive else text, source=source))
+                found.append(
+                    Synonym(
+                        name=setting.name, value=None if setting.sensitive else text, source=source
+                    )
+                )
     return list(dropwhile(lambda synonym: synonym.name != name, found))
 
 
-def _layers(broker: DynamicBroker, settings: Sequence[Setting[Any]]) -> list[tuple[ConfigSource, Mapping[str, str | None]]]:
+def _layers(
+    broker: DynamicBroker, settings: Sequence[Setting[Any]]
+) -> list[tuple[ConfigSource, Mapping[str, str | None]]]:
     config, configs = broker.config, broker.image.configs
     return [
         (ConfigSource.DYNAMIC_BROKER, configs.get((BROKER, str(config.node_id)), {})),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, configs.get((BROKER, ""), {})),
-        (ConfigSource.STATIC_BROKER, {one.name: _shown(one, config[one]) for one in settings if config.is_set(one)}),
-        (ConfigSource.DEFAULT, {one.name: _shown(one, one.default_value()) for one in settings if not one.required}),
+        (
+            ConfigSource.STATIC_BROKER,
+            {one.name: _shown(one, config[one]) for one in settings if config.is_set(one)},
+        ),
+        (
+            ConfigSource.DEFAULT,
+            {one.name: _shown(one, one.default_value()) for one in settings if not one.required},
+        ),
     ]
 
 

@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe: consumer groups and their members (KIP-848).
 
 Behaviour
-  Every group has its own outcome. GROUP_ID_NOT_FOUND for one that is not there, or is a classic one. With group.version 0 each is
-  UNSUPPORTED_VERSION.
+  Every group has its own outcome. GROUP_ID_NOT_FOUND for one that is not there, or is a classic
+  one. With group.version 0 each is UNSUPPORTED_VERSION.
 
 Version notes
   v1 tells which members speak the classic protocol.
@@ -16,11 +16,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.controller.features import consumer_groups_refusal
+from penstock.controller.features.features import consumer_groups_refusal
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, with_answer
-from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -32,7 +35,9 @@ def handle(
     node: Node, request: ConsumerGroupDescribeRequest, _context: RequestContext
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     described = all_of(_describe(node, group_id) for group_id in request.group_ids)
-    return with_answer(described, lambda groups: ConsumerGroupDescribeResponse(groups=tuple(groups)))
+    return with_answer(
+        described, lambda groups: ConsumerGroupDescribeResponse(groups=tuple(groups))
+    )
 
 
 def _describe(node: Node, group_id: str) -> Described | Awaitable[Described]:
@@ -44,4 +49,6 @@ def _describe(node: Node, group_id: str) -> Described | Awaitable[Described]:
         return refused(refusal)
     if not group_id:
         return refused(KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id"))
-    return node.groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id), refused)
+    return node.groups.read(
+        group_id, lambda shard: shard.describe_consumer_group(group_id), refused
+    )

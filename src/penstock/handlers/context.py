@@ -1,4 +1,5 @@
-"""What a handler knows of a request besides its body: which one it is, from whom, and by which way it came."""
+"""What a handler knows of a request besides its body: which one it is, from whom, and by which way
+it came."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 
-class Visit:
-    """The connection of a request, as far as handlers may know it: since when it is there (on the loop's clock), and when it is lost."""
+class ConnectionHandle:
+    """The connection of a request, as far as handlers may know it: since when it is there (on the
+    loop's clock), and when it is lost."""
 
     __slots__ = ("_told", "began")
 
@@ -26,7 +28,8 @@ class Visit:
 
 
 class RequestContext(NamedTuple):
-    """`received` is in seconds of the event loop's clock. A named tuple: it is made for every request, in a fifth of the time."""
+    """`received` is in seconds of the event loop's clock. A named tuple: it is made for every
+    request, in a fifth of the time."""
 
     api_key: int
     version: int
@@ -37,4 +40,4 @@ class RequestContext(NamedTuple):
     local_port: int
     peer: str
     received: float
-    visit: Visit
+    visit: ConnectionHandle

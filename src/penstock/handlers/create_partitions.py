@@ -1,7 +1,8 @@
 """CreatePartitions: more partitions for topics that there are.
 
 Behaviour
-  The controller decides for each topic by itself; the answer leaves when the partitions can be used. validate_only changes nothing.
+  The controller decides for each topic by itself; the answer leaves when the partitions can be
+  used. validate_only changes nothing.
 
 Version notes
   v2 is flexible; nothing else changes.
@@ -12,25 +13,37 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.controller.create_partitions import create_partitions
+from penstock.controller.topics.create_partitions import create_partitions
 from penstock.errors import KafkaError
 from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: CreatePartitionsRequest, context: RequestContext) -> Awaitable[CreatePartitionsResponse]:
+def handle(
+    node: Node, request: CreatePartitionsRequest, context: RequestContext
+) -> Awaitable[CreatePartitionsResponse]:
     return ask_controller(node, request, context, decide, refused)
 
 
-def decide(controller: NodeController, request: CreatePartitionsRequest) -> Awaitable[CreatePartitionsResponse]:
+def decide(
+    controller: NodeController, request: CreatePartitionsRequest
+) -> Awaitable[CreatePartitionsResponse]:
     return controller.decide(lambda image: create_partitions(image, request, controller.context))
 
 
 def refused(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
-    results = (CreatePartitionsResponse.Result(name=one.name, error_code=error.code, error_message=error.message) for one in request.topics)
+    results = (
+        CreatePartitionsResponse.Result(
+            name=one.name, error_code=error.code, error_message=error.message
+        )
+        for one in request.topics
+    )
     return CreatePartitionsResponse(results=tuple(results))

@@ -1,7 +1,8 @@
 """DeleteGroups: takes away groups without members, and what they committed.
 
 Behaviour
-  Every group has its own outcome: NON_EMPTY_GROUP where it has members, GROUP_ID_NOT_FOUND where it is not there.
+  Every group has its own outcome: NON_EMPTY_GROUP where it has members, GROUP_ID_NOT_FOUND where it
+  is not there.
 
 Version notes
   v2 is flexible; nothing else changes.
@@ -24,13 +25,26 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: DeleteGroupsRequest, _context: RequestContext) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+def handle(
+    node: Node, request: DeleteGroupsRequest, _context: RequestContext
+) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     deleted = all_of(_delete(node, group_id) for group_id in dict.fromkeys(request.groups_names))
-    return with_answer(deleted, lambda answers: DeleteGroupsResponse(results=tuple(result for one in answers for result in one.results)))
+    return with_answer(
+        deleted,
+        lambda answers: DeleteGroupsResponse(
+            results=tuple(result for one in answers for result in one.results)
+        ),
+    )
 
 
 def _delete(node: Node, group_id: str) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     def refused(error: KafkaError) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(results=(DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code),))
+        return DeleteGroupsResponse(
+            results=(DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code),)
+        )
 
-    return node.groups.ask(group_id, lambda shard, ticket, now_ms: shard.delete_groups((group_id,), ticket, now_ms), refused)
+    return node.groups.ask(
+        group_id,
+        lambda shard, ticket, now_ms: shard.delete_groups((group_id,), ticket, now_ms),
+        refused,
+    )

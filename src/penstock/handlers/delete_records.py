@@ -1,8 +1,9 @@
 """DeleteRecords: moves the start of partitions forward, up to the high watermark.
 
 Behaviour
-  An offset of -1 is everything that is committed. An offset above the high watermark is OFFSET_OUT_OF_RANGE; one below the start changes
-  nothing. A topic that is only compacted is POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION. The answer has the new start (low
+  An offset of -1 is everything that is committed. An offset above the high watermark is
+  OFFSET_OUT_OF_RANGE; one below the start changes nothing. A topic that is only compacted is
+  POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION. The answer has the new start (low
   watermark), or -1 with an error.
 
 Version notes
@@ -28,10 +29,16 @@ TopicAnswer = DeleteRecordsResponse.Topic
 Answer = TopicAnswer.Partition
 
 
-def handle(node: Node, request: DeleteRecordsRequest, _context: RequestContext) -> DeleteRecordsResponse:
+def handle(
+    node: Node, request: DeleteRecordsRequest, _context: RequestContext
+) -> DeleteRecordsResponse:
     topics = tuple(
         TopicAnswer(
-            name=topic.name, partitions=tuple(_delete(node, topic.name, asked.partition_index, asked.offset) for asked in topic.partitions)
+            name=topic.name,
+            partitions=tuple(
+                _delete(node, topic.name, asked.partition_index, asked.offset)
+                for asked in topic.partitions
+            ),
         )
         for topic in request.topics
     )
@@ -41,11 +48,17 @@ def handle(node: Node, request: DeleteRecordsRequest, _context: RequestContext) 
 def _delete(node: Node, name: str, index: int, offset: int) -> Answer:
     try:
         if name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the records of the internal topic {name} cannot be deleted")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"the records of the internal topic {name} cannot be deleted",
+            )
         partition = node.partition(node.topic(name), index)
         config = node.topic_config(name)
         if config.compacts and not config.deletes:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted: its cleanup.policy does not allow deletion")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{name} is compacted: its cleanup.policy does not allow deletion",
+            )
         return Answer(partition_index=index, low_watermark=partition.delete_records(offset))
     except KafkaError as error:
         return Answer(partition_index=index, low_watermark=-1, error_code=error.code)

@@ -1,11 +1,12 @@
 """DeleteTopics: topics go, by name or by id.
 
 Behaviour
-  The controller decides for each topic by itself. Once answered, the topics are gone from the metadata; their files follow.
-  delete.topic.enable=false refuses all of it.
+  The controller decides for each topic by itself. Once answered, the topics are gone from the
+  metadata; their files follow. delete.topic.enable=false refuses all of it.
 
 Version notes
-  Names up to v5, names or ids from v6 on. v3 brings TOPIC_DELETION_DISABLED (before, INVALID_REQUEST), v5 error messages.
+  Names up to v5, names or ids from v6 on. v3 brings TOPIC_DELETION_DISABLED (before,
+  INVALID_REQUEST), v5 error messages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.config.node_settings import DELETE_TOPIC_ENABLE
-from penstock.controller.delete_topics import delete_topics
+from penstock.controller.topics.delete import delete_topics
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
@@ -23,20 +24,28 @@ from penstock.ids import NO_UUID
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 _DISABLED_SINCE = 3
 
 
-def handle(node: Node, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse | Awaitable[DeleteTopicsResponse]:
+def handle(
+    node: Node, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse | Awaitable[DeleteTopicsResponse]:
     if not node.config[DELETE_TOPIC_ENABLE]:
-        code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= _DISABLED_SINCE else ErrorCode.INVALID_REQUEST
+        code = (
+            ErrorCode.TOPIC_DELETION_DISABLED
+            if context.version >= _DISABLED_SINCE
+            else ErrorCode.INVALID_REQUEST
+        )
         return refused(request, KafkaError(code, "Topic deletion is disabled."))
     return ask_controller(node, request, context, decide, refused)
 
 
-def decide(controller: NodeController, request: DeleteTopicsRequest) -> Awaitable[DeleteTopicsResponse]:
+def decide(
+    controller: NodeController, request: DeleteTopicsRequest
+) -> Awaitable[DeleteTopicsResponse]:
     return controller.decide(lambda image: delete_topics(image, request, controller.context))
 
 
@@ -45,7 +54,9 @@ def refused(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResp
         (one.name, one.topic_id) for one in request.topics
     ]
     responses = (
-        DeleteTopicsResponse.Response(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+        DeleteTopicsResponse.Response(
+            name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+        )
         for name, topic_id in named
     )
     return DeleteTopicsResponse(responses=tuple(responses))

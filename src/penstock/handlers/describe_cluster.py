@@ -1,12 +1,14 @@
 """DescribeCluster: the cluster's id, its controller and its brokers.
 
 Behaviour
-  As Metadata tells them: brokers as clients of this listener reach them, and the answering broker for the controller. On a controller's
-  listener the controllers, and which of them is the active one.
+  As Metadata tells them: brokers as clients of this listener reach them, and the answering broker
+  for the controller. On a controller's listener the controllers, and which of them is the active
+  one.
 
 Version notes
-  v1 brings the endpoint type: brokers (1) are what a broker's listener has, controllers (2) what a controller's; the other is
-  MISMATCHED_ENDPOINT_TYPE, and anything else UNSUPPORTED_ENDPOINT_TYPE. v2 can ask for fenced brokers too.
+  v1 brings the endpoint type: brokers (1) are what a broker's listener has, controllers (2) what a
+  controller's; the other is MISMATCHED_ENDPOINT_TYPE, and anything else UNSUPPORTED_ENDPOINT_TYPE.
+  v2 can ask for fenced brokers too.
 
 Not implemented
   Authorized operations: always unknown.
@@ -18,7 +20,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -26,34 +31,64 @@ if TYPE_CHECKING:
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(node: Node, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(
+    node: Node, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
-        return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, request, f"there is no endpoint type {request.endpoint_type}")
+        return _refused(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            request,
+            f"there is no endpoint type {request.endpoint_type}",
+        )
     to_controller = context.listener_name in node.config.controller_listener_names
     if to_controller != (request.endpoint_type == _CONTROLLERS):
         here, there = ("controller", "broker") if to_controller else ("broker", "controller")
-        return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, request, f"this listener is a {here}'s: ask a {there}'s for {there}s")
+        return _refused(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            request,
+            f"this listener is a {here}'s: ask a {there}'s for {there}s",
+        )
     return _controllers(node) if to_controller else _brokers(node, request, context)
 
 
-def _brokers(node: Node, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def _brokers(
+    node: Node, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
     brokers = tuple(
-        DescribeClusterResponse.Broker(broker_id=node_id, host=host, port=port, rack=rack, is_fenced=node.image.brokers[node_id].fenced)
-        for node_id, host, port, rack in node.advertised(context.listener_name, context.local_host, fenced=request.include_fenced_brokers)
+        DescribeClusterResponse.Broker(
+            broker_id=node_id,
+            host=host,
+            port=port,
+            rack=rack,
+            is_fenced=node.image.brokers[node_id].fenced,
+        )
+        for node_id, host, port, rack in node.advertised(
+            context.listener_name, context.local_host, fenced=request.include_fenced_brokers
+        )
     )
-    return DescribeClusterResponse(cluster_id=node.cluster_id, controller_id=node.node_id, brokers=brokers)
+    return DescribeClusterResponse(
+        cluster_id=node.cluster_id, controller_id=node.node_id, brokers=brokers
+    )
 
 
 def _controllers(node: Node) -> DescribeClusterResponse:
     """The active one is told as the controller, -1 while there is none."""
     leader = node.quorum.leader_id
     controllers = tuple(
-        DescribeClusterResponse.Broker(broker_id=node_id, host=address.host, port=address.port) for node_id, address in node.quorum.voters()
+        DescribeClusterResponse.Broker(broker_id=node_id, host=address.host, port=address.port)
+        for node_id, address in node.quorum.voters()
     )
     return DescribeClusterResponse(
-        cluster_id=node.cluster_id, controller_id=-1 if leader is None else leader, brokers=controllers, endpoint_type=_CONTROLLERS
+        cluster_id=node.cluster_id,
+        controller_id=-1 if leader is None else leader,
+        brokers=controllers,
+        endpoint_type=_CONTROLLERS,
     )
 
 
-def _refused(code: ErrorCode, request: DescribeClusterRequest, message: str) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=request.endpoint_type)
+def _refused(
+    code: ErrorCode, request: DescribeClusterRequest, message: str
+) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        error_code=code, error_message=message, endpoint_type=request.endpoint_type
+    )

@@ -1,16 +1,20 @@
-"""DescribeConfigs: every setting of topics, brokers and groups, with its value and where that comes from.
+"""DescribeConfigs: every setting of topics, brokers and groups, with its value and where that comes
+from.
 
 Behaviour
-  A topic has all topic settings: its own, or its broker's, or Kafka's default. This broker has all its settings; a broker without a name
-  stands for the settings of all, and has those that were set while the cluster ran. Another broker must be asked itself: INVALID_REQUEST.
-  A group, which need not be there, has what consumer groups can have of their own: its own, or its broker's.
-  Passwords are never shown. Settings for tests are shown only where they are set. configuration_keys restricts the answer to some names.
+  A topic has all topic settings: its own, or its broker's, or Kafka's default. This broker has all
+  its settings; a broker without a name stands for the settings of all, and has those that were set
+  while the cluster ran. Another broker must be asked itself: INVALID_REQUEST. A group, which need
+  not be there, has what consumer groups can have of their own: its own, or its broker's. Passwords
+  are never shown. Settings for tests are shown only where they are set. configuration_keys
+  restricts the answer to some names.
 
 Version notes
   v3 brings the type of a setting, and its documentation where it is asked for.
 
 Not implemented
-  Loggers and client metrics subscriptions: INVALID_REQUEST. The settings that Kafka has for share and streams groups.
+  Loggers and client metrics subscriptions: INVALID_REQUEST. The settings that Kafka has for share
+  and streams groups.
 """
 
 from __future__ import annotations
@@ -18,13 +22,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.controller.dynamic import DynamicBroker, effective_topic_settings
-from penstock.controller.topic_names import check_topic_name
+from penstock.controller.configs.effective import DynamicBroker, effective_topic_settings
+from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers.config_entries import Entry, broker_entries, default_broker_entries, group_entries, topic_entry
+from penstock.handlers.config_entries import (
+    Entry,
+    broker_entries,
+    default_broker_entries,
+    group_entries,
+    topic_entry,
+)
 from penstock.handlers.context import RequestContext
 from penstock.metadata.image import BROKER, GROUP, TOPIC
-from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -33,8 +46,12 @@ Result = DescribeConfigsResponse.Result
 Resource = DescribeConfigsRequest.Resource
 
 
-def handle(node: Node, request: DescribeConfigsRequest, _context: RequestContext) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=tuple(_describe(node, request, resource) for resource in request.resources))
+def handle(
+    node: Node, request: DescribeConfigsRequest, _context: RequestContext
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=tuple(_describe(node, request, resource) for resource in request.resources)
+    )
 
 
 def _describe(node: Node, request: DescribeConfigsRequest, resource: Resource) -> Result:
@@ -52,7 +69,12 @@ def _describe(node: Node, request: DescribeConfigsRequest, resource: Resource) -
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    return Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs)
+    return Result(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
 
 
 def _entries(node: Node, resource_type: int, name: str) -> Collection[Entry]:
@@ -64,11 +86,15 @@ def _entries(node: Node, resource_type: int, name: str) -> Collection[Entry]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_entries(broker, name)
     if resource_type != BROKER:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here"
+        )
     if name == "":
         return default_broker_entries(broker)
     if name != str(node.node_id):
-        reason = f"Unexpected broker id, expected {node.node_id} or empty string, but received {name}"
+        reason = (
+            f"Unexpected broker id, expected {node.node_id} or empty string, but received {name}"
+        )
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     return broker_entries(broker)
 

@@ -1,10 +1,12 @@
 """DescribeGroups: classic groups and their members.
 
 Behaviour
-  Every group has its own outcome. What members said and are assigned is told while the group is stable.
+  Every group has its own outcome. What members said and are assigned is told while the group is
+  stable.
 
 Version notes
-  v4 brings instance ids. v6 calls a group that is not there GROUP_ID_NOT_FOUND, with a message; before, it is described as Dead.
+  v4 brings instance ids. v6 calls a group that is not there GROUP_ID_NOT_FOUND, with a message;
+  before, it is described as Dead.
 
 Not implemented
   Authorized operations: always unknown (-2147483648).
@@ -37,4 +39,6 @@ def _describe(node: Node, group_id: str, version: int) -> Described | Awaitable[
     def refused(error: KafkaError) -> Described:
         return Described(group_id=group_id, error_code=error.code)
 
-    return node.groups.read(group_id, lambda shard: shard.describe_group(group_id, version), refused)
+    return node.groups.read(
+        group_id, lambda shard: shard.describe_group(group_id, version), refused
+    )

@@ -1,12 +1,15 @@
-"""DescribeLogDirs: the log directories of this broker, the room on their volumes, and the size of each partition in them.
+"""DescribeLogDirs: the log directories of this broker, the room on their volumes, and the size of
+each partition in them.
 
 Behaviour
-  Every directory is answered. One that is offline has KAFKA_STORAGE_ERROR and no partitions. Null asks for all partitions; those named
-  that are not here are left out. A replica on its way to another directory is in both: where it goes it is a future one, and its lag is
-  what is not copied yet.
+  Every directory is answered. One that is offline has KAFKA_STORAGE_ERROR and no partitions. Null
+  asks for all partitions; those named that are not here are left out. A replica on its way to
+  another directory is in both: where it goes it is a future one, and its lag is what is not copied
+  yet.
 
 Version notes
-  v3 brings an error for the whole, v4 the bytes of the volume, v5 whether the directory is cordoned (never: that is not there yet).
+  v3 brings an error for the whole, v4 the bytes of the volume, v5 whether the directory is cordoned
+  (never: that is not there yet).
 
 Not implemented
   Nothing that Kafka has.
@@ -20,7 +23,10 @@ from typing import TYPE_CHECKING
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
 from penstock.ids import TopicPartition
-from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from penstock.world import Volume
 
 if TYPE_CHECKING:
@@ -32,12 +38,18 @@ Replica = Result.Topic.Partition
 Replicas = dict[str, dict[str, list[Replica]]]
 
 
-def handle(node: Node, request: DescribeLogDirsRequest, _context: RequestContext) -> Awaitable[DescribeLogDirsResponse]:
+def handle(
+    node: Node, request: DescribeLogDirsRequest, _context: RequestContext
+) -> Awaitable[DescribeLogDirsResponse]:
     return _describe(node, request)
 
 
 async def _describe(node: Node, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    volumes = {directory.path: await _volume(node, directory.path) for directory in node.store.directories if directory.failure is None}
+    volumes = {
+        directory.path: await _volume(node, directory.path)
+        for directory in node.store.directories
+        if directory.failure is None
+    }
     replicas = _replicas(node, request)
     results = []
     for directory in node.store.directories:
@@ -46,7 +58,14 @@ async def _describe(node: Node, request: DescribeLogDirsRequest) -> DescribeLogD
             results.append(Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path))
             continue
         topics = _topics(replicas.get(directory.path, {}))
-        results.append(Result(log_dir=directory.path, topics=topics, total_bytes=volume.total_bytes, usable_bytes=volume.free_bytes))
+        results.append(
+            Result(
+                log_dir=directory.path,
+                topics=topics,
+                total_bytes=volume.total_bytes,
+                usable_bytes=volume.free_bytes,
+            )
+        )
     return DescribeLogDirsResponse(results=tuple(results))
 
 
@@ -62,23 +81,38 @@ def _replicas(node: Node, request: DescribeLogDirsRequest) -> Replicas:
     if request.topics is None:
         names = list(node.partitions)
     else:
-        asked = dict.fromkeys(TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions)
+        asked = dict.fromkeys(
+            TopicPartition(topic.topic, index)
+            for topic in request.topics
+            for index in topic.partitions
+        )
         names = [name for name in asked if name in node.partitions]
     replicas: Replicas = {}
     for name in names:
         partition, move = node.partitions[name], node.store.moves.under_way.get(name)
         lag = max(partition.high_watermark - partition.log_end_offset, 0)
-        current = Replica(partition_index=name.partition, partition_size=partition.size, offset_lag=lag)
+        current = Replica(
+            partition_index=name.partition, partition_size=partition.size, offset_lag=lag
+        )
         replicas.setdefault(partition.directory.path, {}).setdefault(name.topic, []).append(current)
         if move is not None:
             lag = partition.log_end_offset - move.future.end_offset
-            future = Replica(partition_index=name.partition, partition_size=move.future.size, offset_lag=lag, is_future_key=True)
-            replicas.setdefault(move.future.directory.path, {}).setdefault(name.topic, []).append(future)
+            future = Replica(
+                partition_index=name.partition,
+                partition_size=move.future.size,
+                offset_lag=lag,
+                is_future_key=True,
+            )
+            replicas.setdefault(move.future.directory.path, {}).setdefault(name.topic, []).append(
+                future
+            )
     return replicas
 
 
 def _topics(replicas: dict[str, list[Replica]]) -> tuple[Result.Topic, ...]:
     return tuple(
-        Result.Topic(name=name, partitions=tuple(sorted(some, key=lambda replica: replica.partition_index)))
+        Result.Topic(
+            name=name, partitions=tuple(sorted(some, key=lambda replica: replica.partition_index))
+        )
         for name, some in sorted(replicas.items())
     )

@@ -1,4 +1,5 @@
-"""DescribeQuorum: the leader of the quorum, its voters and observers, and how far each has come (KIP-595, KIP-836).
+"""DescribeQuorum: the leader of the quorum, its voters and observers, and how far each has come
+(KIP-595, KIP-836).
 
 Behaviour
   Only the leader knows: every other node asks it.
@@ -18,15 +19,19 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: DescribeQuorumRequest, context: RequestContext) -> Awaitable[DescribeQuorumResponse]:
+def handle(
+    node: Node, request: DescribeQuorumRequest, context: RequestContext
+) -> Awaitable[DescribeQuorumResponse]:
     return ask_controller(node, request, context, decide, refused)
 
 
-async def decide(controller: NodeController, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+async def decide(
+    controller: NodeController, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
     return controller.quorum.describe_quorum(request)
 
 

@@ -1,15 +1,17 @@
 """DescribeTopicPartitions: topics and their partitions, page by page (KIP-966).
 
 Behaviour
-  Topics come in the order of their names, all of them where none is named. A page has at most response_partition_limit partitions, but
-  never more than 2,000; where more are left, next_cursor says where the following page begins. A cursor whose topic was deleted meanwhile
-  goes on with the next one. Topics that are not there are answered with their error, and count for nothing.
+  Topics come in the order of their names, all of them where none is named. A page has at most
+  response_partition_limit partitions, but never more than 2,000; where more are left, next_cursor
+  says where the following page begins. A cursor whose topic was deleted meanwhile goes on with the
+  next one. Topics that are not there are answered with their error, and count for nothing.
 
 Version notes
   v0 alone.
 
 Not implemented
-  Authorized operations: always unknown. A cursor with a negative partition loses the connection: the response has no place for an error.
+  Authorized operations: always unknown. A cursor with a negative partition loses the connection:
+  the response has no place for an error.
 """
 
 from __future__ import annotations
@@ -18,10 +20,19 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.topic_view import INTERNAL_TOPICS, absence, live_brokers, offline_replicas, partition_error
+from penstock.handlers.topic_view import (
+    INTERNAL_TOPICS,
+    absence,
+    live_brokers,
+    offline_replicas,
+    partition_error,
+)
 from penstock.limits import MAX_DESCRIBED_PARTITIONS
 from penstock.metadata.image import TopicImage
-from penstock.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from penstock.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -30,11 +41,17 @@ Topic = DescribeTopicPartitionsResponse.Topic
 NextCursor = DescribeTopicPartitionsResponse.NextCursor
 
 
-def handle(node: Node, request: DescribeTopicPartitionsRequest, _context: RequestContext) -> DescribeTopicPartitionsResponse:
+def handle(
+    node: Node, request: DescribeTopicPartitionsRequest, _context: RequestContext
+) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        raise ProtocolError(f"a DescribeTopicPartitions cursor cannot begin at partition {cursor.partition_index}")
-    first_name, first_index = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+        raise ProtocolError(
+            f"a DescribeTopicPartitions cursor cannot begin at partition {cursor.partition_index}"
+        )
+    first_name, first_index = (
+        (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+    )
     names = {topic.name for topic in request.topics} or set(node.image.topics)
     live = live_brokers(node)
     left = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
@@ -44,9 +61,13 @@ def handle(node: Node, request: DescribeTopicPartitionsRequest, _context: Reques
         if topic is None:
             described.append(Topic(error_code=absence(name), name=name))
             continue
-        indexes = [index for index in topic.partitions if name != first_name or index >= first_index]
+        indexes = [
+            index for index in topic.partitions if name != first_name or index >= first_index
+        ]
         if left == 0:
-            return _page(described, NextCursor(topic_name=name, partition_index=indexes[0] if indexes else 0))
+            return _page(
+                described, NextCursor(topic_name=name, partition_index=indexes[0] if indexes else 0)
+            )
         described.append(_described(topic, indexes[:left], live))
         if len(indexes) > left:
             return _page(described, NextCursor(topic_name=name, partition_index=indexes[left]))

@@ -1,7 +1,8 @@
 """EndQuorumEpoch: a leader that stops says so, so that the next one is elected at once (KIP-595).
 
 Behaviour
-  The first of the successors named stands for election at once, the others one after the other should it not win.
+  The first of the successors named stands for election at once, the others one after the other
+  should it not win.
 
 Version notes
   v1 names successors with directory ids, which static voters do not use.
@@ -13,7 +14,10 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from penstock.protocol.messages.end_quorum_epoch import (
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node

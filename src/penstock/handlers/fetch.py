@@ -1,17 +1,21 @@
 """Fetch: record batches as they lie in the log, for consumers.
 
 Behaviour
-  Partitions are read in turn, each up to partition_max_bytes, together up to max_bytes (and never more than 55 MB); the first one that has
-  anything gives at least one whole batch. Below min_bytes the answer waits, up to max_wait_ms, woken by what changes: nothing is polled.
-  An error that the fetcher must know is answered at once; a topic that is not there may yet come, and waits with the others.
-  Consumers see up to the high watermark, with read_committed up to the last stable offset, with the aborted transactions to leave out.
-  current_leader_epoch fences; last_fetched_epoch finds divergence. Followers see up to the log's end (`fetch_followers`). From v11 on a
-  consumer may read from a follower, and one with a rack is sent to the one in it if replica.selector.class says so (KIP-392).
+  Partitions are read in turn, each up to partition_max_bytes, together up to max_bytes (and never
+  more than 55 MB); the first one that has anything gives at least one whole batch. Below min_bytes
+  the answer waits, up to max_wait_ms, woken by what changes: nothing is polled. An error that the
+  fetcher must know is answered at once; a topic that is not there may yet come, and waits with the
+  others. Consumers see up to the high watermark, with read_committed up to the last stable offset,
+  with the aborted transactions to leave out. current_leader_epoch fences; last_fetched_epoch finds
+  divergence. Followers see up to the log's end (`fetch_followers`). From v11 on a consumer may read
+  from a follower, and one with a rack is sent to the one in it if replica.selector.class says so
+  (KIP-392).
 
 Version notes
-  v7 brings sessions (`fetch_sessions`): an incremental request names what changed, and the answer leaves out what did not. v13 names topics
-  by id, v16 the current leader and its address. zstd needs v10 in Kafka; here batches go out as they are. v15 brings the follower's broker
-  epoch, without which its fetch is refused; v17 and v18 change what only the quorum sends.
+  v7 brings sessions (`fetch_sessions`): an incremental request names what changed, and the answer
+  leaves out what did not. v13 names topics by id, v16 the current leader and its address. zstd
+  needs v10 in Kafka; here batches go out as they are. v15 brings the follower's broker epoch,
+  without which its fetch is refused; v17 and v18 change what only the quorum sends.
 
 Not implemented
   Tiered storage, snapshots, throttling.
@@ -28,7 +32,13 @@ from penstock.handlers.context import RequestContext
 from penstock.handlers.fetch_followers import FollowerFetch, FollowerInterest, replica_of
 from penstock.handlers.fetch_gathering import READ_COMMITTED, Found, Gathering
 from penstock.handlers.fetch_interest import UNTOLD, Interest, Key, Wanted
-from penstock.handlers.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions, Session
+from penstock.handlers.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSessions,
+    Session,
+)
 from penstock.handlers.leaders import endpoints_of
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -42,7 +52,9 @@ _IDS_SINCE = 13
 _LEADERS_SINCE = 16
 
 
-def handle(node: Node, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(
+    node: Node, request: FetchRequest, context: RequestContext
+) -> FetchResponse | Awaitable[FetchResponse]:
     try:
         interest, session = _begin(_sessions(node), request, context, node.world.clock.monotonic())
     except KafkaError as error:
@@ -61,18 +73,22 @@ def handle(node: Node, request: FetchRequest, context: RequestContext) -> FetchR
 def _sessions(node: Node) -> FetchSessions:
     sessions = node.kept.get(FetchSessions)
     if sessions is None:
-        sessions = node.kept[FetchSessions] = FetchSessions(node.world.chance)
+        sessions = node.kept[FetchSessions] = FetchSessions(node.world.rng)
     return cast(FetchSessions, sessions)
 
 
-def _begin(sessions: FetchSessions, request: FetchRequest, context: RequestContext, now: float) -> tuple[Interest, Session | None]:
+def _begin(
+    sessions: FetchSessions, request: FetchRequest, context: RequestContext, now: float
+) -> tuple[Interest, Session | None]:
     uses_ids = context.version >= _IDS_SINCE
     replica_id, _epoch = replica_of(request)
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.close(request.session_id)
         interest = Interest(uses_ids) if replica_id < 0 else FollowerInterest(uses_ids, replica_id)
         _update(interest, request)
-        return interest, sessions.open(interest, now) if request.session_epoch == INITIAL_EPOCH and interest.partitions else None
+        return interest, sessions.open(
+            interest, now
+        ) if request.session_epoch == INITIAL_EPOCH and interest.partitions else None
     session = sessions.resume(request.session_id, request.session_epoch, uses_ids, now, replica_id)
     _update(session.interest, request)
     if not session.interest.partitions:
@@ -88,14 +104,23 @@ def _update(interest: Interest, request: FetchRequest) -> None:
             interest.forget((forgotten.topic_id if interest.uses_ids else forgotten.topic, index))
     for topic in request.topics:
         for asked in topic.partitions:
-            interest.want((topic.topic_id if interest.uses_ids else topic.topic, asked.partition), asked)
+            interest.want(
+                (topic.topic_id if interest.uses_ids else topic.topic, asked.partition), asked
+            )
 
 
 class _Fetch:
     """One request, from its partitions to its response."""
 
     def __init__(
-        self, node: Node, context: RequestContext, request: FetchRequest, interest: Interest, session: Session | None, *, incremental: bool
+        self,
+        node: Node,
+        context: RequestContext,
+        request: FetchRequest,
+        interest: Interest,
+        session: Session | None,
+        *,
+        incremental: bool,
     ) -> None:
         self.gathering = Gathering(node, interest, request, context.version)
         self._node = node
@@ -150,7 +175,10 @@ class _Fetch:
         read = found.read
         aborted = None
         if self._committed_only:
-            aborted = tuple(Answer.AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in read.aborted)
+            aborted = tuple(
+                Answer.AbortedTransaction(producer_id=producer, first_offset=first)
+                for producer, first in read.aborted
+            )
         return Answer(
             partition_index=key[1],
             high_watermark=read.high_watermark,
@@ -166,7 +194,10 @@ def _is_news(found: Found, wanted: Wanted) -> bool:
     read = found.read
     if read is None or read.range is not None:
         return True
-    return read.high_watermark != wanted.told_high_watermark or read.log_start_offset != wanted.told_log_start
+    return (
+        read.high_watermark != wanted.told_high_watermark
+        or read.log_start_offset != wanted.told_log_start
+    )
 
 
 def _note(found: Found, wanted: Wanted) -> None:
@@ -180,7 +211,9 @@ def _without_records(index: int, found: Found, version: int) -> Answer:
     if found.diverging is not None:
         diverging = Answer.DivergingEpoch(epoch=found.diverging[0], end_offset=found.diverging[1])
     if found.leader is not None and version >= _LEADERS_SINCE:
-        leader = Answer.CurrentLeader(leader_id=found.leader.leader, leader_epoch=found.leader.leader_epoch)
+        leader = Answer.CurrentLeader(
+            leader_id=found.leader.leader, leader_epoch=found.leader.leader_epoch
+        )
     code = ErrorCode.NONE if found.diverging is not None else found.error
     return Answer(
         partition_index=index,

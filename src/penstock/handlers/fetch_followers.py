@@ -1,7 +1,9 @@
-"""Fetch, as a follower asks: up to the log's end, and each fetch acknowledges what the last one brought.
+"""Fetch, as a follower asks: up to the log's end, and each fetch acknowledges what the last one
+brought.
 
-A session's partitions are watched for its life, so that a fetch costs what changed. One that waits is a future and a timer, no task: it
-is looked at once a turn of the loop, after what it waits for has moved. Who poses as a replica without being one gets an error.
+A session's partitions are watched for its life, so that a fetch costs what changed. One that waits
+is a future and a timer, no task: it is looked at once a turn of the loop, after what it waits for
+has moved. Who poses as a replica without being one gets an error.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
-    from penstock.node.partition import Partition
-    from penstock.node.partition_reads import ReadResult
+    from penstock.node.partition.partition import Partition
+    from penstock.node.partition.reads import ReadResult
 
 _UNDER_WAY = -1
 
@@ -32,7 +34,11 @@ Answer = TopicAnswer.Partition
 def replica_of(request: FetchRequest) -> tuple[int, int]:
     """Which broker asks, in which epoch of its; -1 is a consumer."""
     state = request.replica_state
-    return (state.replica_id, state.replica_epoch) if state.replica_id >= 0 else (request.replica_id, -1)
+    return (
+        (state.replica_id, state.replica_epoch)
+        if state.replica_id >= 0
+        else (request.replica_id, -1)
+    )
 
 
 class FollowerInterest(Interest):
@@ -62,10 +68,17 @@ class _Found(NamedTuple):
 
 
 class FollowerFetch:
-    """One request, from what it acknowledges to its response. Only the partitions that it names acknowledge anything."""
+    """One request, from what it acknowledges to its response. Only the partitions that it names
+    acknowledge anything."""
 
     def __init__(
-        self, node: Node, request: FetchRequest, interest: FollowerInterest, session: Session | None, *, incremental: bool
+        self,
+        node: Node,
+        request: FetchRequest,
+        interest: FollowerInterest,
+        session: Session | None,
+        *,
+        incremental: bool,
     ) -> None:
         self._node = node
         self._interest = interest
@@ -98,7 +111,10 @@ class FollowerFetch:
         self._interest.waiting = self
         self._future = loop.create_future()
         self._future.add_done_callback(self._ended)
-        self._timer = loop.call_later(min(self._max_wait_s, STALE_WATERMARK_S) if self._stale else self._max_wait_s, self.answer)
+        self._timer = loop.call_later(
+            min(self._max_wait_s, STALE_WATERMARK_S) if self._stale else self._max_wait_s,
+            self.answer,
+        )
         return self._future
 
     def wake(self) -> None:
@@ -134,7 +150,9 @@ class FollowerFetch:
         if self._session is None:
             self._interest.close()
         elif future.cancelled():
-            self._interest.due.update((key, None) for key in self._found if key in self._interest.partitions)
+            self._interest.due.update(
+                (key, None) for key in self._found if key in self._interest.partitions
+            )
 
     # Reading
 
@@ -143,11 +161,16 @@ class FollowerFetch:
         return self._urgent or self._size >= self._min_bytes
 
     def _read_due(self) -> None:
-        """What does not fit stays due, before what comes later; but all that the request names is acknowledged."""
+        """What does not fit stays due, before what comes later; but all that the request names is
+        acknowledged."""
         interest = self._interest
         for key in list(interest.due):
             wanted = interest.partitions.get(key)
-            if wanted is not None and self._size >= self._max_bytes > 0 and wanted.acknowledged is wanted.asked:
+            if (
+                wanted is not None
+                and self._size >= self._max_bytes > 0
+                and wanted.acknowledged is wanted.asked
+            ):
                 continue
             del interest.due[key]
             if wanted is None:
@@ -162,7 +185,10 @@ class FollowerFetch:
         self._size += _size(found)
         if found.read is None:
             self._urgent = True
-        elif found.read.high_watermark != wanted.told_high_watermark or found.read.log_start_offset != wanted.told_log_start:
+        elif (
+            found.read.high_watermark != wanted.told_high_watermark
+            or found.read.log_start_offset != wanted.told_log_start
+        ):
             self._stale = True
 
     def _find(self, key: Key, wanted: Wanted) -> _Found:
@@ -170,11 +196,17 @@ class FollowerFetch:
         partition = wanted.watched() if wanted.watched is not None else None
         try:
             partition = partition or self._partition(key)
-            partition.check_follower(asked.current_leader_epoch, self._replica_id, self._broker_epoch)
+            partition.check_follower(
+                asked.current_leader_epoch, self._replica_id, self._broker_epoch
+            )
             if wanted.acknowledged is not asked:
                 wanted.acknowledged = asked
                 diverging = partition.follower_fetched(
-                    self._replica_id, self._broker_epoch, asked.fetch_offset, asked.last_fetched_epoch, asked.log_start_offset
+                    self._replica_id,
+                    self._broker_epoch,
+                    asked.fetch_offset,
+                    asked.last_fetched_epoch,
+                    asked.log_start_offset,
                 )
                 if diverging is not None:
                     self._interest.unwatch(key)
@@ -184,7 +216,11 @@ class FollowerFetch:
         except KafkaError as error:
             # Not looked at again until it is named again, and then from the beginning.
             self._interest.unwatch(key)
-            return _Found(None, error.code, log_start_offset=-1 if partition is None else partition.log_start_offset)
+            return _Found(
+                None,
+                error.code,
+                log_start_offset=-1 if partition is None else partition.log_start_offset,
+            )
         if wanted.watched is None:
             self._interest.watch(key, partition)
         if read.range is None and asked.fetch_offset < partition.log_end_offset:
@@ -192,13 +228,16 @@ class FollowerFetch:
         return _Found(read)
 
     def _read(self, key: Key, partition: Partition, offset: int, allowed: int) -> ReadResult:
-        """Nothing yet where it must be fetched from the disk before, which is done once for what is asked for."""
+        """Nothing yet where it must be fetched from the disk before, which is done once for what is
+        asked for."""
         warming = self._interest.warming
         if warming.get(key) == _UNDER_WAY:
             return partition.look()
         try:
             at_once = warming.pop(key, None) != offset
-            return partition.read_for_follower(offset, allowed, at_least_one=self._size == 0, at_once=at_once)
+            return partition.read_for_follower(
+                offset, allowed, at_least_one=self._size == 0, at_once=at_once
+            )
         except NotInMemory as missing:
             warming[key] = _UNDER_WAY
             self._node.spawn(self._warm(key, offset, missing.warm))
@@ -211,7 +250,10 @@ class FollowerFetch:
 
     def _partition(self, key: Key) -> Partition:
         topic, index = key
-        return self._node.partition(self._node.topic(topic) if isinstance(topic, str) else self._node.topic("", topic), index)
+        return self._node.partition(
+            self._node.topic(topic) if isinstance(topic, str) else self._node.topic("", topic),
+            index,
+        )
 
     # Answering
 
@@ -230,7 +272,10 @@ class FollowerFetch:
             else TopicAnswer(topic=topic, partitions=tuple(answers))
             for topic, answers in topics.items()
         )
-        return FetchResponse(session_id=NO_SESSION if self._session is None else self._session.id, responses=responses)
+        return FetchResponse(
+            session_id=NO_SESSION if self._session is None else self._session.id,
+            responses=responses,
+        )
 
 
 def _size(found: _Found) -> int:
@@ -241,7 +286,10 @@ def _is_news(found: _Found, wanted: Wanted) -> bool:
     read = found.read
     if read is None or read.range is not None:
         return True
-    return read.high_watermark != wanted.told_high_watermark or read.log_start_offset != wanted.told_log_start
+    return (
+        read.high_watermark != wanted.told_high_watermark
+        or read.log_start_offset != wanted.told_log_start
+    )
 
 
 def _answer(index: int, found: _Found) -> Answer:

@@ -1,6 +1,8 @@
-"""One fetch's reading: the partitions that are due are read under the request's bounds on bytes, until there is enough to answer.
+"""One fetch's reading: the partitions that are due are read under the request's bounds on bytes,
+until there is enough to answer.
 
-Knows what a response may hold; the order and the memory of partitions are the interest's, the response itself is `fetch`'s.
+Knows what a response may hold; the order and the memory of partitions are the interest's, the
+response itself is `fetch`'s.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from penstock.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
-    from penstock.node.partition import Partition
-    from penstock.node.partition_reads import ReadResult
+    from penstock.node.partition.partition import Partition
+    from penstock.node.partition.reads import ReadResult
 
 READ_COMMITTED = 1
-# Consumers that know of preferred replicas may read from followers (KIP-392); others would read on from one that lags, and never know.
+# Consumers that know of preferred replicas may read from followers (KIP-392); others would read on
+# from one that lags, and never know.
 _FOLLOWERS_SINCE = 11
 _RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -34,7 +37,8 @@ _ELSEWHERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADE
 
 
 class Found(NamedTuple):
-    """What there is of one partition: a read, or an error, or where the fetcher's log diverged. No `partition`: it is not here."""
+    """What there is of one partition: a read, or an error, or where the fetcher's log diverged. No
+    `partition`: it is not here."""
 
     partition: Partition | None
     read: ReadResult | None
@@ -49,7 +53,8 @@ class Found(NamedTuple):
 
     @property
     def outdated(self) -> bool:
-        """Whether the partition has moved since the read. The last stable offset moves only when the high watermark does."""
+        """Whether the partition has moved since the read. The last stable offset moves only when
+        the high watermark does."""
         if self.partition is None or self.read is None:
             return False
         moved = self.partition.high_watermark != self.read.high_watermark
@@ -62,7 +67,11 @@ class Found(NamedTuple):
     @property
     def urgent(self) -> bool:
         """Something that the fetcher must know now, however few bytes there are."""
-        return self.diverging is not None or self.preferred_replica >= 0 or (self.error is not ErrorCode.NONE and not self.absent)
+        return (
+            self.diverging is not None
+            or self.preferred_replica >= 0
+            or (self.error is not ErrorCode.NONE and not self.absent)
+        )
 
 
 class Gathering:
@@ -78,7 +87,8 @@ class Gathering:
         self._size = 0
         self._urgent = False
         self._expired = False
-        # Partitions that are due, but to be fetched from the disk before, and how; and those for which that was done.
+        # Partitions that are due, but to be fetched from the disk before, and how; and those for
+        # which that was done.
         self._cold: dict[Key, Callable[[], None]] = {}
         self._warmed: set[Key] = set()
 
@@ -87,10 +97,13 @@ class Gathering:
         """Also where there is nothing to wait for: none of the partitions is here."""
         if self._size >= self._min_bytes or self._urgent:
             return True
-        return not any(key not in self.found or not self.found[key].absent for key in self._interest.partitions)
+        return not any(
+            key not in self.found or not self.found[key].absent for key in self._interest.partitions
+        )
 
     def read_due(self) -> bool:
-        """Reads the partitions that are due, but not more than a turn of the loop may take. Whether some are left."""
+        """Reads the partitions that are due, but not more than a turn of the loop may take. Whether
+        some are left."""
         interest = self._interest
         for key in list(islice(interest.due, FETCH_PARTITIONS_A_TURN)):
             del interest.due[key]
@@ -110,8 +123,8 @@ class Gathering:
         return bool(interest.due or self._cold)
 
     async def wait(self, deadline: float) -> None:
-        """Until there is enough, or the deadline, in seconds of the loop's clock. What changed since the first look, which was perhaps
-        some turns of the loop ago, is looked at again."""
+        """Until there is enough, or the deadline, in seconds of the loop's clock. What changed
+        since the first look, which was perhaps some turns of the loop ago, is looked at again."""
         interest = self._interest
         timer = asyncio.get_running_loop().call_at(deadline, self._expire)
         try:
@@ -127,7 +140,8 @@ class Gathering:
             timer.cancel()
 
     async def _read_rest(self) -> None:
-        """Every partition is looked at once, whatever there is in the first ones; what becomes due meanwhile is not waited for."""
+        """Every partition is looked at once, whatever there is in the first ones; what becomes due
+        meanwhile is not waited for."""
         left = len(self._interest.due)
         while left > 0 or self._cold:
             await self._next_turn()
@@ -153,7 +167,8 @@ class Gathering:
         self._interest.wake()
 
     def settle(self) -> None:
-        """For a session: what is idle is watched until the next fetch. The rest stays due; who was served now comes last."""
+        """For a session: what is idle is watched until the next fetch. The rest stays due; who was
+        served now comes last."""
         self._put_back()
         idle = {key for key in self.found if self._is_idle(key)}
         self._watch(idle)
@@ -166,17 +181,22 @@ class Gathering:
         self._interest.due = {**unserved, **meanwhile, **served}
 
     def _is_idle(self, key: Key) -> bool:
-        """Whether the fetcher has read all that it may see. One that got nothing because the response was full has not."""
+        """Whether the fetcher has read all that it may see. One that got nothing because the
+        response was full has not."""
         found, wanted = self.found[key], self._interest.partitions.get(key)
         if found.read is None or wanted is None:
             return False
-        readable = found.read.last_stable_offset if self._committed_only else found.read.high_watermark
+        readable = (
+            found.read.last_stable_offset if self._committed_only else found.read.high_watermark
+        )
         return wanted.asked.fetch_offset >= readable
 
     def restore(self) -> None:
         """The response will never leave: all that was found is to be looked at again."""
         self._put_back()
-        self._interest.due.update((key, None) for key in self.found if key in self._interest.partitions)
+        self._interest.due.update(
+            (key, None) for key in self.found if key in self._interest.partitions
+        )
 
     def _watch(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -189,10 +209,16 @@ class Gathering:
         topic: TopicImage | None = None
         partition: Partition | None = None
         try:
-            topic = self._node.topic(topic_key) if isinstance(topic_key, str) else self._node.topic("", topic_key)
+            topic = (
+                self._node.topic(topic_key)
+                if isinstance(topic_key, str)
+                else self._node.topic("", topic_key)
+            )
             partition = self._node.partition(topic, index)
             partition.check_leader(asked.current_leader_epoch, allow_follower=self._allow_follower)
-            preferred = partition.preferred_replica(self._rack, asked.fetch_offset) if self._rack else -1
+            preferred = (
+                partition.preferred_replica(self._rack, asked.fetch_offset) if self._rack else -1
+            )
             if preferred >= 0:
                 return Found(partition, partition.look(), preferred_replica=preferred)
             diverging = _diverging(partition, asked)
@@ -200,14 +226,25 @@ class Gathering:
                 return Found(partition, None, diverging=diverging)
             return Found(partition, self._read(partition, asked, at_once=key not in self._warmed))
         except KafkaError as error:
-            leader = topic.partitions.get(index) if topic is not None and error.code in _ELSEWHERE else None
+            leader = (
+                topic.partitions.get(index)
+                if topic is not None and error.code in _ELSEWHERE
+                else None
+            )
             return Found(partition, None, error.code, leader=leader)
 
     def _read(self, partition: Partition, asked: Asked, *, at_once: bool) -> ReadResult:
-        """The first partition that has something gives at least one batch, however small the bounds: the fetcher must get on."""
+        """The first partition that has something gives at least one batch, however small the
+        bounds: the fetcher must get on."""
         allowed = max(min(asked.partition_max_bytes, self._max_bytes - self._size), 0)
         at_least_one = self._size == 0
-        return partition.read(asked.fetch_offset, allowed, committed_only=self._committed_only, at_least_one=at_least_one, at_once=at_once)
+        return partition.read(
+            asked.fetch_offset,
+            allowed,
+            committed_only=self._committed_only,
+            at_least_one=at_least_one,
+            at_once=at_once,
+        )
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
@@ -223,4 +260,8 @@ def _diverging(partition: Partition, asked: Asked) -> tuple[int, int] | None:
     if epoch < 0:
         message = f"the last fetched epoch {asked.last_fetched_epoch} is not in the log"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-    return (epoch, end_offset) if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset else None
+    return (
+        (epoch, end_offset)
+        if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset
+        else None
+    )

@@ -1,7 +1,9 @@
-"""What one fetcher wants: partitions, from where on, and which of them may have something new for it.
+"""What one fetcher wants: partitions, from where on, and which of them may have something new for
+it.
 
-A sessionless fetch has an interest for one request, a fetch session one for its life. `due` are the partitions to look at. The others have
-nothing to give and are watched: they cost nothing until they change, which makes them due again. Knows nothing of budgets and responses.
+A sessionless fetch has an interest for one request, a fetch session one for its life. `due` are the
+partitions to look at. The others have nothing to give and are watched: they cost nothing until they
+change, which makes them due again. Knows nothing of budgets and responses.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from uuid import UUID
 from penstock.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from penstock.node.partition import Partition
+    from penstock.node.partition.partition import Partition
 
-# Topics are named from v13 on by their id, before by their name; within one interest always in the same way.
+# Topics are named from v13 on by their id, before by their name; within one interest always in the
+# same way.
 Key = tuple[str | UUID, int]
 Asked = FetchRequest.Topic.Partition
 
@@ -28,7 +31,14 @@ NO_REPLICA = -1
 class Wanted:
     """One partition, as it was last asked for, and what its fetcher was last told of it."""
 
-    __slots__ = ("acknowledged", "asked", "notice", "told_high_watermark", "told_log_start", "watched")
+    __slots__ = (
+        "acknowledged",
+        "asked",
+        "notice",
+        "told_high_watermark",
+        "told_log_start",
+        "watched",
+    )
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
@@ -36,7 +46,8 @@ class Wanted:
         self.acknowledged: Asked | None = None
         self.told_high_watermark = UNTOLD
         self.told_log_start = UNTOLD
-        # Weak, so that sessions, which outlive requests, keep no deleted partition and no stopped node alive.
+        # Weak, so that sessions, which outlive requests, keep no deleted partition and no stopped
+        # node alive.
         self.watched: weakref.ref[Partition] | None = None
         self.notice: partial[None] | None = None
 
@@ -48,7 +59,8 @@ class Interest:
         self.uses_ids = uses_ids
         self.replica_id = replica_id
         self.partitions: dict[Key, Wanted] = {}
-        # A dict for its order: who was served goes to the end, so that none starves when a response is full.
+        # A dict for its order: who was served goes to the end, so that none starves when a response
+        # is full.
         self.due: dict[Key, None] = {}
         # Requests that wait for a change: nearly always one.
         self._waiters: list[asyncio.Future[None]] = []
@@ -91,7 +103,8 @@ class Interest:
                 waiter.set_result(None)
 
     def watch(self, key: Key, partition: Partition) -> None:
-        """From now on a change of the partition makes it due. A topic deleted and made again has another partition of that name."""
+        """From now on a change of the partition makes it due. A topic deleted and made again has
+        another partition of that name."""
         wanted = self.partitions[key]
         if self._closed:
             return
@@ -110,7 +123,8 @@ class Interest:
         _unwatch(self.partitions[key])
 
     def close(self) -> None:
-        """A request of a session that is closed meanwhile goes on to its deadline, and watches nothing any more."""
+        """A request of a session that is closed meanwhile goes on to its deadline, and watches
+        nothing any more."""
         self._closed = True
         for wanted in self.partitions.values():
             _unwatch(wanted)

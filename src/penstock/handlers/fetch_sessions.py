@@ -1,7 +1,8 @@
-"""Incremental fetch sessions (KIP-227): a fetcher names its partitions once, and from then on only what changes.
+"""Incremental fetch sessions (KIP-227): a fetcher names its partitions once, and from then on only
+what changes.
 
-Owns which sessions there are, their epochs, and their bound: when all places are taken, one that was idle for long makes room, or there is
-no new session, and the fetcher goes on without.
+Owns which sessions there are, their epochs, and their bound: when all places are taken, one that
+was idle for long makes room, or there is no new session, and the fetcher goes on without.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import OrderedDict
 from penstock import limits
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.fetch_interest import NO_REPLICA, Interest
-from penstock.world import Chance
+from penstock.world import Rng
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -33,12 +34,17 @@ class Session:
 
 
 class FetchSessions:
-    """Those of one node, the least recently used first. `now` is in seconds of a clock that never goes back."""
+    """Those of one node, the least recently used first. `now` is in seconds of a clock that never
+    goes back."""
 
     def __init__(
-        self, chance: Chance, *, slots: int = limits.MAX_FETCH_SESSIONS, max_partitions: int = limits.MAX_FETCH_SESSION_PARTITIONS
+        self,
+        rng: Rng,
+        *,
+        slots: int = limits.MAX_FETCH_SESSIONS,
+        max_partitions: int = limits.MAX_FETCH_SESSION_PARTITIONS,
     ) -> None:
-        self._chance = chance
+        self._rng = rng
         self._slots = slots
         self._max_partitions = max_partitions
         self._partitions = 0
@@ -65,18 +71,25 @@ class FetchSessions:
         self._partitions += size
         return session
 
-    def resume(self, session_id: int, epoch: int, uses_ids: bool, now: float, replica_id: int = NO_REPLICA) -> Session:
-        """The session that an incremental fetch goes on with; its next epoch is due from here on."""
+    def resume(
+        self, session_id: int, epoch: int, uses_ids: bool, now: float, replica_id: int = NO_REPLICA
+    ) -> Session:
+        """The session that an incremental fetch goes on with; its next epoch is due from here
+        on."""
         session = self._sessions.get(session_id)
         if session is None or session.interest.replica_id != replica_id:
             raise KafkaError(
-                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {session_id}: it was closed, or had to make room"
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"there is no fetch session {session_id}: it was closed, or had to make room",
             )
         if session.epoch != epoch:
             message = f"fetch session {session_id} is at epoch {session.epoch}, and not at {epoch}"
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         if session.interest.uses_ids != uses_ids:
-            message = f"fetch session {session_id} names topics by {'id' if session.interest.uses_ids else 'name'}: begin a new one"
+            message = (
+                f"fetch session {session_id} names topics by "
+                f"{'id' if session.interest.uses_ids else 'name'}: begin a new one"
+            )
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         session.epoch = 1 if epoch == _LAST else epoch + 1
         session.last_used = now
@@ -84,12 +97,16 @@ class FetchSessions:
         return session
 
     def resized(self, session: Session) -> None:
-        """Its partitions were changed. One that then has too many is closed: its fetcher begins anew."""
+        """Its partitions were changed. One that then has too many is closed: its fetcher begins
+        anew."""
         self._partitions += len(session.interest.partitions) - session.size
         session.size = len(session.interest.partitions)
         if self._partitions > self._max_partitions:
             self.close(session.id)
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} is closed: too many partitions")
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"fetch session {session.id} is closed: too many partitions",
+            )
 
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
@@ -98,6 +115,6 @@ class FetchSessions:
             session.interest.close()
 
     def _new_id(self) -> int:
-        while (candidate := self._chance.randrange(_LAST) + 1) in self._sessions:
+        while (candidate := self._rng.randrange(_LAST) + 1) in self._sessions:
             continue
         return candidate

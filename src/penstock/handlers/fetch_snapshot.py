@@ -1,8 +1,10 @@
-"""FetchSnapshot: a replica of the metadata log that is too far behind fetches a snapshot, piece by piece (KIP-630).
+"""FetchSnapshot: a replica of the metadata log that is too far behind fetches a snapshot, piece by
+piece (KIP-630).
 
 Behaviour
-  Only the leader answers with data. SNAPSHOT_NOT_FOUND where the snapshot is no longer there: the replica fetches again, and is told of a
-  later one. POSITION_OUT_OF_RANGE for a position that it does not have.
+  Only the leader answers with data. SNAPSHOT_NOT_FOUND where the snapshot is no longer there: the
+  replica fetches again, and is told of a later one. POSITION_OUT_OF_RANGE for a position that it
+  does not have.
 
 Version notes
   v1 has directory ids, which static voters do not use.
@@ -19,5 +21,7 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: FetchSnapshotRequest, _context: RequestContext) -> FetchSnapshotResponse:
+def handle(
+    node: Node, request: FetchSnapshotRequest, _context: RequestContext
+) -> FetchSnapshotResponse:
     return node.quorum.fetch_snapshot(request)

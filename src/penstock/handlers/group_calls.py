@@ -1,4 +1,5 @@
-"""What the APIs of groups have in common: who asks, and what is made of answers that may have to be waited for."""
+"""What the APIs of groups have in common: who asks, and what is made of answers that may have to be
+waited for."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from penstock.coordinator.step import Caller
+from penstock.coordinator.runtime.step import Caller
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.node.group_topic import OFFSETS_TOPIC
+from penstock.node.shards.group_topic import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -24,14 +25,23 @@ S = TypeVar("S")
 
 def caller_of(node: Node, context: RequestContext) -> Caller:
     """Kafka shows the address of a client as Java does, with a slash."""
-    return Caller(context.client_id or "", "/" + context.peer.rpartition(":")[0], context.version, node.world.clock.now_ms())
+    return Caller(
+        context.client_id or "",
+        "/" + context.peer.rpartition(":")[0],
+        context.version,
+        node.world.clock.now_ms(),
+    )
 
 
 def check_size(node: Node, size: int) -> None:
-    """What a group keeps of a request is in one record, which must be one that its topic takes: a larger one would cost the coordinator all
-    that it knows, and it would have to be loaded again. KafkaError where it is too large."""
+    """What a group keeps of a request is in one record, which must be one that its topic takes: a
+    larger one would cost the coordinator all that it knows, and it would have to be loaded again.
+    KafkaError where it is too large."""
     if size > _SMALL and size > node.topic_config(OFFSETS_TOPIC).max_message_bytes:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{size} bytes are more than a record of {OFFSETS_TOPIC} may have")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{size} bytes are more than a record of {OFFSETS_TOPIC} may have",
+        )
 
 
 def with_answer(answer: R | Awaitable[R], make: Callable[[R], S]) -> S | Awaitable[S]:
@@ -46,7 +56,11 @@ async def _later(answer: Awaitable[R], make: Callable[[R], S]) -> S:
 def all_of(answers: Iterable[R | Awaitable[R]]) -> list[R] | Awaitable[list[R]]:
     """In their order; now, where none of them must be waited for."""
     gathered = list(answers)
-    return _gather(gathered) if any(inspect.isawaitable(one) for one in gathered) else cast(list[R], gathered)
+    return (
+        _gather(gathered)
+        if any(inspect.isawaitable(one) for one in gathered)
+        else cast(list[R], gathered)
+    )
 
 
 async def _gather(answers: list[R | Awaitable[R]]) -> list[R]:

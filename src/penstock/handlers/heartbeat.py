@@ -1,8 +1,9 @@
 """Heartbeat: a member of a classic group says that it lives, and learns of a rebalance.
 
 Behaviour
-  Answered at once. REBALANCE_IN_PROGRESS asks the member to join again. While its group is being loaded a member is told that all is
-  well, as in Kafka: nothing is known of it yet, and its session begins anew.
+  Answered at once. REBALANCE_IN_PROGRESS asks the member to join again. While its group is being
+  loaded a member is told that all is well, as in Kafka: nothing is known of it yet, and its session
+  begins anew.
 
 Version notes
   v3 brings instance ids.
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+def handle(
+    node: Node, request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     caller = caller_of(node, context)
     return node.groups.ask(
-        request.group_id, lambda shard, ticket, now_ms: shard.heartbeat(request, caller, ticket, now_ms), _refused, writes=False
+        request.group_id,
+        lambda shard, ticket, now_ms: shard.heartbeat(request, caller, ticket, now_ms),
+        _refused,
+        writes=False,
     )
 
 

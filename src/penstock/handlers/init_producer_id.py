@@ -1,16 +1,18 @@
 """InitProducerId: an id for an idempotent producer.
 
 Behaviour
-  Without a transactional id every request gets a new producer id, with epoch 0, from the block of ids that this node has taken from the
-  cluster. An id without an epoch, or the reverse, and an empty transactional id are INVALID_REQUEST.
+  Without a transactional id every request gets a new producer id, with epoch 0, from the block of
+  ids that this node has taken from the cluster. An id without an epoch, or the reverse, and an
+  empty transactional id are INVALID_REQUEST.
 
 Version notes
-  v3 lets a producer name the id and epoch it has (KIP-360); without transactions it gets a new id all the same, as in Kafka.
-  v6 (two-phase commit, KIP-939) is not stable in Kafka 4.3 and not served.
+  v3 lets a producer name the id and epoch it has (KIP-360); without transactions it gets a new id
+  all the same, as in Kafka. v6 (two-phase commit, KIP-939) is not stable in Kafka 4.3 and not
+  served.
 
 Not implemented
-  Transactions: a transactional id is NOT_COORDINATOR, as by any broker that does not coordinate it. The client looks for its coordinator
-  then, and learns that FindCoordinator is not served.
+  Transactions: a transactional id is NOT_COORDINATOR, as by any broker that does not coordinate it.
+  The client looks for its coordinator then, and learns that FindCoordinator is not served.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from typing import TYPE_CHECKING
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -30,7 +35,9 @@ if TYPE_CHECKING:
 def handle(
     node: Node, request: InitProducerIdRequest, _context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH) or request.transactional_id == "":
+    if (request.producer_id == NO_PRODUCER_ID) != (
+        request.producer_epoch == NO_PRODUCER_EPOCH
+    ) or request.transactional_id == "":
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _refused(ErrorCode.NOT_COORDINATOR)

@@ -1,4 +1,5 @@
-"""Where the leaders are that a client should have asked instead: the addresses that go with an answer of NOT_LEADER_OR_FOLLOWER."""
+"""Where the leaders are that a client should have asked instead: the addresses that go with an
+answer of NOT_LEADER_OR_FOLLOWER."""
 
 from __future__ import annotations
 
@@ -15,4 +16,8 @@ def endpoints_of(node: Node, context: RequestContext, leaders: Collection[int]) 
     """Nothing is looked up where no leader is named, which is nearly always so. -1 is no leader."""
     if not any(leader >= 0 for leader in leaders):
         return []
-    return [broker for broker in node.advertised(context.listener_name, context.local_host) if broker.node_id in leaders]
+    return [
+        broker
+        for broker in node.advertised(context.listener_name, context.local_host)
+        if broker.node_id in leaders
+    ]

@@ -1,8 +1,10 @@
-"""ListConfigResources: the names of what can have settings (KIP-1142; before it ListClientMetricsResources).
+"""ListConfigResources: the names of what can have settings (KIP-1142; before it
+ListClientMetricsResources).
 
 Behaviour
-  Topics, brokers, and the groups and client metrics subscriptions that have settings of their own. Broker loggers cannot be described
-  here, so none is listed. An unknown type is UNSUPPORTED_VERSION, as in Kafka.
+  Topics, brokers, and the groups and client metrics subscriptions that have settings of their own.
+  Broker loggers cannot be described here, so none is listed. An unknown type is
+  UNSUPPORTED_VERSION, as in Kafka.
 
 Version notes
   v0 asks for client metrics subscriptions alone. v1 names the types wanted; none is all of them.
@@ -18,7 +20,10 @@ from typing import TYPE_CHECKING
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
 from penstock.metadata.image import BROKER, GROUP, TOPIC
-from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from penstock.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -27,8 +32,14 @@ BROKER_LOGGER, CLIENT_METRICS = 8, 16
 _TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(node: Node, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
-    wanted = (CLIENT_METRICS,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _TYPES
+def handle(
+    node: Node, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    wanted = (
+        (CLIENT_METRICS,)
+        if context.version == 0
+        else tuple(dict.fromkeys(request.resource_types)) or _TYPES
+    )
     if not set(wanted) <= set(_TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     resources = tuple(

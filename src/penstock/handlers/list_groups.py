@@ -1,7 +1,8 @@
 """ListGroups: the groups that this broker coordinates.
 
 Behaviour
-  COORDINATOR_LOAD_IN_PROGRESS, and no groups, while any of them are being loaded. Filters do not care about case.
+  COORDINATOR_LOAD_IN_PROGRESS, and no groups, while any of them are being loaded. Filters do not
+  care about case.
 
 Version notes
   v4 brings the state, and a filter by it, v5 the type (classic, consumer), and one by that.
@@ -21,17 +22,21 @@ from penstock.handlers.group_calls import all_of, with_answer
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from penstock.coordinator.shard import Shard
+    from penstock.coordinator.groups.shard import Shard
     from penstock.node.node import Node
 
 Listed = list[ListGroupsResponse.Group] | KafkaError
 
 
-def handle(node: Node, request: ListGroupsRequest, _context: RequestContext) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
+def handle(
+    node: Node, request: ListGroupsRequest, _context: RequestContext
+) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     def look(shard: Shard) -> Listed:
         return shard.list_groups(request.states_filter, request.types_filter)
 
-    listed: list[Listed] | Awaitable[list[Listed]] = all_of(node.groups.read_all(look, lambda error: error))
+    listed: list[Listed] | Awaitable[list[Listed]] = all_of(
+        node.groups.read_all(look, lambda error: error)
+    )
     return with_answer(listed, _response)
 
 
@@ -39,4 +44,6 @@ def _response(listed: list[Listed]) -> ListGroupsResponse:
     for one in listed:
         if isinstance(one, KafkaError):
             return ListGroupsResponse(error_code=one.code)
-    return ListGroupsResponse(groups=tuple(group for one in listed if not isinstance(one, KafkaError) for group in one))
+    return ListGroupsResponse(
+        groups=tuple(group for one in listed if not isinstance(one, KafkaError) for group in one)
+    )

@@ -1,14 +1,16 @@
 """Metadata: the brokers, the topics and who leads each partition.
 
 Behaviour
-  Brokers are told as clients of the same listener reach them. Topics are asked for by name, by id, or all. A name that is not there is
-  created with the defaults where the request and auto.create.topics.enable both allow it, and answered once it can be used. Every broker
-  takes what is meant for the controller, so the answering one names itself as such. A client that asks again while a leader is gone is
-  answered when the next one is known.
+  Brokers are told as clients of the same listener reach them. Topics are asked for by name, by id,
+  or all. A name that is not there is created with the defaults where the request and
+  auto.create.topics.enable both allow it, and answered once it can be used. Every broker takes what
+  is meant for the controller, so the answering one names itself as such. A client that asks again
+  while a leader is gone is answered when the next one is known.
 
 Version notes
-  All topics are asked for by an empty list in v0 and by null from v1 on. v4 lets the client forbid creation. Ids can be asked for from v12
-  on; before, INVALID_REQUEST for every topic. v13 has an error for the whole, which nothing here raises.
+  All topics are asked for by an empty list in v0 and by null from v1 on. v4 lets the client forbid
+  creation. Ids can be asked for from v12 on; before, INVALID_REQUEST for every topic. v13 has an
+  error for the whole, which nothing here raises.
 
 Not implemented
   Authorized operations: always unknown (-2147483648).
@@ -24,7 +26,13 @@ from uuid import UUID
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.topic_view import INTERNAL_TOPICS, absence, live_brokers, offline_replicas, partition_error
+from penstock.handlers.topic_view import (
+    INTERNAL_TOPICS,
+    absence,
+    live_brokers,
+    offline_replicas,
+    partition_error,
+)
 from penstock.ids import NO_UUID
 from penstock.metadata.image import TopicImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -41,11 +49,24 @@ _HEARD_WITHIN_S = 0.02
 Refused = Mapping[str, KafkaError | None]
 
 
-def handle(node: Node, request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(
+    node: Node, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     if request.topics is None or (context.version == 0 and not request.topics):
-        return _response(node, context, [_described(topic, live_brokers(node)) for topic in node.image.topics.values()])
-    if context.version < 12 and any(asked.name is None or asked.topic_id != NO_UUID for asked in request.topics):
-        refused = [Topic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id) for asked in request.topics]
+        return _response(
+            node,
+            context,
+            [_described(topic, live_brokers(node)) for topic in node.image.topics.values()],
+        )
+    if context.version < 12 and any(
+        asked.name is None or asked.topic_id != NO_UUID for asked in request.topics
+    ):
+        refused = [
+            Topic(
+                error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
+            )
+            for asked in request.topics
+        ]
         return _response(node, context, refused)
     missing = _to_create(node, request)
     if missing:
@@ -58,19 +79,37 @@ def handle(node: Node, request: MetadataRequest, context: RequestContext) -> Met
 def _to_create(node: Node, request: MetadataRequest) -> list[str]:
     if not (request.allow_auto_topic_creation and node.config[AUTO_CREATE_TOPICS_ENABLE]):
         return []
-    names = dict.fromkeys(asked.name for asked in request.topics or () if asked.name is not None and asked.topic_id == NO_UUID)
-    return [name for name in names if name not in node.image.topics and absence(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    names = dict.fromkeys(
+        asked.name
+        for asked in request.topics or ()
+        if asked.name is not None and asked.topic_id == NO_UUID
+    )
+    return [
+        name
+        for name in names
+        if name not in node.image.topics and absence(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
 
 
-async def _answer_later(node: Node, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """A client that asks on a connection that it has had for a while may have lost a leader. This broker may hear of it a little later."""
+async def _answer_later(
+    node: Node, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    """A client that asks on a connection that it has had for a while may have lost a leader. This
+    broker may hear of it a little later."""
     if context.received - context.visit.began > _COMING_S:
         await asyncio.sleep(_HEARD_WITHIN_S)
-    await node.wait_leaders([asked.name or node.image.topic_names.get(asked.topic_id, "") for asked in request.topics or ()])
+    await node.wait_leaders(
+        [
+            asked.name or node.image.topic_names.get(asked.topic_id, "")
+            for asked in request.topics or ()
+        ]
+    )
     return _answer(node, request, context, {})
 
 
-async def _create(node: Node, request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
+async def _create(
+    node: Node, request: MetadataRequest, context: RequestContext, missing: list[str]
+) -> MetadataResponse:
     try:
         refused: Refused = await node.create_missing(missing)
     except KafkaError as error:
@@ -78,24 +117,36 @@ async def _create(node: Node, request: MetadataRequest, context: RequestContext,
     return _answer(node, request, context, refused)
 
 
-def _answer(node: Node, request: MetadataRequest, context: RequestContext, refused: Refused) -> MetadataResponse:
+def _answer(
+    node: Node, request: MetadataRequest, context: RequestContext, refused: Refused
+) -> MetadataResponse:
     live = live_brokers(node)
-    asked = dict.fromkeys((topic.name if topic.topic_id == NO_UUID else None, topic.topic_id) for topic in request.topics or ())
-    return _response(node, context, [_find(node, name, topic_id, live, refused) for name, topic_id in asked])
+    asked = dict.fromkeys(
+        (topic.name if topic.topic_id == NO_UUID else None, topic.topic_id)
+        for topic in request.topics or ()
+    )
+    return _response(
+        node, context, [_find(node, name, topic_id, live, refused) for name, topic_id in asked]
+    )
 
 
 def _find(node: Node, name: str | None, topic_id: UUID, live: set[int], refused: Refused) -> Topic:
     image = node.image
     if name is None:
         found = image.topics.get(image.topic_names.get(topic_id, ""))
-        return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id) if found is None else _described(found, live)
+        return (
+            Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+            if found is None
+            else _described(found, live)
+        )
     found = image.topics.get(name)
     if found is not None:
         return _described(found, live)
     error = refused.get(name)
     code = absence(name) if error is None else error.code
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        # Another client's request has just decided to create it, and is not committed yet: this client may ask again.
+        # Another client's request has just decided to create it, and is not committed yet: this
+        # client may ask again.
         code = ErrorCode.LEADER_NOT_AVAILABLE
     return Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
@@ -113,7 +164,12 @@ def _described(topic: TopicImage, live: set[int]) -> Topic:
         )
         for index, state in topic.partitions.items()
     )
-    return Topic(name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS, partitions=partitions)
+    return Topic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )
 
 
 def _response(node: Node, context: RequestContext, topics: list[Topic]) -> MetadataResponse:
@@ -121,4 +177,9 @@ def _response(node: Node, context: RequestContext, topics: list[Topic]) -> Metad
         MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
         for node_id, host, port, rack in node.advertised(context.listener_name, context.local_host)
     )
-    return MetadataResponse(brokers=brokers, cluster_id=node.cluster_id, controller_id=node.node_id, topics=tuple(topics))
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=tuple(topics),
+    )

@@ -1,13 +1,15 @@
 """OffsetCommit: how far a group has read.
 
 Behaviour
-  Every partition has its own outcome. A member must be in the group's present generation, or epoch; who is no member may commit to a group
-  that has none (generation -1). Answered when it is committed in the log; COORDINATOR_NOT_AVAILABLE after offsets.commit.timeout.ms.
-  UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there, OFFSET_METADATA_TOO_LARGE beyond offset.metadata.max.bytes.
+  Every partition has its own outcome. A member must be in the group's present generation, or epoch;
+  who is no member may commit to a group that has none (generation -1). Answered when it is
+  committed in the log; COORDINATOR_NOT_AVAILABLE after offsets.commit.timeout.ms.
+  UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there, OFFSET_METADATA_TOO_LARGE beyond
+  offset.metadata.max.bytes.
 
 Version notes
-  Up to v4 the client says how long to keep it. v6 brings the leader epoch, v7 instance ids, v9 serves the consumer protocol
-  (STALE_MEMBER_EPOCH), v10 names topics by id.
+  Up to v4 the client says how long to keep it. v6 brings the leader epoch, v7 instance ids, v9
+  serves the consumer protocol (STALE_MEMBER_EPOCH), v10 names topics by id.
 
 Not implemented
   -
@@ -35,32 +37,52 @@ Answer = TopicAnswer.Partition
 _IDS_SINCE = 10
 
 
-def handle(node: Node, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    missing = [topic for topic in (_missing(node.image, topic, context.version) for topic in request.topics) if topic is not None]
+def handle(
+    node: Node, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    missing = [
+        topic
+        for topic in (_missing(node.image, topic, context.version) for topic in request.topics)
+        if topic is not None
+    ]
     if missing:
         return _without(node, request, context, missing)
     return _commit(node, request, context)
 
 
-def _commit(node: Node, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+def _commit(
+    node: Node, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     def refused(error: KafkaError) -> OffsetCommitResponse:
-        return OffsetCommitResponse(topics=tuple(_failed(topic, error.code) for topic in request.topics))
+        return OffsetCommitResponse(
+            topics=tuple(_failed(topic, error.code) for topic in request.topics)
+        )
 
     caller = caller_of(node, context)
-    return node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.commit_offsets(request, caller, ticket, now_ms), refused)
+    return node.groups.ask(
+        request.group_id,
+        lambda shard, ticket, now_ms: shard.commit_offsets(request, caller, ticket, now_ms),
+        refused,
+    )
 
 
 def _failed(topic: Topic, code: ErrorCode) -> TopicAnswer:
-    answers = (Answer(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions)
+    answers = (
+        Answer(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions
+    )
     return TopicAnswer(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
 
 
 def _missing(image: MetadataImage, topic: Topic, version: int) -> Topic | None:
     """What of it is not there. A topic that is not there at all is refused by the group."""
-    found = image.topics.get(image.topic_names.get(topic.topic_id, "") if version >= _IDS_SINCE else topic.name)
+    found = image.topics.get(
+        image.topic_names.get(topic.topic_id, "") if version >= _IDS_SINCE else topic.name
+    )
     if found is None:
         return None
-    gone = tuple(asked for asked in topic.partitions if asked.partition_index not in found.partitions)
+    gone = tuple(
+        asked for asked in topic.partitions if asked.partition_index not in found.partitions
+    )
     return changed(topic, partitions=gone) if gone else None
 
 
@@ -68,13 +90,27 @@ def _without(
     node: Node, request: OffsetCommitRequest, context: RequestContext, missing: Collection[Topic]
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """The rest is committed all the same."""
-    gone = {(topic.name, topic.topic_id, asked.partition_index) for topic in missing for asked in topic.partitions}
+    gone = {
+        (topic.name, topic.topic_id, asked.partition_index)
+        for topic in missing
+        for asked in topic.partitions
+    }
     failed = tuple(_failed(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in missing)
     left = (
-        changed(topic, partitions=tuple(one for one in topic.partitions if (topic.name, topic.topic_id, one.partition_index) not in gone))
+        changed(
+            topic,
+            partitions=tuple(
+                one
+                for one in topic.partitions
+                if (topic.name, topic.topic_id, one.partition_index) not in gone
+            ),
+        )
         for topic in request.topics
     )
     rest = changed(request, topics=tuple(topic for topic in left if topic.partitions))
     if not rest.topics:
         return OffsetCommitResponse(topics=failed)
-    return with_answer(_commit(node, rest, context), lambda answer: OffsetCommitResponse(topics=answer.topics + failed))
+    return with_answer(
+        _commit(node, rest, context),
+        lambda answer: OffsetCommitResponse(topics=answer.topics + failed),
+    )

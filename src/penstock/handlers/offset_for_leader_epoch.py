@@ -1,11 +1,13 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended in a partition, so that a client or follower finds where it diverged (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch: where a leader epoch ended in a partition, so that a client or follower
+finds where it diverged (KIP-101, KIP-320).
 
 Behaviour
-  The answer is the largest epoch not above the one asked for, and its end offset (exclusive); -1 and -1 for one that the partition never
-  had. current_leader_epoch fences, as in Fetch.
+  The answer is the largest epoch not above the one asked for, and its end offset (exclusive); -1
+  and -1 for one that the partition never had. current_leader_epoch fences, as in Fetch.
 
 Version notes
-  v3 brings the replica id, which gives a client nothing more: no end above the high watermark is told.
+  v3 brings the replica id, which gives a client nothing more: no end above the high watermark is
+  told.
 
 Not implemented
   -
@@ -17,7 +19,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -27,9 +32,14 @@ TopicAnswer = OffsetForLeaderEpochResponse.Topic
 Answer = TopicAnswer.Partition
 
 
-def handle(node: Node, request: OffsetForLeaderEpochRequest, _context: RequestContext) -> OffsetForLeaderEpochResponse:
+def handle(
+    node: Node, request: OffsetForLeaderEpochRequest, _context: RequestContext
+) -> OffsetForLeaderEpochResponse:
     topics = tuple(
-        TopicAnswer(topic=topic.topic, partitions=tuple(_end(node, topic.topic, asked) for asked in topic.partitions))
+        TopicAnswer(
+            topic=topic.topic,
+            partitions=tuple(_end(node, topic.topic, asked) for asked in topic.partitions),
+        )
         for topic in request.topics
     )
     return OffsetForLeaderEpochResponse(topics=topics)
@@ -42,4 +52,8 @@ def _end(node: Node, name: str, asked: Asked) -> Answer:
     except KafkaError as error:
         return Answer(partition=asked.partition, error_code=error.code)
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
-    return Answer(partition=asked.partition, leader_epoch=epoch, end_offset=min(end_offset, partition.high_watermark))
+    return Answer(
+        partition=asked.partition,
+        leader_epoch=epoch,
+        end_offset=min(end_offset, partition.high_watermark),
+    )

@@ -1,23 +1,28 @@
 """Produce: record batches are appended to partitions, unread.
 
 Behaviour
-  Every partition has its own outcome. acks=1 is answered after the append, acks=all (-1) when the batch is committed or the timeout has
-  passed (REQUEST_TIMED_OUT: it may still be committed later); any other acks but 0 is INVALID_REQUIRED_ACKS and appends nothing. With
-  acks=0 nothing is answered; if a partition failed, the others are appended all the same and KafkaError is raised, upon which the server
-  closes the connection: that is how such a producer learns of it. A duplicate of an idempotent producer is answered with the offset it had.
-  Where another broker leads, the response names it. Kafka's internal topics are written by brokers alone: INVALID_TOPIC_EXCEPTION, but for
-  the client id __admin_client.
+  Every partition has its own outcome. acks=1 is answered after the append, acks=all (-1) when the
+  batch is committed or the timeout has passed (REQUEST_TIMED_OUT: it may still be committed later);
+  any other acks but 0 is INVALID_REQUIRED_ACKS and appends nothing. With acks=0 nothing is
+  answered; if a partition failed, the others are appended all the same and KafkaError is raised,
+  upon which the server closes the connection: that is how such a producer learns of it. A duplicate
+  of an idempotent producer is answered with the offset it had. Where another broker leads, the
+  response names it. Kafka's internal topics are written by brokers alone: INVALID_TOPIC_EXCEPTION,
+  but for the client id __admin_client.
 
 Version notes
-  zstd from v7 on, before UNSUPPORTED_COMPRESSION_TYPE. v8 brings error messages. v10 names the current leader and its address. v13 names
-  topics by id. v0 to v2 are advertised for the sake of old librdkafka, and not served.
+  zstd from v7 on, before UNSUPPORTED_COMPRESSION_TYPE. v8 brings error messages. v10 names the
+  current leader and its address. v13 names topics by id. v0 to v2 are advertised for the sake of
+  old librdkafka, and not served.
 
-  A batch for a compacted topic in which a record has no key is INVALID_RECORD, and record_errors say which: such a topic's batches are
-  opened, and so are those of one with a compression.type of its own. That may take place elsewhere; the order of a partition's batches is
-  kept, and the request is answered when all are appended.
+  A batch for a compacted topic in which a record has no key is INVALID_RECORD, and record_errors
+  say which: such a topic's batches are opened, and so are those of one with a compression.type of
+  its own. That may take place elsewhere; the order of a partition's batches is kept, and the
+  request is answered when all are appended.
 
 Not implemented
-  Transactions: a transactional id, or a batch marked transactional, is INVALID_TXN_STATE (none can have been begun).
+  Transactions: a transactional id, or a batch marked transactional, is INVALID_TXN_STATE (none can
+  have been begun).
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from penstock.records.rewriting import RecordsRefused
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
-    from penstock.node.partition import Appended, Partition
+    from penstock.node.partition.partition import Appended, Partition
 
 TopicResponse = ProduceResponse.Response
 PartitionResponse = TopicResponse.PartitionResponse
@@ -56,7 +61,8 @@ _ATTRIBUTES_AT = 22
 
 
 class _Uncommitted(NamedTuple):
-    """An append that acks=all must wait for, and where its answer goes. The topic is empty for clients that cannot be told who leads."""
+    """An append that acks=all must wait for, and where its answer goes. The topic is empty for
+    clients that cannot be told who leads."""
 
     partition: Partition
     end_offset: int
@@ -90,10 +96,15 @@ class _Progress:
     later: list[_Later] = field(default_factory=list)
 
 
-def handle(node: Node, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+def handle(
+    node: Node, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     progress = _Progress()
     deadline = node.world.clock.monotonic() + request.timeout_ms / 1000
-    topics = [(topic, _append_topic(node, request, topic, context, progress)) for topic in request.topic_data]
+    topics = [
+        (topic, _append_topic(node, request, topic, context, progress))
+        for topic in request.topic_data
+    ]
     if progress.later:
         return _when_appended(node, request, context, topics, progress, deadline)
     return _answer(node, request, context, topics, progress.uncommitted, deadline)
@@ -103,7 +114,12 @@ _Topics = list[tuple[ProduceRequest.TopicData, list[PartitionResponse]]]
 
 
 def _answer(
-    node: Node, request: ProduceRequest, context: RequestContext, topics: _Topics, uncommitted: list[_Uncommitted], deadline: float
+    node: Node,
+    request: ProduceRequest,
+    context: RequestContext,
+    topics: _Topics,
+    uncommitted: list[_Uncommitted],
+    deadline: float,
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
     if request.acks == NO_ACKS:
         _raise_first_error(topics)
@@ -114,7 +130,12 @@ def _answer(
 
 
 async def _when_appended(
-    node: Node, request: ProduceRequest, context: RequestContext, topics: _Topics, progress: _Progress, deadline: float
+    node: Node,
+    request: ProduceRequest,
+    context: RequestContext,
+    topics: _Topics,
+    progress: _Progress,
+    deadline: float,
 ) -> ProduceResponse | None:
     try:
         await asyncio.wait([one.appending for one in progress.later])
@@ -124,7 +145,9 @@ async def _when_appended(
         raise
     for appending, asked in progress.later:
         try:
-            asked.answers[asked.place] = _appended(request, asked, appending.result(), progress.uncommitted)
+            asked.answers[asked.place] = _appended(
+                request, asked, appending.result(), progress.uncommitted
+            )
         except KafkaError as error:
             asked.answers[asked.place] = _failed(asked.topic, asked.number, error)
     answer = _answer(node, request, context, topics, progress.uncommitted, deadline)
@@ -132,7 +155,11 @@ async def _when_appended(
 
 
 def _append_topic(
-    node: Node, request: ProduceRequest, data: ProduceRequest.TopicData, context: RequestContext, progress: _Progress
+    node: Node,
+    request: ProduceRequest,
+    data: ProduceRequest.TopicData,
+    context: RequestContext,
+    progress: _Progress,
 ) -> list[PartitionResponse]:
     version = context.version
     answers: list[PartitionResponse] = []
@@ -142,13 +169,20 @@ def _append_topic(
             _check(request, part.records, version)
             topic = topic or node.topic(data.name, data.topic_id)
             if topic.name in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}")
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Cannot append to internal topic {topic.name}",
+                )
             partition = node.partition(topic, part.index)
-            appended = partition.append_produced(part.records or b"", acks_all=request.acks == ALL_ACKS)
+            appended = partition.append_produced(
+                part.records or b"", acks_all=request.acks == ALL_ACKS
+            )
         except KafkaError as error:
             answers.append(_failed(topic if version >= _LEADERS_SINCE else None, part.index, error))
             continue
-        asked = _Asked(partition, part.index, answers, place, topic if version >= _LEADERS_SINCE else None)
+        asked = _Asked(
+            partition, part.index, answers, place, topic if version >= _LEADERS_SINCE else None
+        )
         if isinstance(appended, asyncio.Task):
             progress.later.append(_Later(appended, asked))
             answers.append(PartitionResponse(index=part.index))
@@ -157,10 +191,20 @@ def _append_topic(
     return answers
 
 
-def _appended(request: ProduceRequest, asked: _Asked, appended: Appended, uncommitted: list[_Uncommitted]) -> PartitionResponse:
+def _appended(
+    request: ProduceRequest, asked: _Asked, appended: Appended, uncommitted: list[_Uncommitted]
+) -> PartitionResponse:
     partition, number, answers, place, topic = asked
     if request.acks == ALL_ACKS and not partition.is_committed(appended.end_offset):
-        uncommitted.append(_Uncommitted(partition, appended.end_offset, answers, place, topic.name if topic is not None else ""))
+        uncommitted.append(
+            _Uncommitted(
+                partition,
+                appended.end_offset,
+                answers,
+                place,
+                topic.name if topic is not None else "",
+            )
+        )
     return PartitionResponse(
         index=number,
         base_offset=appended.base_offset,
@@ -172,28 +216,48 @@ def _appended(request: ProduceRequest, asked: _Asked, appended: Appended, uncomm
 def _check(request: ProduceRequest, records: Buffer | None, version: int) -> None:
     """What depends on the request. Whether the batch itself is sound is the partition's matter."""
     if request.acks not in (ALL_ACKS, LEADER_ACKS, NO_ACKS):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, and not {request.acks}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            f"acks must be -1 (all), 0 or 1, and not {request.acks}",
+        )
     if not records:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, "a produce request must hold exactly one record batch for a partition, but this one has none"
+            ErrorCode.INVALID_RECORD,
+            (
+                "a produce request must hold exactly one record batch for a partition, but this "
+                "one "
+                "has none"
+            ),
         )
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
     if request.transactional_id is not None or attributes & TRANSACTIONAL_BIT:
         message = "there are no transactions on this broker yet: produce without a transactional id"
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
     if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
-        message = f"zstd may be used from version {_ZSTD_SINCE} of Produce on, and this request has version {version}"
+        message = (
+            f"zstd may be used from version {_ZSTD_SINCE} of Produce on, and this request "
+            f"has version {version}"
+        )
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
 
 
 def _failed(topic: TopicImage | None, index: int, error: KafkaError) -> PartitionResponse:
     current = PartitionResponse.CurrentLeader()
-    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and index in topic.partitions:
+    if (
+        error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and topic is not None
+        and index in topic.partitions
+    ):
         state = topic.partitions[index]
-        current = PartitionResponse.CurrentLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)
+        current = PartitionResponse.CurrentLeader(
+            leader_id=state.leader, leader_epoch=state.leader_epoch
+        )
     errors: tuple[RecordError, ...] = ()
     if isinstance(error, RecordsRefused):
-        errors = tuple(RecordError(batch_index=number, batch_index_error_message=error.reason) for number in error.numbers)
+        errors = tuple(
+            RecordError(batch_index=number, batch_index_error_message=error.reason)
+            for number in error.numbers
+        )
     return PartitionResponse(
         index=index,
         error_code=error.code,
@@ -209,11 +273,17 @@ def _raise_first_error(topics: _Topics) -> None:
         for answer in answers:
             if answer.error_code:
                 where = f"{data.name or data.topic_id}-{answer.index}"
-                raise KafkaError(ErrorCode(answer.error_code), f"produce with acks=0 to {where} failed: {answer.error_message}")
+                raise KafkaError(
+                    ErrorCode(answer.error_code),
+                    f"produce with acks=0 to {where} failed: {answer.error_message}",
+                )
 
 
 def _when_committed(
-    node: Node, uncommitted: list[_Uncommitted], deadline: float, respond: Callable[[], ProduceResponse]
+    node: Node,
+    uncommitted: list[_Uncommitted],
+    deadline: float,
+    respond: Callable[[], ProduceResponse],
 ) -> asyncio.Future[ProduceResponse]:
     """A future and no task: there are many of these, and each would cost as much as its append."""
     response: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
@@ -225,7 +295,9 @@ def _when_committed(
         error = waited.exception()
         if isinstance(error, KafkaError):
             # Who leads may have changed since the append.
-            one.answers[one.place] = _failed(node.image.topics.get(one.topic), one.answers[one.place].index, error)
+            one.answers[one.place] = _failed(
+                node.image.topics.get(one.topic), one.answers[one.place].index, error
+            )
         if response.done():
             return
         if error is not None and not isinstance(error, KafkaError):
@@ -234,13 +306,23 @@ def _when_committed(
             response.set_result(respond())
 
     for one in uncommitted:
-        asyncio.ensure_future(one.partition.wait_committed(one.end_offset, deadline)).add_done_callback(partial(settle, one))
+        asyncio.ensure_future(
+            one.partition.wait_committed(one.end_offset, deadline)
+        ).add_done_callback(partial(settle, one))
     return response
 
 
 def _response(node: Node, topics: _Topics, context: RequestContext) -> ProduceResponse:
-    responses = [TopicResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers)) for data, answers in topics]
-    leaders = [answer.current_leader.leader_id for _data, answers in topics for answer in answers if answer.error_code]
+    responses = [
+        TopicResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers))
+        for data, answers in topics
+    ]
+    leaders = [
+        answer.current_leader.leader_id
+        for _data, answers in topics
+        for answer in answers
+        if answer.error_code
+    ]
     endpoints = [
         ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
         for node_id, host, port, rack in (endpoints_of(node, context, leaders) if leaders else ())

@@ -1,13 +1,15 @@
-"""Fetch on a controller's listener: voters and brokers replicate the metadata log, `__cluster_metadata-0` (KIP-595).
+"""Fetch on a controller's listener: voters and brokers replicate the metadata log,
+`__cluster_metadata-0` (KIP-595).
 
 Behaviour
-  Only the leader answers with records; others say who leads (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). A log that
-  differs from the leader's is told where (DivergingEpoch), one that is too far behind which snapshot to fetch (SnapshotId). Held back until
+  Only the leader answers with records; others say who leads (NOT_LEADER_OR_FOLLOWER,
+  FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). A log that differs from the leader's is told where
+  (DivergingEpoch), one that is too far behind which snapshot to fetch (SnapshotId). Held back until
   there are records, or a high watermark that the follower does not know, or max_wait_ms is over.
 
 Version notes
-  v17 has the replica's directory id, which static voters do not use; v18 its high watermark: below, it learns of a new one with the next
-  records.
+  v17 has the replica's directory id, which static voters do not use; v18 its high watermark: below,
+  it learns of a new one with the next records.
 
 Not implemented
   Fetch sessions, as in Kafka's quorum.
@@ -25,5 +27,7 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(
+    node: Node, request: FetchRequest, context: RequestContext
+) -> FetchResponse | Awaitable[FetchResponse]:
     return node.quorum.fetch(request, context)

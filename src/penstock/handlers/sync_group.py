@@ -1,7 +1,9 @@
-"""SyncGroup: the leader of a classic group says who is assigned what, and every member is told its own.
+"""SyncGroup: the leader of a classic group says who is assigned what, and every member is told its
+own.
 
 Behaviour
-  The answer waits for the leader's, which is written to the log first. A generation or member that is not the group's is refused.
+  The answer waits for the leader's, which is written to the log first. A generation or member that
+  is not the group's is refused.
 
 Version notes
   v3 brings instance ids, v5 the type and name of the protocol, which must be the group's.
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.coordinator.classic_answers import sync_refused
+from penstock.coordinator.classic.responses import sync_refused
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import caller_of, check_size
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+def handle(
+    node: Node, request: SyncGroupRequest, context: RequestContext
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id")
@@ -33,7 +37,11 @@ def handle(node: Node, request: SyncGroupRequest, context: RequestContext) -> Sy
     except KafkaError as error:
         return _refused(error)
     caller = caller_of(node, context)
-    return node.groups.ask(request.group_id, lambda shard, ticket, now_ms: shard.sync_group(request, caller, ticket, now_ms), _refused)
+    return node.groups.ask(
+        request.group_id,
+        lambda shard, ticket, now_ms: shard.sync_group(request, caller, ticket, now_ms),
+        _refused,
+    )
 
 
 def _refused(error: KafkaError) -> SyncGroupResponse:

@@ -1,11 +1,12 @@
-"""A topic as clients are told of it, by Metadata and by DescribeTopicPartitions: which replicas are there, and what is wrong with it."""
+"""A topic as clients are told of it, by Metadata and by DescribeTopicPartitions: which replicas are
+there, and what is wrong with it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from penstock.controller.topic_names import check_topic_name
+from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, PartitionState
 
@@ -18,7 +19,10 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 def live_brokers(node: Node) -> set[int]:
     """The answering node is alive, whatever the image says while it registers."""
-    return {node.node_id, *(broker.id for broker in node.image.brokers.values() if not broker.fenced)}
+    return {
+        node.node_id,
+        *(broker.id for broker in node.image.brokers.values() if not broker.fenced),
+    }
 
 
 def offline_replicas(state: PartitionState, live: Collection[int]) -> tuple[int, ...]:
@@ -26,7 +30,11 @@ def offline_replicas(state: PartitionState, live: Collection[int]) -> tuple[int,
 
 
 def partition_error(state: PartitionState, live: Collection[int]) -> ErrorCode:
-    return ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER or state.leader not in live else ErrorCode.NONE
+    return (
+        ErrorCode.LEADER_NOT_AVAILABLE
+        if state.leader == NO_LEADER or state.leader not in live
+        else ErrorCode.NONE
+    )
 
 
 def absence(name: str) -> ErrorCode:

@@ -1,7 +1,8 @@
 """UnregisterBroker: a broker that will not come back is forgotten.
 
 Behaviour
-  The controller fences it first: what it led goes to others, and it leaves every set of in-sync replicas.
+  The controller fences it first: what it led goes to others, and it leaves every set of in-sync
+  replicas.
 
 Version notes
   One version.
@@ -12,22 +13,29 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.controller.fencing import unregister_broker
+from penstock.controller.brokers.fencing import unregister_broker
 from penstock.errors import KafkaError
 from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
-from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: UnregisterBrokerRequest, context: RequestContext) -> Awaitable[UnregisterBrokerResponse]:
+def handle(
+    node: Node, request: UnregisterBrokerRequest, context: RequestContext
+) -> Awaitable[UnregisterBrokerResponse]:
     return ask_controller(node, request, context, decide, refused)
 
 
-def decide(controller: NodeController, request: UnregisterBrokerRequest) -> Awaitable[UnregisterBrokerResponse]:
+def decide(
+    controller: NodeController, request: UnregisterBrokerRequest
+) -> Awaitable[UnregisterBrokerResponse]:
     return controller.decide(lambda image: unregister_broker(image, request, controller.context))
 
 

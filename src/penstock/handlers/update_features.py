@@ -1,7 +1,8 @@
 """UpdateFeatures: finalized levels of features rise or fall.
 
 Behaviour
-  The controller checks every broker's and controller's range. validate_only decides and changes nothing.
+  The controller checks every broker's and controller's range. validate_only decides and changes
+  nothing.
 
 Version notes
   v1 brings upgrade types and validate_only, v2 drops the results of single features: all or none.
@@ -12,22 +13,26 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.controller.update_features import update_features
+from penstock.controller.features.update import update_features
 from penstock.errors import KafkaError
 from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from penstock.node.controller import NodeController
+    from penstock.node.controller.controller import NodeController
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: UpdateFeaturesRequest, context: RequestContext) -> Awaitable[UpdateFeaturesResponse]:
+def handle(
+    node: Node, request: UpdateFeaturesRequest, context: RequestContext
+) -> Awaitable[UpdateFeaturesResponse]:
     return ask_controller(node, request, context, decide, refused)
 
 
-def decide(controller: NodeController, request: UpdateFeaturesRequest) -> Awaitable[UpdateFeaturesResponse]:
+def decide(
+    controller: NodeController, request: UpdateFeaturesRequest
+) -> Awaitable[UpdateFeaturesResponse]:
     return controller.decide(lambda image: update_features(image, request, controller.context))
 
 

@@ -1,8 +1,10 @@
-"""Vote: a controller stands for election and asks this one for its vote, or whether it would give it (KIP-595, KIP-996).
+"""Vote: a controller stands for election and asks this one for its vote, or whether it would give
+it (KIP-595, KIP-996).
 
 Behaviour
-  Answered when the vote is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the leader of the current one; a candidate that is no
-  voter is INCONSISTENT_VOTER_SET; another cluster is INCONSISTENT_CLUSTER_ID.
+  Answered when the vote is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the leader of the
+  current one; a candidate that is no voter is INCONSISTENT_VOTER_SET; another cluster is
+  INCONSISTENT_CLUSTER_ID.
 
 Version notes
   v1 has directory ids, which static voters do not use; v2 has the pre-vote.
@@ -20,5 +22,7 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-def handle(node: Node, request: VoteRequest, _context: RequestContext) -> VoteResponse | Awaitable[VoteResponse]:
+def handle(
+    node: Node, request: VoteRequest, _context: RequestContext
+) -> VoteResponse | Awaitable[VoteResponse]:
     return node.quorum.vote(request)

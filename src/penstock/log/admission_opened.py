@@ -1,7 +1,8 @@
-"""What a leader does to a client's batch whose topic asks for a look inside: keys are required, or another codec. PURE.
+"""What a leader does to a client's batch whose topic asks for a look inside: keys are required, or
+another codec. PURE.
 
-The named exceptions to "record batches are opaque". A small batch is opened on the loop; a large one in the child process, by
-`open_in_child`.
+The named exceptions to "record batches are opaque". A small batch is opened on the loop; a large
+one in the child process, by `open_in_child`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from penstock.world import Disk
 
 
 class Opening(NamedTuple):
-    """What is asked of the batches of a topic. No codec: they stay as their producers compressed them."""
+    """What is asked of the batches of a topic. No codec: they stay as their producers compressed
+    them."""
 
     partition: TopicPartition
     needs_keys: bool
@@ -27,20 +29,28 @@ class Opening(NamedTuple):
     max_batch_bytes: int
 
     def is_small(self, batch: Buffer) -> bool:
-        """Whether to open it takes less time than to send it elsewhere. What a compressed one unfolds to is not known before."""
+        """Whether to open it takes less time than to send it elsewhere. What a compressed one
+        unfolds to is not known before."""
         if not BATCH_HEADER_BYTES <= len(batch) <= MAX_INLINE_OPENED_BYTES:
             return len(batch) < BATCH_HEADER_BYTES  # no batch at all
         header = read_header(batch)
         return header.codec == Codec.NONE and header.record_count <= MAX_INLINE_OPENED_RECORDS
 
     def of(self, batch: Buffer) -> Buffer:
-        """The batch as it is appended. KafkaError where it is not valid, RecordsRefused where records lack a key."""
+        """The batch as it is appended. KafkaError where it is not valid, RecordsRefused where
+        records lack a key."""
         (header,) = validate(batch, max_batch_bytes=self.max_batch_bytes)
         if self.needs_keys:
             entries = open_batch(batch, header).entries
             missing = [number for number, entry in enumerate(entries) if entry[1] is None]
             if missing:
-                raise RecordsRefused(f"Compacted topic cannot accept message without key in topic partition {self.partition}.", missing)
+                raise RecordsRefused(
+                    (
+                        "Compacted topic cannot accept message without key in topic partition "
+                        f"{self.partition}."
+                    ),
+                    missing,
+                )
         if self.codec is None or header.codec == self.codec:
             return batch
         return recompressed(batch, self.codec, self.level)

@@ -1,10 +1,12 @@
-"""Whether the page cache can be trusted: what a process that died in a sync or a cut, or whose sync failed, tells the next one.
+"""Whether the page cache can be trusted: what a process that died in a sync or a cut, or whose sync
+failed, tells the next one.
 
-After a failed sync Linux calls the lost pages clean: they are still read back, and a later sync succeeds without writing them. And a cut
-that is not yet synced is seen in the cache, but a power failure may bring the old bytes back, between new ones that were appended after it.
-So a file lies in the partition's directory while a sync or a cut is under way, and stays if it does not end well: recovery then writes
-every batch of the unsynced tail once more and syncs it before anything is appended. (A power failure may take that file along, but with it
-all that was only in the cache.)
+After a failed sync Linux calls the lost pages clean: they are still read back, and a later sync
+succeeds without writing them. And a cut that is not yet synced is seen in the cache, but a power
+failure may bring the old bytes back, between new ones that were appended after it. So a file lies
+in the partition's directory while a sync or a cut is under way, and stays if it does not end well:
+recovery then writes every batch of the unsynced tail once more and syncs it before anything is
+appended. (A power failure may take that file along, but with it all that was only in the cache.)
 """
 
 from __future__ import annotations

@@ -21,8 +21,14 @@ class CheckpointDamaged(ValueError):
 def _rows(text: str, fields: int) -> list[list[str]]:
     lines = text.splitlines()
     if len(lines) < 2 or lines[0].strip() != "0":
-        raise CheckpointDamaged(f"expected version 0 in the first line and a count in the second, found {lines[:2]}")
-    if not lines[1].strip().isdecimal() or len(lines[1]) > 12 or int(lines[1]) > limits.MAX_CHECKPOINT_ENTRIES:
+        raise CheckpointDamaged(
+            f"expected version 0 in the first line and a count in the second, found {lines[:2]}"
+        )
+    if (
+        not lines[1].strip().isdecimal()
+        or len(lines[1]) > 12
+        or int(lines[1]) > limits.MAX_CHECKPOINT_ENTRIES
+    ):
         raise CheckpointDamaged(f"{lines[1]!r} is no possible count of entries")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(rows) != int(lines[1]):
@@ -45,12 +51,20 @@ def _number(text: str) -> int:
 
 def offsets_text(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
     """recovery-point-, log-start- and replication-offset-checkpoint: topic, partition, offset."""
-    return _text([f"{partition.topic} {partition.partition} {offset}" for partition, offset in sorted(offsets)])
+    return _text(
+        [
+            f"{partition.topic} {partition.partition} {offset}"
+            for partition, offset in sorted(offsets)
+        ]
+    )
 
 
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
     rows = _rows(_decoded(data), 3)
-    return {TopicPartition(topic, _number(partition)): _number(offset) for topic, partition, offset in rows}
+    return {
+        TopicPartition(topic, _number(partition)): _number(offset)
+        for topic, partition, offset in rows
+    }
 
 
 def epochs_text(entries: Iterable[EpochStart]) -> bytes:
@@ -59,7 +73,9 @@ def epochs_text(entries: Iterable[EpochStart]) -> bytes:
 
 
 def parse_epochs(data: bytes) -> list[EpochStart]:
-    return [EpochStart(_number(epoch), _number(offset)) for epoch, offset in _rows(_decoded(data), 2)]
+    return [
+        EpochStart(_number(epoch), _number(offset)) for epoch, offset in _rows(_decoded(data), 2)
+    ]
 
 
 def partition_metadata_text(topic_id: UUID) -> bytes:

@@ -22,8 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirectory:
-    """Goes offline at the first error and stays so until the node starts anew: after a failed write or sync nobody knows what is on the
-    disk, and a retry that succeeds proves nothing (invariant 22)."""
+    """Goes offline at the first error and stays so until the node starts anew: after a failed write
+    or sync nobody knows what is on the disk, and a retry that succeeds proves nothing (invariant
+    22)."""
 
     def __init__(self, path: str, directory_id: DirectoryId) -> None:
         self.path = path
@@ -37,7 +38,10 @@ class LogDirectory:
         try:
             self._lock = self._lock or disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError as error:
-            message = f"log directory {self.path} is in use by another process: stop it, or give this node directories of its own"
+            message = (
+                f"log directory {self.path} is in use by another process: stop it, or give "
+                "this node directories of its own"
+            )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
     def let_go(self) -> None:
@@ -48,7 +52,11 @@ class LogDirectory:
         if self.failure is None:
             self.failure = f"{doing}: {error.strerror or error}"
             logger.error(
-                "log directory %s is offline: %s. Its partitions are not served until the disk is mended and the node restarted",
+                (
+                    "log directory %s is offline: %s. Its partitions are not served until the "
+                    "disk is "
+                    "mended and the node restarted"
+                ),
                 self.path,
                 self.failure,
             )
@@ -64,12 +72,15 @@ class LogDirectory:
             raise self.fail(doing, error) from error
 
     def offline(self) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is offline: {self.failure}")
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is offline: {self.failure}"
+        )
 
 
 @contextlib.contextmanager
 def unless_offline(directory: LogDirectory) -> Iterator[None]:
-    """For work on many directories, in which one that fails must not stop the others: it has said so itself."""
+    """For work on many directories, in which one that fails must not stop the others: it has said
+    so itself."""
     try:
         yield
     except KafkaError:
@@ -86,7 +97,8 @@ Self = TypeVar("Self", bound=InDirectory)
 
 
 def guarded(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
-    """A method that touches the disk: refused while its directory is offline, and an OSError takes the directory offline."""
+    """A method that touches the disk: refused while its directory is offline, and an OSError takes
+    the directory offline."""
 
     @functools.wraps(method)
     def guard(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -95,17 +107,21 @@ def guarded(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[S
         try:
             return method(self, *args, **kwargs)
         except OSError as error:
-            raise self.directory.fail(method.__name__.strip("_").replace("_", " "), error) from error
+            raise self.directory.fail(
+                method.__name__.strip("_").replace("_", " "), error
+            ) from error
 
     return guard
 
 
 def formatted_directory(disk: Disk, path: str, node_id: NodeId) -> LogDirectory:
-    """The directory at a path, which `penstock format` made this node's. KafkaError with what to do where it did not."""
+    """The directory at a path, which `penstock format` made this node's. KafkaError with what to do
+    where it did not."""
     meta = f"{path}/{META_PROPERTIES}"
     if not disk.exists(meta):
         message = (
-            f"log directory {path} is not formatted: run 'penstock format -c FILE' once (--standalone for a controller without voters)"
+            f"log directory {path} is not formatted: run 'penstock format -c FILE' once "
+            "(--standalone for a controller without voters)"
         )
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
     try:
@@ -115,6 +131,10 @@ def formatted_directory(disk: Disk, path: str, node_id: NodeId) -> LogDirectory:
     if properties.node_id != node_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"log directory {path} belongs to node {properties.node_id}, not to {node_id}: check log.dirs",
+            (
+                f"log directory {path} belongs to node {properties.node_id}, not to {node_id}: "
+                "check "
+                "log.dirs"
+            ),
         )
     return LogDirectory(path, properties.directory_id or NO_UUID)

@@ -10,7 +10,7 @@ from penstock.errors import KafkaError
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.log import names
 from penstock.log.index import OffsetIndex, TimeIndex
-from penstock.log.producer_snapshot import SnapshotDamaged, decode_snapshot
+from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot
 from penstock.log.recovery import scan_batches
 from penstock.log.txn_index import TXN_ENTRY, AbortedTxn
 from penstock.records.batch import BatchHeader, CorruptBatch, read_header
@@ -37,10 +37,18 @@ def dump(disk: Disk, path: str, *, records: bool) -> Iterator[str]:
         yield from _segment(disk, path, records)
     elif suffix == names.OFFSET_INDEX:
         yield from _entries(
-            disk, path, OffsetIndex.entry, lambda relative, position: f"offset {base_offset + relative}  position {position}"
+            disk,
+            path,
+            OffsetIndex.entry,
+            lambda relative, position: f"offset {base_offset + relative}  position {position}",
         )
     elif suffix == names.TIME_INDEX:
-        yield from _entries(disk, path, TimeIndex.entry, lambda time, relative: f"timestamp {_time(time)}  offset {base_offset + relative}")
+        yield from _entries(
+            disk,
+            path,
+            TimeIndex.entry,
+            lambda time, relative: f"timestamp {_time(time)}  offset {base_offset + relative}",
+        )
     elif suffix == names.TXN_INDEX:
         yield from _entries(disk, path, TXN_ENTRY, _aborted)
     else:
@@ -56,10 +64,16 @@ def _segment(disk: Disk, path: str, with_records: bool) -> Iterator[str]:
             yield _batch_line(position, header)
             if with_records:
                 yield from _record_lines(header, batch)
-            end, count, batch_count = position + header.size, count + header.record_count, batch_count + 1
+            end, count, batch_count = (
+                position + header.size,
+                count + header.record_count,
+                batch_count + 1,
+            )
     except CorruptBatch as error:
         yield from _damaged(file.pread(BATCH_HEADER_BYTES, end), end)
-        raise CannotDump(f"{path}: {error.message}; {size - end} of {size} bytes are not shown") from error
+        raise CannotDump(
+            f"{path}: {error.message}; {size - end} of {size} bytes are not shown"
+        ) from error
     yield f"{batch_count} batches, {count} records, {size} bytes"
 
 
@@ -69,14 +83,26 @@ def _batch_line(position: int, header: BatchHeader) -> str:
         f"offsets {header.base_offset}..{header.last_offset}",
         f"{header.record_count} records",
         f"{header.size} bytes",
-        Codec(header.codec).name.lower() if header.codec in list(Codec) else f"codec {header.codec}",
-        f"{'LogAppendTime' if header.log_append_time else 'CreateTime'} {_time(header.max_timestamp)}",
+        Codec(header.codec).name.lower()
+        if header.codec in list(Codec)
+        else f"codec {header.codec}",
+        (
+            f"{'LogAppendTime' if header.log_append_time else 'CreateTime'} "
+            f"{_time(header.max_timestamp)}"
+        ),
         f"epoch {header.leader_epoch}",
     ]
     if header.has_producer:
         words.append(f"producer {header.producer_id} epoch {header.producer_epoch}")
         words.append(f"sequences {header.base_sequence}..{header.last_sequence}")
-    words += [word for word, is_so in (("transactional", header.is_transactional), ("control", header.is_control)) if is_so]
+    words += [
+        word
+        for word, is_so in (
+            ("transactional", header.is_transactional),
+            ("control", header.is_control),
+        )
+        if is_so
+    ]
     words.append(f"crc {header.crc:08x}")
     return "  ".join(words)
 
@@ -84,20 +110,28 @@ def _batch_line(position: int, header: BatchHeader) -> str:
 def _record_lines(header: BatchHeader, batch: memoryview) -> Iterator[str]:
     try:
         for record in records_of(batch, header):
-            yield f"    {record.offset}  {_control(record) if header.is_control else _record(record)}"
+            yield (
+                f"    {record.offset}  {_control(record) if header.is_control else _record(record)}"
+            )
     except KafkaError as error:
         raise CannotDump(
-            f"the batch at offset {header.base_offset} has a right checksum, but its records cannot be read: {error}"
+            f"the batch at offset {header.base_offset} has a right checksum, but its records "
+            f"cannot be read: {error}"
         ) from error
 
 
 def _record(record: Record) -> str:
     headers = "".join(f"  {key}={_bytes(value)}" for key, value in record.headers)
-    return f"{_time(record.timestamp)}  key {_bytes(record.key)}  value {_bytes(record.value)}{headers}"
+    return (
+        f"{_time(record.timestamp)}  key {_bytes(record.key)}  value "
+        f"{_bytes(record.value)}{headers}"
+    )
 
 
 def _control(record: Record) -> str:
-    return f"{_time(record.timestamp)}  {control_kind(record.key).name}  value {_bytes(record.value)}"
+    return (
+        f"{_time(record.timestamp)}  {control_kind(record.key).name}  value {_bytes(record.value)}"
+    )
 
 
 def _damaged(start: bytes, position: int) -> Iterator[str]:
@@ -105,20 +139,26 @@ def _damaged(start: bytes, position: int) -> Iterator[str]:
         yield f"damaged: {_batch_line(position, read_header(start))}"
 
 
-def _entries(disk: Disk, path: str, entry: struct.Struct, line: Callable[..., str]) -> Iterator[str]:
+def _entries(
+    disk: Disk, path: str, entry: struct.Struct, line: Callable[..., str]
+) -> Iterator[str]:
     data = disk.read(path)
     whole = len(data) // entry.size
     for fields in entry.iter_unpack(data[: whole * entry.size]):
         yield line(*fields)
     yield f"{whole} entries"
     if len(data) % entry.size:
-        raise CannotDump(f"{path}: {len(data) % entry.size} bytes are left over after {whole} entries of {entry.size}")
+        raise CannotDump(
+            f"{path}: {len(data) % entry.size} bytes are left over after {whole} entries of "
+            f"{entry.size}"
+        )
 
 
 def _aborted(_version: int, *fields: int) -> str:
     txn = AbortedTxn(*fields)
     return (
-        f"aborted: producer {txn.producer_id}  offsets {txn.first_offset}..{txn.last_offset}  last stable offset {txn.last_stable_offset}"
+        f"aborted: producer {txn.producer_id}  offsets {txn.first_offset}..{txn.last_offset}  "
+        f"last stable offset {txn.last_stable_offset}"
     )
 
 
@@ -128,10 +168,15 @@ def _snapshot(disk: Disk, path: str) -> Iterator[str]:
     except SnapshotDamaged as error:
         raise CannotDump(f"{path}: {error}") from error
     for producer_id, producer in producers:
-        txn = "" if producer.txn_first_offset is None else f"  transaction open since offset {producer.txn_first_offset}"
+        txn = (
+            ""
+            if producer.txn_first_offset is None
+            else f"  transaction open since offset {producer.txn_first_offset}"
+        )
         last = producer.batches[-1].last_offset if producer.batches else -1
         yield (
-            f"producer {producer_id}  epoch {producer.epoch}  last sequence {producer.last_sequence}  last offset {last}  "
+            f"producer {producer_id}  epoch {producer.epoch}  last sequence "
+            f"{producer.last_sequence}  last offset {last}  "
             f"{_time(producer.last_timestamp)}  coordinator epoch {producer.coordinator_epoch}{txn}"
         )
     yield f"{len(producers)} producers"
@@ -142,7 +187,10 @@ def _text(disk: Disk, path: str) -> Iterator[str]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise CannotDump(f"{path} is neither a segment's file (.log, .index, .timeindex, .txnindex, .snapshot) nor text") from error
+        raise CannotDump(
+            f"{path} is neither a segment's file (.log, .index, .timeindex, .txnindex, .snapshot) "
+            "nor text"
+        ) from error
     yield from text.splitlines()
 
 
@@ -150,7 +198,11 @@ def _time(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return "-"
     try:
-        return datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (
+            datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
     except (OverflowError, ValueError):
         return str(timestamp_ms)
 

@@ -1,11 +1,13 @@
 """Open files and cached indexes under a budget, and ranges of files.
 
-A file is opened when it is first needed and forgotten when too many others were needed since. Forgetting drops the reference only: a range
-that is still on its way to a client holds its own, and the file closes when the last reference goes. That may take long (ext4 writes out a
-file that was once truncated), so what is forgotten is kept until a thread lets go of it.
+A file is opened when it is first needed and forgotten when too many others were needed since.
+Forgetting drops the reference only: a range that is still on its way to a client holds its own, and
+the file closes when the last reference goes. That may take long (ext4 writes out a file that was
+once truncated), so what is forgotten is kept until a thread lets go of it.
 
-A file with unsynced writes may be forgotten too: fdatasync works on the file, not on the descriptor, and since Linux 4.16 a write-back
-error that nobody has seen yet is reported to the next descriptor that syncs.
+A file with unsynced writes may be forgotten too: fdatasync works on the file, not on the
+descriptor, and since Linux 4.16 a write-back error that nobody has seen yet is reported to the next
+descriptor that syncs.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class OpenFiles:
         return path in self._contents
 
     def content(self, path: str) -> bytes:
-        """All of a small file that does not change: the index of a sealed segment. (Not mapped: a bad sector would kill the process.)"""
+        """All of a small file that does not change: the index of a sealed segment. (Not mapped: a
+        bad sector would kill the process.)"""
         content = self._contents.get(path)
         if content is not None:
             self._contents.move_to_end(path)
@@ -76,7 +79,8 @@ class OpenFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Bytes of a log as they lie in its file: what a reader gets instead of the bytes themselves."""
+    """Bytes of a log as they lie in its file: what a reader gets instead of the bytes
+    themselves."""
 
     file: File
     position: int

@@ -1,6 +1,8 @@
-"""Syncing a log to disk, off the event loop: one fdatasync in flight, and appends made meanwhile ride on the next.
+"""Syncing a log to disk, off the event loop: one fdatasync in flight, and appends made meanwhile
+ride on the next.
 
-Owns the recovery point: everything below it is on the disk. A sync that fails takes the directory offline, also when nobody waits for it.
+Owns the recovery point: everything below it is on the disk. A sync that fails takes the directory
+offline, also when nobody waits for it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Flush:
         # A segment was sealed: the node flushes soon, though nobody waits for it.
         self.wanted = False
         self.names_changed = True
-        # Files beside the segments that go to disk with the next flush: producers' snapshots, indexes of sealed segments.
+        # Files beside the segments that go to disk with the next flush: producers' snapshots,
+        # indexes of sealed segments.
         self.also: list[str] = []
         self._log = log
         self._files = files
@@ -39,7 +42,8 @@ class Flush:
         self._offload = world.offload
         self._clock = world.clock
         self._running: asyncio.Task[None] | None = None
-        # A truncation under way, and the lowest one since the sync under way began: what is synced above them does not count.
+        # A truncation under way, and the lowest one since the sync under way began: what is synced
+        # above them does not count.
         self._held_at: int | None = None
         self._cut_at: int | None = None
         self._saved_epochs: bytes | None = None
@@ -51,18 +55,25 @@ class Flush:
         if unflushed == 0:
             return False
         config = self._log.config
-        return unflushed >= config.flush_messages or (self._clock.monotonic() - self._last_flush) * 1000 >= config.flush_ms
+        return (
+            unflushed >= config.flush_messages
+            or (self._clock.monotonic() - self._last_flush) * 1000 >= config.flush_ms
+        )
 
     async def to(self, offset: int) -> None:
-        """Returns when everything below an offset is on the disk; KafkaError when that cannot be promised any more."""
+        """Returns when everything below an offset is on the disk; KafkaError when that cannot be
+        promised any more."""
         while self.recovery_point < min(offset, self._log.end_offset):
             if self.abandoned:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._log.partition} was deleted")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._log.partition} was deleted"
+                )
             if self._log.directory.failure is not None:
                 raise self._log.directory.offline()
             if self._running is None:
                 self._running = asyncio.create_task(self._sync(), name=f"flush {self._log.path}")
-            # Shielded: one waiter that gives up must not stop a sync that others wait for, nor hide its failure.
+            # Shielded: one waiter that gives up must not stop a sync that others wait for, nor hide
+            # its failure.
             await asyncio.shield(self._running)
 
     async def all(self) -> None:
@@ -70,7 +81,10 @@ class Flush:
 
     async def _sync(self) -> None:
         log, path = self._log, self._log.path
-        end, directories = log.end_offset, [log.path, log.directory.path] if self.names_changed else []
+        end, directories = (
+            log.end_offset,
+            [log.path, log.directory.path] if self.names_changed else [],
+        )
         files = [self._files.get(path) for path in self._unsynced_paths()]
         self.names_changed, self.wanted, self.also, self._cut_at = False, False, [], self._held_at
         try:
@@ -90,11 +104,17 @@ class Flush:
         self.recovery_point = max(self.recovery_point, synced)
 
     def _unsynced_paths(self) -> list[str]:
-        """The segments from the recovery point on, and what was put beside them since the last flush. The offset and time index of the
-        active segment lie in memory, and are rebuilt after a crash."""
+        """The segments from the recovery point on, and what was put beside them since the last
+        flush. The offset and time index of the active segment lie in memory, and are rebuilt after
+        a crash."""
         *sealed, active = self._log.segments
         ends = [segment.base_offset for segment in self._log.segments[1:]]
-        paths = [path for segment, end in zip(sealed, ends, strict=True) if end > self.recovery_point for path in segment.paths]
+        paths = [
+            path
+            for segment, end in zip(sealed, ends, strict=True)
+            if end > self.recovery_point
+            for path in segment.paths
+        ]
         paths += [active.path, active.txn_index.path, *self.also]
         return [path for path in dict.fromkeys(paths) if self._disk.exists(path)]
 
@@ -106,7 +126,9 @@ class Flush:
             self._saved_epochs = data if self._log.path == path else None
 
     def save_epochs(self) -> None:
-        self._disk.replace(f"{self._log.path}/{names.LEADER_EPOCHS}", epochs_text(self._log.epochs.entries))
+        self._disk.replace(
+            f"{self._log.path}/{names.LEADER_EPOCHS}", epochs_text(self._log.epochs.entries)
+        )
 
     @contextlib.contextmanager
     def held_at(self, offset: int) -> Iterator[None]:
@@ -124,7 +146,8 @@ class Flush:
         self.names_changed = True
 
     def relocate(self, other: Flush, old_path: str, path: str) -> None:
-        """The log goes on where another one was, whose directory was renamed: what is on disk there counts."""
+        """The log goes on where another one was, whose directory was renamed: what is on disk there
+        counts."""
         self.recovery_point = other.recovery_point
         self.also = [path + name.removeprefix(old_path) for name in other.also]
         self.names_changed, self.wanted, self._saved_epochs = True, True, None

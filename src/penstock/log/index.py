@@ -1,8 +1,8 @@
 """The offset and time indexes of a segment, in Kafka's file formats.
 
-Entries are sorted and of one size. The index of an active segment lies in memory and is written when the segment is sealed or the log
-closed: after a crash it is rebuilt from the segment anyway. Those of sealed segments are read when needed and kept as long as others do not
-need the room.
+Entries are sorted and of one size. The index of an active segment lies in memory and is written
+when the segment is sealed or the log closed: after a crash it is rebuilt from the segment anyway.
+Those of sealed segments are read when needed and kept as long as others do not need the room.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Index:
         self._active = active
 
     def _entries(self) -> bytearray:
-        """The entries of an active index, read when first needed. There is no file before it is first saved."""
+        """The entries of an active index, read when first needed. There is no file before it is
+        first saved."""
         if self._memory is None:
             data = self._files.disk.read(self.path) if self._files.disk.exists(self.path) else b""
             self._memory = bytearray(data[: len(data) - len(data) % self.entry.size])
@@ -100,7 +101,8 @@ class Index:
 
 
 class OffsetIndex(Index):
-    """Relative offset (int32) of a batch's last record -> position (int32) of that batch in the segment."""
+    """Relative offset (int32) of a batch's last record -> position (int32) of that batch in the
+    segment."""
 
     entry = struct.Struct(">ii")
 
@@ -128,9 +130,13 @@ class TimeIndex(Index):
     entry = struct.Struct(">qi")
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Skipped unless the timestamp is larger than the last: later records of an earlier time are found by scanning on."""
+        """Skipped unless the timestamp is larger than the last: later records of an earlier time
+        are found by scanning on."""
         entries = self._entries()
-        if not entries or timestamp > self.entry.unpack_from(entries, len(entries) - self.entry.size)[0]:
+        if (
+            not entries
+            or timestamp > self.entry.unpack_from(entries, len(entries) - self.entry.size)[0]
+        ):
             entries += self.entry.pack(timestamp, offset - self._base)
 
     def last(self) -> TimestampOffset:
@@ -138,7 +144,8 @@ class TimeIndex(Index):
         return self[count - 1] if count else TimestampOffset(-1, self._base)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is not after this one: records at or after it begin no earlier."""
+        """The last entry whose timestamp is not after this one: records at or after it begin no
+        earlier."""
         count = self._count_before(timestamp + 1, 0)
         return self[count - 1] if count else TimestampOffset(-1, self._base)
 

@@ -1,7 +1,7 @@
 """Which leader epoch began at which offset. PURE; the log keeps the file.
 
-Epochs and start offsets both rise from entry to entry. A follower that diverged finds where to truncate by asking for the end of its own
-last epoch (KIP-101, KIP-279).
+Epochs and start offsets both rise from entry to entry. A follower that diverged finds where to
+truncate by asking for the end of its own last epoch (KIP-101, KIP-279).
 """
 
 from __future__ import annotations
@@ -35,16 +35,24 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that an epoch began here, if that is news. Entries that contradict it are dropped: the newest word is right."""
-        if epoch < 0 or (self.entries and epoch == self.entries[-1].epoch and start_offset >= self.entries[-1].start_offset):
+        """Notes that an epoch began here, if that is news. Entries that contradict it are dropped:
+        the newest word is right."""
+        if epoch < 0 or (
+            self.entries
+            and epoch == self.entries[-1].epoch
+            and start_offset >= self.entries[-1].start_offset
+        ):
             return False
-        while self.entries and (self.entries[-1].epoch >= epoch or self.entries[-1].start_offset >= start_offset):
+        while self.entries and (
+            self.entries[-1].epoch >= epoch or self.entries[-1].start_offset >= start_offset
+        ):
             self.entries.pop()
         self.entries.append(EpochStart(epoch, start_offset))
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest epoch not above this one, and where it ended. Unknown (-1, -1) for an epoch above all."""
+        """The largest epoch not above this one, and where it ended. Unknown (-1, -1) for an epoch
+        above all."""
         if not self.entries or epoch > self.latest or epoch < 0:
             return EpochEnd(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
         if epoch == self.latest:

@@ -1,6 +1,7 @@
 """From times to offsets: the log finds the batch, its records tell which of them it is.
 
-A large or compressed batch is opened in the child process: nothing on the loop looks at records one by one.
+A large or compressed batch is opened in the child process: nothing on the loop looks at records one
+by one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ async def offset_of_max_timestamp(log: Log, world: World) -> TimedOffset | None:
     return await _in_batch(world, found, largest, log.start_offset)
 
 
-async def _in_batch(world: World, found: FileRange, timestamp: int, start_offset: int) -> TimedOffset | None:
+async def _in_batch(
+    world: World, found: FileRange, timestamp: int, start_offset: int
+) -> TimedOffset | None:
     header = read_header(found.file.pread(BATCH_HEADER_BYTES, found.position))
     arguments = (found.file.path, found.position, found.length, timestamp, start_offset, header)
     if found.length <= _INLINE_BYTES and header.codec == 0:
@@ -47,15 +50,24 @@ async def _in_batch(world: World, found: FileRange, timestamp: int, start_offset
     try:
         return await world.offload.process(first_at, *arguments)
     except FileNotFoundError as error:
-        message = f"{found.file.path} was moved, deleted or compacted while a time was looked for in it: ask again"
+        message = (
+            f"{found.file.path} was moved, deleted or compacted while a time was looked for "
+            "in it: ask again"
+        )
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
 
 def first_at(
-    disk: Disk, path: str, position: int, length: int, timestamp: int, start_offset: int, header: BatchHeader
+    disk: Disk,
+    path: str,
+    position: int,
+    length: int,
+    timestamp: int,
+    start_offset: int,
+    header: BatchHeader,
 ) -> TimedOffset | None:
-    """The first record of a batch, not before the log's start, with this timestamp or a later one. FileNotFoundError where another file has
-    come to lie there since: the log was compacted."""
+    """The first record of a batch, not before the log's start, with this timestamp or a later one.
+    FileNotFoundError where another file has come to lie there since: the log was compacted."""
     file = disk.open(path)
     try:
         batch = file.pread(length, position)
@@ -64,7 +76,9 @@ def first_at(
     if batch[:BATCH_HEADER_BYTES] != HEADER.pack(*header):
         raise FileNotFoundError(f"{path} was replaced")
     if header.log_append_time:
-        return TimedOffset(header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch)
+        return TimedOffset(
+            header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch
+        )
     for offset, time, *_rest in rows_of(batch, header):
         if time >= timestamp and offset >= start_offset:
             return TimedOffset(time, offset, header.leader_epoch)

@@ -1,11 +1,14 @@
 """Replicas on their way from one log directory of a node to another, served all the while.
 
-A future log in the target directory, `topic-0.<uuid>-future`, is filled with pieces of the log. When it has caught up its directory takes
-the partition's name, and in the same step the `Log` goes on in it: whoever holds the `Log` notices nothing. What a crash leaves:
+A future log in the target directory, `topic-0.<uuid>-future`, is filled with pieces of the log.
+When it has caught up its directory takes the partition's name, and in the same step the `Log` goes
+on in it: whoever holds the `Log` notices nothing. What a crash leaves:
 
-- before that step, the log where it was, and a future directory, which is dropped at the next start;
-- after it, two directories of the partition's name, until the new name is on disk and the old directory is set aside. A file in the new
-  one (`.penstock_moved`) says that it is the right one. It is there before the step, and goes last.
+- before that step, the log where it was, and a future directory, which is dropped at the next
+  start;
+- after it, two directories of the partition's name, until the new name is on disk and the old
+  directory is set aside. A file in the new one (`.penstock_moved`) says that it is the right one.
+  It is there before the step, and goes last.
 
 It must never know who asked for a move, nor why.
 """
@@ -54,7 +57,9 @@ class Move:
         return self.log.batch_start(self.log.start_offset)
 
     def next_piece(self, size: int) -> FileRange | None:
-        return self.log.read(max(self.future.end_offset, self.log.start_offset), size, below=self.log.end_offset)
+        return self.log.read(
+            max(self.future.end_offset, self.log.start_offset), size, below=self.log.end_offset
+        )
 
 
 class Moves:
@@ -68,12 +73,14 @@ class Moves:
         self._files = files
         # Copying is the disk's work: two at once would take no less time.
         self._turn = asyncio.Lock()
-        # Replicas with the word that they have moved: where they are, and where they were, if that is still there.
+        # Replicas with the word that they have moved: where they are, and where they were, if that
+        # is still there.
         self._arrived: dict[TopicPartition, LogDirectory] = {}
         self._left: dict[TopicPartition, LogDirectory] = {}
 
     def begin(self, partition: TopicPartition, directory: LogDirectory) -> Move | None:
-        """None where the replica is there, or on its way there, already. A move to anywhere else ends."""
+        """None where the replica is there, or on its way there, already. A move to anywhere else
+        ends."""
         log, move = self._store.logs[partition], self.under_way.get(partition)
         if move is not None and move.future.directory is not directory:
             self._drop(move)
@@ -84,20 +91,31 @@ class Moves:
             # As in Kafka: nobody knows what of this partition lies in the one that is offline.
             message = f"{partition} cannot move while a log directory is offline"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        name = names.future_dir(partition, self._world.chance.uuid())
+        name = names.future_dir(partition, self._world.rng.uuid())
         start = log.batch_start(log.start_offset)
         try:
-            future = create_log(partition, log.topic_id, directory, self._files, self._world, log.config, start, name)
+            future = create_log(
+                partition,
+                log.topic_id,
+                directory,
+                self._files,
+                self._world,
+                log.config,
+                start,
+                name,
+            )
         except OSError as error:
             raise directory.fail(f"creating {name}", error) from error
         move = self.under_way[partition] = Move(log, future, log.cuts)
         return move
 
     async def run(self, move: Move) -> None:
-        """Returns when the replica has moved, or will not any more: the reason is in the log then, and the replica stays where it is."""
+        """Returns when the replica has moved, or will not any more: the reason is in the log then,
+        and the replica stays where it is."""
         async with self._turn:
             try:
-                # What the target says of an earlier stay of this partition would be taken for a word on this one.
+                # What the target says of an earlier stay of this partition would be taken for a
+                # word on this one.
                 await self._store.save_recovery_points()
                 await self._store.save_start_offsets()
                 while self._is_wanted(move):
@@ -108,7 +126,12 @@ class Moves:
                         await self._settle(move.log)
             except KafkaError as error:
                 if self._is_wanted(move):
-                    logger.error("%s stays in %s: it cannot move: %s", move.partition, move.log.directory.path, error.message)
+                    logger.error(
+                        "%s stays in %s: it cannot move: %s",
+                        move.partition,
+                        move.log.directory.path,
+                        error.message,
+                    )
                     self._drop(move)
 
     def forget(self, partition: TopicPartition) -> None:
@@ -129,10 +152,13 @@ class Moves:
     # Copying
 
     async def _catch_up(self, move: Move) -> None:
-        """Returns at a moment when less than a piece is left to copy, or the move is not wanted any more."""
+        """Returns at a moment when less than a piece is left to copy, or the move is not wanted any
+        more."""
         log, future = move.log, move.future
         while self._is_wanted(move):
-            if move.cuts != log.cuts or (log.start_offset > future.end_offset and move.start > future.end_offset):
+            if move.cuts != log.cuts or (
+                log.start_offset > future.end_offset and move.start > future.end_offset
+            ):
                 move.cuts = log.cuts
                 future.restart_at(move.start)
             size = min(limits.MOVE_PIECE_BYTES, log.config.segment_bytes)
@@ -149,7 +175,8 @@ class Moves:
                 await self._sync_now_and_then(move, len(data))
 
     def _copy_rest(self, move: Move) -> None:
-        """On the loop, since with every wait more may be appended. It was appended just now, and is in the page cache."""
+        """On the loop, since with every wait more may be appended. It was appended just now, and is
+        in the page cache."""
         while (piece := move.next_piece(limits.MOVE_PIECE_BYTES)) is not None:
             try:
                 data = piece.read()
@@ -169,19 +196,25 @@ class Moves:
         """False where it could not be taken yet."""
         log, future = move.log, move.future
         async with self._store.cut_lock:
-            # What were synced in the old place meanwhile would have to be synced in the new one too, and so on without end.
+            # What were synced in the old place meanwhile would have to be synced in the new one
+            # too, and so on without end.
             with log.flushing.held_at(log.flushing.recovery_point):
                 if not await self._has_all(move):
                     return False
                 await future.flushing.all()
                 restarts = future.cuts
-                if not await self._mark(move) or not await self._has_all(move) or restarts != future.cuts:
+                if (
+                    not await self._mark(move)
+                    or not await self._has_all(move)
+                    or restarts != future.cuts
+                ):
                     return False
                 self._exchange(move)
         return True
 
     async def _has_all(self, move: Move) -> bool:
-        """True at a moment when the two logs hold the same. Not where appends outrun the copy, or the move is not wanted any more."""
+        """True at a moment when the two logs hold the same. Not where appends outrun the copy, or
+        the move is not wanted any more."""
         try:
             async with asyncio.timeout(limits.MOVE_LAST_STEP_SECONDS):
                 await self._catch_up(move)
@@ -192,7 +225,8 @@ class Moves:
         return self._is_wanted(move)
 
     async def _mark(self, move: Move) -> bool:
-        """Says that the copy is the right one, and syncs its directory. The log's start goes with it: checkpoints come later."""
+        """Says that the copy is the right one, and syncs its directory. The log's start goes with
+        it: checkpoints come later."""
         marker, text = f"{move.future.path}/{names.MOVED}", b"%d\n" % move.log.start_offset
         try:
             await self._world.offload.thread(self._disk.replace, marker, text)
@@ -218,7 +252,8 @@ class Moves:
     # Afterwards
 
     async def _settle(self, log: Log) -> None:
-        """What lies in the old place goes once the new name is on disk, and the word on which is right once the old name is not."""
+        """What lies in the old place goes once the new name is on disk, and the word on which is
+        right once the old name is not."""
         left = self._left.get(log.partition)
         if not await self._sync(log.directory):
             return
@@ -250,10 +285,13 @@ class Moves:
     # At the next start
 
     def find_arrived(self, directory: LogDirectory) -> None:
-        """Notes the replicas of a directory that have the word that they have moved there. To be asked of all before one is opened."""
+        """Notes the replicas of a directory that have the word that they have moved there. To be
+        asked of all before one is opened."""
         for name in self._disk.list(directory.path):
             partition = names.parse_partition_dir(name)
-            if partition is not None and self._disk.exists(f"{directory.path}/{name}/{names.MOVED}"):
+            if partition is not None and self._disk.exists(
+                f"{directory.path}/{name}/{names.MOVED}"
+            ):
                 self._arrived[partition] = directory
 
     def has_left(self, partition: TopicPartition, directory: LogDirectory) -> bool:
@@ -266,7 +304,11 @@ class Moves:
     def arrived_at(self, partition: TopicPartition) -> int:
         """The start of a log when it moved; 0 where it did not, or where that is not known."""
         directory = self._arrived.get(partition)
-        text = self._disk.read(f"{directory.path}/{partition}/{names.MOVED}").strip() if directory else b""
+        text = (
+            self._disk.read(f"{directory.path}/{partition}/{names.MOVED}").strip()
+            if directory
+            else b""
+        )
         return int(text) if text.isdigit() else 0
 
     async def settle_arrived(self) -> None:
@@ -280,6 +322,9 @@ def _whole_batches(data: bytes, piece: FileRange) -> memoryview:
     """The last batch of a piece may be cut."""
     end = max((position + header.size for position, header in batches(data)), default=0)
     if end == 0:
-        message = f"{piece.file.path} is damaged: there is no whole batch in {len(data)} bytes at {piece.position}"
+        message = (
+            f"{piece.file.path} is damaged: there is no whole batch in {len(data)} bytes at "
+            f"{piece.position}"
+        )
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
     return memoryview(data)[:end]

@@ -13,7 +13,8 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
-# What compaction has written, and what it is about to put in the place of the segments that it was made of.
+# What compaction has written, and what it is about to put in the place of the segments that it was
+# made of.
 CLEANED = ".cleaned"
 SWAP = ".swap"
 
@@ -27,10 +28,12 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-# Not Kafka's: words of a process that died or failed to the next one, in a partition's directory. See `certainty`.
+# Not Kafka's: words of a process that died or failed to the next one, in a partition's directory.
+# See `certainty`.
 SYNCING = ".penstock_syncing"
 CUTTING = ".penstock_cutting"
-# Nor is this: the replica has moved here from another log directory, where it may still lie. See `moving`.
+# Nor is this: the replica has moved here from another log directory, where it may still lie. See
+# `moving`.
 MOVED = ".penstock_moved"
 
 DELETE_DIR_SUFFIX = "-delete"
@@ -64,7 +67,8 @@ def is_deleted_dir(name: str) -> bool:
 
 
 def future_dir(partition: TopicPartition, uuid: UUID) -> str:
-    """The directory that a partition is copied to before it moves there: topic-0.<32 hex digits>-future."""
+    """The directory that a partition is copied to before it moves there: topic-0.<32 hex
+    digits>-future."""
     return f"{partition}.{uuid.hex}{FUTURE_DIR_SUFFIX}"
 
 

@@ -1,4 +1,5 @@
-"""Opening a partition's directory: what is there, what a crash left of it, and the log that comes of it."""
+"""Opening a partition's directory: what is there, what a crash left of it, and the log that comes
+of it."""
 
 from __future__ import annotations
 
@@ -11,14 +12,19 @@ from penstock.ids import NO_UUID, TopicPartition
 from penstock.limits import MAX_INLINE_RECOVERY_BYTES
 from penstock.log import names
 from penstock.log.certainty import is_unsure
-from penstock.log.checkpoint import CheckpointDamaged, parse_epochs, parse_partition_metadata, partition_metadata_text
-from penstock.log.compaction_swap import finish_swaps
+from penstock.log.checkpoint import (
+    CheckpointDamaged,
+    parse_epochs,
+    parse_partition_metadata,
+    partition_metadata_text,
+)
+from penstock.log.compaction.swap import finish_swaps
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.log import Log, LogState
-from penstock.log.producer_state import ProducerStates
-from penstock.log.producers import load_producers
+from penstock.log.producers.replay import load_producers
+from penstock.log.producers.state import ProducerStates
 from penstock.log.recovery import Recovered, rebuild_indexes, recover, unflushed
 from penstock.log.segment import Segment
 from penstock.records.batch import CorruptBatch
@@ -46,12 +52,17 @@ def create_log(
     start_offset: int = 0,
     name: str = "",
 ) -> Log:
-    """A new, empty log, in a directory named after the partition unless told otherwise. Its first flush makes that name durable as well."""
+    """A new, empty log, in a directory named after the partition unless told otherwise. Its first
+    flush makes that name durable as well."""
     path = f"{directory.path}/{name or partition}"
     disk = world.disk
     disk.make_dirs(path)
-    segment = Segment(files, path, start_offset, active=True, created_ms=world.clock.now_ms(), size=0)
-    if segment.file.size():  # ext4 writes a file out at its close that was truncated, were it empty before
+    segment = Segment(
+        files, path, start_offset, active=True, created_ms=world.clock.now_ms(), size=0
+    )
+    if (
+        segment.file.size()
+    ):  # ext4 writes a file out at its close that was truncated, were it empty before
         segment.file.truncate(0)
     producers = ProducerStates()
     producers.end_offset = start_offset
@@ -69,28 +80,50 @@ def write_topic_id(disk: Disk, log: Log) -> None:
 
 
 async def open_log(
-    partition: TopicPartition, directory: LogDirectory, files: OpenFiles, world: World, config: LogConfig, found: Found
+    partition: TopicPartition,
+    directory: LogDirectory,
+    files: OpenFiles,
+    world: World,
+    config: LogConfig,
+    found: Found,
 ) -> Log:
-    """The log of a directory, recovered where it was not closed cleanly. KafkaError where it is damaged."""
+    """The log of a directory, recovered where it was not closed cleanly. KafkaError where it is
+    damaged."""
     path = f"{directory.path}/{partition}"
     _tidy(world.disk, path)
     bases = _segment_bases(world.disk, path)
     if not bases:
-        return create_log(partition, _topic_id(world.disk, path), directory, files, world, config, found.start_offset)
-    state = _clean_state(files, path, bases, found, config) if found.clean and not is_unsure(world.disk, path) else None
+        return create_log(
+            partition,
+            _topic_id(world.disk, path),
+            directory,
+            files,
+            world,
+            config,
+            found.start_offset,
+        )
+    state = (
+        _clean_state(files, path, bases, found, config)
+        if found.clean and not is_unsure(world.disk, path)
+        else None
+    )
     if state is None:
         state = await _recovered_state(files, path, bases, found, world, config)
     return Log(partition, _topic_id(world.disk, path), path, directory, files, world, config, state)
 
 
 def _tidy(disk: Disk, path: str) -> None:
-    """Finishes the swaps of compactions. Removes what was on its way out, or half written, when the node stopped; and indexes whose segment
-    is gone."""
+    """Finishes the swaps of compactions. Removes what was on its way out, or half written, when the
+    node stopped; and indexes whose segment is gone."""
     _say(finish_swaps(disk, path))
     found = disk.list(path)
     for name in found:
         parsed = names.parse_segment_file(name)
-        orphan = parsed is not None and parsed[1] != names.SNAPSHOT and names.segment_file(parsed[0], names.LOG) not in found
+        orphan = (
+            parsed is not None
+            and parsed[1] != names.SNAPSHOT
+            and names.segment_file(parsed[0], names.LOG) not in found
+        )
         if orphan or name.endswith((names.DELETED, ".tmp", names.CLEANED)):
             disk.remove(f"{path}/{name}")
 
@@ -114,7 +147,10 @@ def _segments(files: OpenFiles, path: str, bases: list[int], config: LogConfig) 
     segments = []
     for base in bases:
         active = base == bases[-1]
-        indexes = {names.segment_file(base, names.OFFSET_INDEX), names.segment_file(base, names.TIME_INDEX)}
+        indexes = {
+            names.segment_file(base, names.OFFSET_INDEX),
+            names.segment_file(base, names.TIME_INDEX),
+        }
         if not indexes <= present:
             logger.warning("%s: an index of segment %d is missing and rebuilt", path, base)
             rebuild_indexes(files.disk, path, base, config.index_interval_bytes)
@@ -124,8 +160,11 @@ def _segments(files: OpenFiles, path: str, bases: list[int], config: LogConfig) 
     return segments
 
 
-def _clean_state(files: OpenFiles, path: str, bases: list[int], found: Found, config: LogConfig) -> LogState | None:
-    """The state that a clean shutdown left; None where the end of the log is not as it should be then."""
+def _clean_state(
+    files: OpenFiles, path: str, bases: list[int], found: Found, config: LogConfig
+) -> LogState | None:
+    """The state that a clean shutdown left; None where the end of the log is not as it should be
+    then."""
     try:
         segments = _segments(files, path, bases, config)
         end_offset = segments[-1].end_offset()
@@ -142,7 +181,9 @@ def _clean_state(files: OpenFiles, path: str, bases: list[int], found: Found, co
     return LogState(segments, start_offset, end_offset, end_offset, epochs, producers)
 
 
-async def _recovered_state(files: OpenFiles, path: str, bases: list[int], found: Found, world: World, config: LogConfig) -> LogState:
+async def _recovered_state(
+    files: OpenFiles, path: str, bases: list[int], found: Found, world: World, config: LogConfig
+) -> LogState:
     tail = bases[unflushed(bases, found.recovery_point) :]
     size = sum(world.disk.size(f"{path}/{names.segment_file(base, names.LOG)}") for base in tail)
     arguments = (path, bases, found.recovery_point, config.index_interval_bytes, config.compacts)
@@ -156,7 +197,14 @@ async def _recovered_state(files: OpenFiles, path: str, bases: list[int], found:
     start_offset = min(max(found.start_offset, bases[0]), recovered.end_offset)
     recovered.epochs.truncate_from_start(start_offset)
     recovery_point = min(found.recovery_point, recovered.end_offset)
-    return LogState(segments, start_offset, recovered.end_offset, recovery_point, recovered.epochs, recovered.producers)
+    return LogState(
+        segments,
+        start_offset,
+        recovered.end_offset,
+        recovery_point,
+        recovered.epochs,
+        recovered.producers,
+    )
 
 
 def _epochs(disk: Disk, path: str) -> list[EpochStart]:

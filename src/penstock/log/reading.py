@@ -21,7 +21,12 @@ class ReadableLog:
     """The segments of a partition, oldest first; the last one is active."""
 
     def __init__(
-        self, partition: TopicPartition, directory: LogDirectory, segments: list[Segment], start_offset: int, end_offset: int
+        self,
+        partition: TopicPartition,
+        directory: LogDirectory,
+        segments: list[Segment],
+        start_offset: int,
+        end_offset: int,
     ) -> None:
         self.partition = partition
         self.directory = directory
@@ -38,15 +43,29 @@ class ReadableLog:
         return sum(segment.size for segment in self.segments)
 
     @guarded
-    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool = True, at_once: bool = False) -> FileRange | None:
-        """The bytes from the batch that holds an offset on, up to a bound on offsets (exclusive) and on bytes.
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        below: int,
+        at_least_one: bool = True,
+        at_once: bool = False,
+    ) -> FileRange | None:
+        """The bytes from the batch that holds an offset on, up to a bound on offsets (exclusive)
+        and on bytes.
 
-        The first batch is given whole even if it is larger than max_bytes, or, without at_least_one, not at all then; the last may be cut.
-        None where there is nothing to read. NotInMemory where it was to be found at once, and cannot.
+        The first batch is given whole even if it is larger than max_bytes, or, without
+        at_least_one, not at all then; the last may be cut. None where there is nothing to read.
+        NotInMemory where it was to be found at once, and cannot.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.partition} is not in [{self.start_offset}, {self.end_offset}]"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                (
+                    f"offset {offset} of {self.partition} is not in [{self.start_offset}, "
+                    f"{self.end_offset}]"
+                ),
             )
         below = min(below, self.end_offset)
         number = self._segment_number(offset)
@@ -57,7 +76,10 @@ class ReadableLog:
                 position, header = found
                 if header.size > max_bytes and not at_least_one:
                     return None
-                length = min(self._bound(number, below, at_once=at_once) - position, max(max_bytes, header.size))
+                length = min(
+                    self._bound(number, below, at_once=at_once) - position,
+                    max(max_bytes, header.size),
+                )
                 return segment.range(position, length) if length > 0 else None
             number += 1
         return None
@@ -65,7 +87,11 @@ class ReadableLog:
     def _bound(self, number: int, below: int, *, at_once: bool) -> int:
         """The position in a segment where offsets reach a bound."""
         segment = self.segments[number]
-        following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else self.end_offset
+        following = (
+            self.segments[number + 1].base_offset
+            if number + 1 < len(self.segments)
+            else self.end_offset
+        )
         if below >= following:
             return segment.size
         found = segment.find(below, at_once=at_once)
@@ -74,18 +100,24 @@ class ReadableLog:
     def _segment_number(self, offset: int) -> int:
         if offset >= self.segments[-1].base_offset:
             return len(self.segments) - 1
-        return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+        return max(
+            bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0
+        )
 
     @guarded
     def expired(self, config: LogConfig, high_watermark: int, now_ms: int) -> int:
         """How many of the oldest segments are too old or too many."""
         ends = [segment.base_offset for segment in self.segments[1:]] + [self.end_offset]
-        facts = [SegmentFacts(end, segment.size, segment.largest_time) for end, segment in zip(ends, self.segments, strict=True)]
+        facts = [
+            SegmentFacts(end, segment.size, segment.largest_time)
+            for end, segment in zip(ends, self.segments, strict=True)
+        ]
         return expired(facts, config, self.start_offset, high_watermark, now_ms)
 
     @guarded
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Those that have records between two offsets: what a read_committed consumer must leave out."""
+        """Those that have records between two offsets: what a read_committed consumer must leave
+        out."""
         found = []
         for segment in self.segments[self._segment_number(first_offset) :]:
             for txn in segment.txn_index.entries():

@@ -1,8 +1,9 @@
 """What a crash may have torn is read through, and cut at the last whole valid batch.
 
-Works on a directory through a Disk and gives plain values, so that it can run in the child process while other logs are served. Only the
-segments that may hold unsynced data are read: those that reach past the recovery point. What lies below the recovery point was synced, so
-a bad batch there is damage, not a torn tail: the log is refused instead of cut (invariants 20 and 21).
+Works on a directory through a Disk and gives plain values, so that it can run in the child process
+while other logs are served. Only the segments that may hold unsynced data are read: those that
+reach past the recovery point. What lies below the recovery point was synced, so a bad batch there
+is damage, not a torn tail: the log is refused instead of cut (invariants 20 and 21).
 """
 
 from __future__ import annotations
@@ -18,8 +19,15 @@ from penstock.log.certainty import cutting, is_unsure, make_sure
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
-from penstock.log.producer_state import ProducerStates
-from penstock.log.producers import apply_batch, end_marker, load_producers, save_snapshot, snapshot_offsets, snapshot_path
+from penstock.log.producers.replay import (
+    apply_batch,
+    end_marker,
+    load_producers,
+    save_snapshot,
+    snapshot_offsets,
+    snapshot_path,
+)
+from penstock.log.producers.state import ProducerStates
 from penstock.log.segment import Segment, scan_headers
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, crc_matches, read_header
 from penstock.world import Disk, File
@@ -29,7 +37,8 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Recovered:
-    """The state of a log after recovery. Notes are for the node's own log: what was cut, and why."""
+    """The state of a log after recovery. Notes are for the node's own log: what was cut, and
+    why."""
 
     bases: list[int]
     end_offset: int
@@ -40,50 +49,99 @@ class Recovered:
 
 
 def scan_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Every batch of a file with its bytes, checked in itself. CorruptBatch at the first that is not whole and valid."""
+    """Every batch of a file with its bytes, checked in itself. CorruptBatch at the first that is
+    not whole and valid."""
     position = 0
     chunk, chunk_at = memoryview(b""), 0
     while position < end:
         at = position - chunk_at
         if at + BATCH_HEADER_BYTES > len(chunk):
-            chunk, chunk_at, at = memoryview(file.pread(min(_CHUNK_BYTES, end - position), position)), position, 0
+            chunk, chunk_at, at = (
+                memoryview(file.pread(min(_CHUNK_BYTES, end - position), position)),
+                position,
+                0,
+            )
         header = read_header(chunk, at)
         size = header.size
-        if header.magic != MAGIC or size < BATCH_HEADER_BYTES or size > end - position or header.last_offset_delta < 0:
-            raise CorruptBatch(f"no whole batch at position {position} (magic {header.magic}, size {size}, {end - position} bytes left)")
+        if (
+            header.magic != MAGIC
+            or size < BATCH_HEADER_BYTES
+            or size > end - position
+            or header.last_offset_delta < 0
+        ):
+            raise CorruptBatch(
+                f"no whole batch at position {position} (magic {header.magic}, size {size}, "
+                f"{end - position} bytes left)"
+            )
         if at + size > len(chunk):
-            chunk, chunk_at, at = memoryview(file.pread(max(size, min(_CHUNK_BYTES, end - position)), position)), position, 0
+            chunk, chunk_at, at = (
+                memoryview(file.pread(max(size, min(_CHUNK_BYTES, end - position)), position)),
+                position,
+                0,
+            )
         if not crc_matches(chunk, at, header):
-            raise CorruptBatch(f"the checksum of the batch at position {position} (offset {header.base_offset}) does not match")
+            raise CorruptBatch(
+                f"the checksum of the batch at position {position} (offset {header.base_offset}) "
+                "does not match"
+            )
         yield position, header, chunk[at : at + size]
         position += size
 
 
 def unflushed(bases: list[int], recovery_point: int) -> int:
-    """The number of the first segment that reaches past the recovery point; the active one always does."""
-    return next((number for number, following in enumerate(bases[1:]) if following > recovery_point), len(bases) - 1)
+    """The number of the first segment that reaches past the recovery point; the active one always
+    does."""
+    return next(
+        (number for number, following in enumerate(bases[1:]) if following > recovery_point),
+        len(bases) - 1,
+    )
 
 
-def recover(disk: Disk, directory: str, bases: list[int], recovery_point: int, index_interval_bytes: int, gaps_allowed: bool) -> Recovered:
-    """Reads the unflushed segments of a log, cuts what is torn and rebuilds indexes, producers and epochs.
+def recover(
+    disk: Disk,
+    directory: str,
+    bases: list[int],
+    recovery_point: int,
+    index_interval_bytes: int,
+    gaps_allowed: bool,
+) -> Recovered:
+    """Reads the unflushed segments of a log, cuts what is torn and rebuilds indexes, producers and
+    epochs.
 
     Offsets are dense, so that a hole shows where a write was lost, unless compaction made gaps.
     """
     unsure = is_unsure(disk, directory)
     files = OpenFiles(disk)
     first = unflushed(bases, recovery_point)
-    flushed = [Segment(files, directory, base, active=False, created_ms=0, size=_log_size(disk, directory, base)) for base in bases[:first]]
-    tail = [Segment(files, directory, base, active=True, created_ms=0, size=0) for base in bases[first:]]
+    flushed = [
+        Segment(
+            files,
+            directory,
+            base,
+            active=False,
+            created_ms=0,
+            size=_log_size(disk, directory, base),
+        )
+        for base in bases[:first]
+    ]
+    tail = [
+        Segment(files, directory, base, active=True, created_ms=0, size=0) for base in bases[first:]
+    ]
     start = tail[0].base_offset
     _remove_snapshots_after(disk, directory, start)
-    result = Recovered(bases[:first], start, LeaderEpochs(_saved_epochs(disk, directory)), ProducerStates())
+    result = Recovered(
+        bases[:first], start, LeaderEpochs(_saved_epochs(disk, directory)), ProducerStates()
+    )
     result.epochs.truncate_from_end(start)
     result.producers = load_producers(disk, directory, flushed, start, result.notes)
     if flushed and start == recovery_point:
-        # It may have been sealed after the sync that moved the recovery point to its end: its indexes then need not be on the disk.
+        # It may have been sealed after the sync that moved the recovery point to its end: its
+        # indexes then need not be on the disk.
         rebuild_indexes(disk, directory, flushed[-1].base_offset, index_interval_bytes)
     for number, segment in enumerate(tail):
-        if segment.base_offset != result.end_offset and not (gaps_allowed and segment.base_offset > result.end_offset):
+        if segment.base_offset != result.end_offset and not (
+            gaps_allowed and segment.base_offset > result.end_offset
+        ):
             with cutting(disk, directory):
                 result.notes += _remove(disk, directory, tail[number:])
             break
@@ -94,16 +152,31 @@ def recover(disk: Disk, directory: str, bases: list[int], recovery_point: int, i
         if problem is not None:
             _refuse_below(recovery_point, result.end_offset, segment.path, problem)
             with cutting(disk, directory):
-                result.notes += _remove(disk, directory, tail[number + 1 :]) + _cut(disk, segment, problem)
+                result.notes += _remove(disk, directory, tail[number + 1 :]) + _cut(
+                    disk, segment, problem
+                )
             break
     if unsure:
-        make_sure(disk, directory, [segment.file for segment in tail if segment.base_offset in result.bases])
-    _refuse_below(recovery_point, result.end_offset, directory, f"the log ends at offset {result.end_offset}")
+        make_sure(
+            disk,
+            directory,
+            [segment.file for segment in tail if segment.base_offset in result.bases],
+        )
+    _refuse_below(
+        recovery_point, result.end_offset, directory, f"the log ends at offset {result.end_offset}"
+    )
     return result
 
 
-def _recover_segment(segment: Segment, result: Recovered, index_interval_bytes: int, gaps_allowed: bool, rewrite: bool) -> str | None:
-    """Takes a segment's valid batches into the result. Gives what is wrong with the first that is not valid."""
+def _recover_segment(
+    segment: Segment,
+    result: Recovered,
+    index_interval_bytes: int,
+    gaps_allowed: bool,
+    rewrite: bool,
+) -> str | None:
+    """Takes a segment's valid batches into the result. Gives what is wrong with the first that is
+    not valid."""
     size = segment.file.size()
     result.bases.append(segment.base_offset)
     result.scanned_bytes += size
@@ -111,15 +184,26 @@ def _recover_segment(segment: Segment, result: Recovered, index_interval_bytes: 
     problem = None
     try:
         for position, header, batch in scan_batches(segment.file, size):
-            if header.base_offset != result.end_offset and not (gaps_allowed and header.base_offset > result.end_offset):
-                raise CorruptBatch(f"offset {header.base_offset} at position {position} does not follow {result.end_offset - 1}")
+            if header.base_offset != result.end_offset and not (
+                gaps_allowed and header.base_offset > result.end_offset
+            ):
+                raise CorruptBatch(
+                    f"offset {header.base_offset} at position {position} does not follow "
+                    f"{result.end_offset - 1}"
+                )
             if 0 <= header.leader_epoch < result.epochs.latest:
                 raise CorruptBatch(
-                    f"leader epoch {header.leader_epoch} at position {position} follows {result.epochs.latest}: a stale tail"
+                    f"leader epoch {header.leader_epoch} at position {position} follows "
+                    f"{result.epochs.latest}: a stale tail"
                 )
             segment.note(header, index_interval_bytes)
             result.epochs.assign(header.leader_epoch, header.base_offset)
-            apply_batch(result.producers, header, end_marker(header, batch) if header.is_control else None, segment.txn_index)
+            apply_batch(
+                result.producers,
+                header,
+                end_marker(header, batch) if header.is_control else None,
+                segment.txn_index,
+            )
             result.end_offset = header.next_offset
             if rewrite:
                 segment.file.pwrite(batch, position)
@@ -135,8 +219,10 @@ def _refuse_below(recovery_point: int, end_offset: int, path: str, problem: str)
     if end_offset < recovery_point:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{path} is damaged: {problem}. Everything below offset {recovery_point} was synced, so this is no torn tail and not cut. "
-            "Remove the partition's directory to fetch it from its other replicas, or restore it from a copy",
+            f"{path} is damaged: {problem}. Everything below offset {recovery_point} was synced, "
+            "so this is no torn tail and not cut. "
+            "Remove the partition's directory to fetch it from its other replicas, or restore it "
+            "from a copy",
         )
 
 
@@ -151,7 +237,10 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
     """The last one first, so that a crash in between leaves no hole."""
     notes = []
     for segment in reversed(segments):
-        notes.append(f"{segment.path}: removed with {disk.size(segment.path)} bytes, since the log now ends before it")
+        notes.append(
+            f"{segment.path}: removed with {disk.size(segment.path)} bytes, since the log now "
+            "ends before it"
+        )
         for path in segment.paths:
             if disk.exists(path):
                 disk.remove(path)
@@ -159,15 +248,22 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
     return notes
 
 
-def rebuild_indexes(disk: Disk, directory: str, base_offset: int, index_interval_bytes: int) -> None:
-    """For a sealed segment whose index files may be lost: the headers tell all that is in them. Where one is damaged the index ends, and
-    readers come upon the damage."""
+def rebuild_indexes(
+    disk: Disk, directory: str, base_offset: int, index_interval_bytes: int
+) -> None:
+    """For a sealed segment whose index files may be lost: the headers tell all that is in them.
+    Where one is damaged the index ends, and readers come upon the damage."""
     segment = Segment(OpenFiles(disk), directory, base_offset, active=True, created_ms=0, size=0)
     segment.reset_offset_and_time_indexes()
     end_offset = base_offset
     with contextlib.suppress(CorruptBatch):
         for _position, header in scan_headers(segment.file, 0, segment.file.size()):
-            if not end_offset <= header.base_offset <= header.last_offset <= base_offset + MAX_RELATIVE_OFFSET:
+            if (
+                not end_offset
+                <= header.base_offset
+                <= header.last_offset
+                <= base_offset + MAX_RELATIVE_OFFSET
+            ):
                 break
             segment.note(header, index_interval_bytes)
             end_offset = header.next_offset
@@ -179,7 +275,8 @@ def _log_size(disk: Disk, directory: str, base_offset: int) -> int:
 
 
 def _saved_epochs(disk: Disk, directory: str) -> list[EpochStart]:
-    """A damaged checkpoint is none: what was recovered brings its epochs along, and what was not is asked of the leader."""
+    """A damaged checkpoint is none: what was recovered brings its epochs along, and what was not is
+    asked of the leader."""
     path = f"{directory}/{names.LEADER_EPOCHS}"
     try:
         return parse_epochs(disk.read(path)) if disk.exists(path) else []
@@ -188,8 +285,9 @@ def _saved_epochs(disk: Disk, directory: str) -> list[EpochStart]:
 
 
 def _remove_snapshots_after(disk: Disk, directory: str, offset: int) -> None:
-    """Snapshots of producers past the recovery point may tell of batches that are about to be cut. Gone for good: one that a power failure
-    brought back later would be taken for one of the batches written since."""
+    """Snapshots of producers past the recovery point may tell of batches that are about to be cut.
+    Gone for good: one that a power failure brought back later would be taken for one of the batches
+    written since."""
     stale = [snapshot for snapshot in snapshot_offsets(disk, directory) if snapshot > offset]
     for snapshot in stale:
         disk.remove(snapshot_path(directory, snapshot))

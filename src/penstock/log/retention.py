@@ -1,4 +1,5 @@
-"""Which segments a log may let go of. PURE: from sizes, times and offsets to a number of segments, oldest first."""
+"""Which segments a log may let go of. PURE: from sizes, times and offsets to a number of segments,
+oldest first."""
 
 from __future__ import annotations
 
@@ -9,27 +10,43 @@ from penstock.config.topic import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at. The end offset is that of the segment: where the next one begins. Its time may have to be read from a disk
-    that is slow, so that it is asked for where it counts only."""
+    """What retention looks at. The end offset is that of the segment: where the next one begins.
+    Its time may have to be read from a disk that is slow, so that it is asked for where it counts
+    only."""
 
     end_offset: int
     size: int
     largest_timestamp: Callable[[], int]
 
 
-def expired(segments: Sequence[SegmentFacts], config: LogConfig, start_offset: int, high_watermark: int, now_ms: int) -> int:
-    """How many of the oldest segments go, by the log's start, its age or its size. Nothing above the high watermark does."""
+def expired(
+    segments: Sequence[SegmentFacts],
+    config: LogConfig,
+    start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> int:
+    """How many of the oldest segments go, by the log's start, its age or its size. Nothing above
+    the high watermark does."""
     replicated = _prefix(segments, lambda segment: segment.end_offset <= high_watermark)
     before_start = _prefix(segments[:-1], lambda segment: segment.end_offset <= start_offset)
     if not config.deletes:
         return min(before_start, replicated)
-    return min(max(before_start, _too_old(segments, config, now_ms), _too_much(segments, config)), replicated)
+    return min(
+        max(before_start, _too_old(segments, config, now_ms), _too_much(segments, config)),
+        replicated,
+    )
 
 
 def _too_old(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int:
     if config.retention_ms < 0:
         return 0
-    return _prefix(segments, lambda segment: segment.size > 0 and now_ms - segment.largest_timestamp() > config.retention_ms)
+    return _prefix(
+        segments,
+        lambda segment: (
+            segment.size > 0 and now_ms - segment.largest_timestamp() > config.retention_ms
+        ),
+    )
 
 
 def _too_much(segments: Sequence[SegmentFacts], config: LogConfig) -> int:
@@ -46,4 +63,6 @@ def _too_much(segments: Sequence[SegmentFacts], config: LogConfig) -> int:
 
 def _prefix(segments: Sequence[SegmentFacts], goes: Callable[[SegmentFacts], bool]) -> int:
     """The number of leading segments for which it holds."""
-    return next((number for number, segment in enumerate(segments) if not goes(segment)), len(segments))
+    return next(
+        (number for number, segment in enumerate(segments) if not goes(segment)), len(segments)
+    )

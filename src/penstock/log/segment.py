@@ -20,26 +20,39 @@ from penstock.log.txn_index import TxnIndex
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
 from penstock.world import Disk, File
 
-# Headers are read in pieces of this size: as much as lies between two entries of the offset index by default.
+# Headers are read in pieces of this size: as much as lies between two entries of the offset index
+# by default.
 _READ_AHEAD_BYTES = 4096
 
 
 _Read = Callable[[int, int], Buffer]
 
 
-def scan_headers(file: File, position: int, end: int, read: _Read | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch from a position on, without reading what is behind the headers."""
+def scan_headers(
+    file: File, position: int, end: int, read: _Read | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch from a position on, without reading what is behind the
+    headers."""
     read = read or file.pread
     ahead: Buffer = b""
     ahead_at = position
     while position < end:
         at = position - ahead_at
         if at + BATCH_HEADER_BYTES > len(ahead):
-            ahead, ahead_at, at = read(min(_READ_AHEAD_BYTES, end - position), position), position, 0
+            ahead, ahead_at, at = (
+                read(min(_READ_AHEAD_BYTES, end - position), position),
+                position,
+                0,
+            )
         header = read_header(ahead, at)
-        if header.magic != MAGIC or header.size < BATCH_HEADER_BYTES or position + header.size > end:
+        if (
+            header.magic != MAGIC
+            or header.size < BATCH_HEADER_BYTES
+            or position + header.size > end
+        ):
             raise CorruptBatch(
-                f"{file.path}: no batch at position {position} (magic {header.magic}, size {header.size}, {end - position} left)"
+                f"{file.path}: no batch at position {position} (magic {header.magic}, size "
+                f"{header.size}, {end - position} left)"
             )
         yield position, header
         position += header.size
@@ -48,7 +61,16 @@ def scan_headers(file: File, position: int, end: int, read: _Read | None = None)
 class Segment:
     """The batches from `base_offset` on, up to the next segment."""
 
-    def __init__(self, files: OpenFiles, directory: str, base_offset: int, *, active: bool, created_ms: int, size: int) -> None:
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        *,
+        active: bool,
+        created_ms: int,
+        size: int,
+    ) -> None:
         def path(suffix: str) -> str:
             return f"{directory}/{names.segment_file(base_offset, suffix)}"
 
@@ -65,7 +87,8 @@ class Segment:
         self._since_index_entry = 0
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp: int | None = None
-        # The last batches that were appended, and their positions: readers that keep up find theirs without a look into the file.
+        # The last batches that were appended, and their positions: readers that keep up find theirs
+        # without a look into the file.
         self._tail: deque[tuple[int, BatchHeader]] = deque(maxlen=REMEMBERED_TAIL_BATCHES)
 
     @property
@@ -81,7 +104,11 @@ class Segment:
         """The largest timestamp in here, and the last offset of the first batch that has it."""
         if self._max_timestamp is None:
             last = self.time_index.last()
-            self._max_timestamp = last if self._is_true(last) else self._largest_timestamp(TimestampOffset(-1, self.base_offset), 0)
+            self._max_timestamp = (
+                last
+                if self._is_true(last)
+                else self._largest_timestamp(TimestampOffset(-1, self.base_offset), 0)
+            )
         return self._max_timestamp
 
     def largest_time(self) -> int:
@@ -91,13 +118,17 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch: from it the age of the segment is reckoned when it is time to roll."""
+        """The largest timestamp of the first batch: from it the age of the segment is reckoned when
+        it is time to roll."""
         if self._first_timestamp is None and self.size:
-            self._first_timestamp = read_header(self.file.pread(BATCH_HEADER_BYTES, 0)).max_timestamp
+            self._first_timestamp = read_header(
+                self.file.pread(BATCH_HEADER_BYTES, 0)
+            ).max_timestamp
         return self._first_timestamp
 
     def append(self, data: Buffer, headers: list[BatchHeader], index_interval_bytes: int) -> None:
-        """Writes whole batches at the end. If the write fails nothing is noted: what it left behind is not part of the log."""
+        """Writes whole batches at the end. If the write fails nothing is noted: what it left behind
+        is not part of the log."""
         self.file.pwrite(data, self.size)
         for header in headers:
             self.note(header, index_interval_bytes)
@@ -119,8 +150,8 @@ class Segment:
         self._since_index_entry += size
 
     def find(self, offset: int, *, at_once: bool = False) -> tuple[int, BatchHeader] | None:
-        """The first batch that ends at or after this offset; None where the segment ends before it. NotInMemory where it was to be found at
-        once, and cannot."""
+        """The first batch that ends at or after this offset; None where the segment ends before it.
+        NotInMemory where it was to be found at once, and cannot."""
         remembered = self._find_in_tail(offset)
         if remembered is not None:
             return remembered
@@ -131,12 +162,17 @@ class Segment:
             return self._scan_for(offset, position, at_once=at_once)
         except CorruptBatch as error:
             if position == 0:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
-        # Either the index points between batches or the segment is damaged: reading from its start tells which.
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}"
+                ) from error
+        # Either the index points between batches or the segment is damaged: reading from its start
+        # tells which.
         try:
             return self._scan_for(offset, 0)
         except CorruptBatch as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}"
+            ) from error
 
     def _find_in_tail(self, offset: int) -> tuple[int, BatchHeader] | None:
         if not self._tail or offset < self._tail[0][1].base_offset:
@@ -148,9 +184,14 @@ class Segment:
             found = batch
         return found
 
-    def _scan_for(self, offset: int, start: int, *, at_once: bool = False) -> tuple[int, BatchHeader] | None:
+    def _scan_for(
+        self, offset: int, start: int, *, at_once: bool = False
+    ) -> tuple[int, BatchHeader] | None:
         if start and not 0 < start < self.size:
-            raise CorruptBatch(f"{self.path}: the index sends offset {offset} to position {start}, outside of its {self.size} bytes")
+            raise CorruptBatch(
+                f"{self.path}: the index sends offset {offset} to position {start}, outside of "
+                f"its {self.size} bytes"
+            )
         file = self.file
 
         def read_at_once(length: int, position: int) -> Buffer:
@@ -160,28 +201,49 @@ class Segment:
             return data
 
         previous = self.base_offset - 1
-        for position, header in scan_headers(file, start, self.size, read_at_once if at_once else None):
+        for position, header in scan_headers(
+            file, start, self.size, read_at_once if at_once else None
+        ):
             if header.base_offset <= previous or header.last_offset_delta < 0:
-                raise CorruptBatch(f"{self.path}: offset {header.base_offset} at position {position} does not follow {previous}")
+                raise CorruptBatch(
+                    f"{self.path}: offset {header.base_offset} at position {position} does not "
+                    f"follow {previous}"
+                )
             if position == start and start and header.base_offset > offset:
-                raise CorruptBatch(f"{self.path}: the index sends offset {offset} to a batch that begins at {header.base_offset}")
+                raise CorruptBatch(
+                    f"{self.path}: the index sends offset {offset} to a batch that begins at "
+                    f"{header.base_offset}"
+                )
             previous = header.last_offset
             if previous >= offset:
                 return position, header
         return None
 
     def _not_in_memory(self, offset: int, start: int | None) -> NotInMemory:
-        return NotInMemory(partial(_warm, self._files.disk, self.path, self.offset_index.path, self.base_offset, self.size, offset, start))
+        return NotInMemory(
+            partial(
+                _warm,
+                self._files.disk,
+                self.path,
+                self.offset_index.path,
+                self.base_offset,
+                self.size,
+                offset,
+                start,
+            )
+        )
 
     def end_offset(self) -> int:
-        """The offset after the last batch. CorruptBatch where the segment does not end with a whole batch."""
+        """The offset after the last batch. CorruptBatch where the segment does not end with a whole
+        batch."""
         end = self.base_offset
         for _position, header in scan_headers(self.file, self._last_indexed(), self.size):
             end = header.next_offset
         return end
 
     def _last_indexed(self) -> int:
-        """The position of the last batch that the index knows, if it is there; the start of the segment if not."""
+        """The position of the last batch that the index knows, if it is there; the start of the
+        segment if not."""
         if not len(self.offset_index):
             return 0
         entry = self.offset_index[len(self.offset_index) - 1]
@@ -195,7 +257,9 @@ class Segment:
         if self.max_timestamp.timestamp < timestamp:
             return None
         entry = self.time_index.lookup(timestamp)
-        start = self.find(max(entry.offset if self._is_true(entry) else self.base_offset, from_offset))
+        start = self.find(
+            max(entry.offset if self._is_true(entry) else self.base_offset, from_offset)
+        )
         if start is None:
             return None
         for position, header in scan_headers(self.file, start[0], self.size):
@@ -204,16 +268,23 @@ class Segment:
         return None
 
     def _is_true(self, entry: TimestampOffset) -> bool:
-        """Whether the batch that an entry of the time index tells of is there: the index has no checksum of its own."""
+        """Whether the batch that an entry of the time index tells of is there: the index has no
+        checksum of its own."""
         if entry.timestamp < 0 or not self.size:
             return True
         found = self.find(entry.offset)
-        return found is not None and found[1].last_offset == entry.offset and found[1].max_timestamp == entry.timestamp
+        return (
+            found is not None
+            and found[1].last_offset == entry.offset
+            and found[1].max_timestamp == entry.timestamp
+        )
 
     def range(self, position: int, length: int) -> FileRange:
         return FileRange(self.file, position, length)
 
-    def is_full_for(self, size: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
+    def is_full_for(
+        self, size: int, last_offset: int, segment_bytes: int, index_bytes: int
+    ) -> bool:
         """Whether batches of this size, up to this offset, need a new segment."""
         return (
             self.size + size > segment_bytes
@@ -223,9 +294,14 @@ class Segment:
         )
 
     def age_ms(self, timestamp: int, now_ms: int) -> int:
-        """How long the segment has taken records: by their time where they have one, else by the clock."""
+        """How long the segment has taken records: by their time where they have one, else by the
+        clock."""
         first = self.first_timestamp
-        return now_ms - self.created_ms if first is None or first < 0 or timestamp < 0 else timestamp - first
+        return (
+            now_ms - self.created_ms
+            if first is None or first < 0 or timestamp < 0
+            else timestamp - first
+        )
 
     def truncate(self, offset: int) -> None:
         """Cuts the batch that holds this offset and all after it."""
@@ -262,7 +338,8 @@ class Segment:
         self.time_index.seal()
 
     def _index_largest_timestamp(self) -> None:
-        """As the last entry, so that it is known without a scan when the segment is opened again."""
+        """As the last entry, so that it is known without a scan when the segment is opened
+        again."""
         if self.max_timestamp.timestamp >= 0:
             self.time_index.append(*self.max_timestamp)
 
@@ -291,11 +368,22 @@ class Segment:
         self.time_index.activate()
 
 
-def _warm(disk: Disk, path: str, index_path: str, base_offset: int, size: int, offset: int, start: int | None) -> None:
-    """Reads what is needed to find an offset. Blocks, and shares nothing with a segment. What is wrong is told to whoever asks again."""
+def _warm(
+    disk: Disk,
+    path: str,
+    index_path: str,
+    base_offset: int,
+    size: int,
+    offset: int,
+    start: int | None,
+) -> None:
+    """Reads what is needed to find an offset. Blocks, and shares nothing with a segment. What is
+    wrong is told to whoever asks again."""
     with contextlib.suppress(OSError, CorruptBatch):
         if start is None:
-            start = OffsetIndex(OpenFiles(disk), index_path, base_offset, active=False).lookup(offset)
+            start = OffsetIndex(OpenFiles(disk), index_path, base_offset, active=False).lookup(
+                offset
+            )
         file = disk.open(path)
         file.bring_in(BATCH_HEADER_BYTES, start)
         for _position, header in scan_headers(file, start, size):

@@ -1,7 +1,7 @@
 """All logs of a node, in all its log directories.
 
-A directory that fails goes offline with its logs; the others live on. What a directory holds beside its partitions (checkpoints, the marker
-of a clean shutdown) is read and written here.
+A directory that fails goes offline with its logs; the others live on. What a directory holds beside
+its partitions (checkpoints, the marker of a clean shutdown) is read and written here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.log import names
 from penstock.log.certainty import cutting, sync_log
 from penstock.log.checkpoint import offsets_text
 from penstock.log.checkpoints import Checkpoints
-from penstock.log.compaction_run import Compactions
+from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
@@ -36,10 +36,17 @@ ConfigOf = Callable[[TopicPartition], LogConfig]
 class LogStore:
     """The logs of a node. `open` it, and `close` it for a clean shutdown."""
 
-    def __init__(self, world: World, directories: list[LogDirectory], *, open_files: int = limits.MAX_OPEN_LOG_FILES) -> None:
+    def __init__(
+        self,
+        world: World,
+        directories: list[LogDirectory],
+        *,
+        open_files: int = limits.MAX_OPEN_LOG_FILES,
+    ) -> None:
         self.directories = directories
         self.logs: dict[TopicPartition, Log] = {}
-        # Partitions whose files are damaged, with the reason: they are not served, and nothing of them is changed.
+        # Partitions whose files are damaged, with the reason: they are not served, and nothing of
+        # them is changed.
         self.damaged: dict[TopicPartition, str] = {}
         # The broker epoch of the last shutdown by directory; None where it was not clean (KIP-966).
         self.clean_epochs: dict[str, int | None] = {}
@@ -66,7 +73,8 @@ class LogStore:
     # Opening
 
     def prepare(self) -> None:
-        """Takes the directories for this process, and reads how its last life ended. One that cannot be used is offline."""
+        """Takes the directories for this process, and reads how its last life ended. One that
+        cannot be used is offline."""
         for directory in self.directories:
             directory.on_failure = lambda failed: self.on_failure(failed)
             try:
@@ -87,7 +95,9 @@ class LogStore:
                 directory.fail("opening", error)
         if not self.online:
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used: " + "; ".join(str(d.failure) for d in self.directories)
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                "no log directory can be used: "
+                + "; ".join(str(d.failure) for d in self.directories),
             )
         await self.moves.settle_arrived()
 
@@ -101,41 +111,81 @@ class LogStore:
             if names.is_deleted_dir(name):
                 self.doom(path, 0)
             elif names.is_future_dir(name):
-                logger.warning("%s is dropped: the node stopped before the replica had moved there. Ask for the move again", path)
+                logger.warning(
+                    (
+                        "%s is dropped: the node stopped before the replica had moved there. Ask "
+                        "for "
+                        "the move again"
+                    ),
+                    path,
+                )
                 self.doom(path, 0)
-            elif partition is not None and partition.topic != METADATA_TOPIC and self._disk.is_dir(path):
+            elif (
+                partition is not None
+                and partition.topic != METADATA_TOPIC
+                and self._disk.is_dir(path)
+            ):
                 if self.moves.has_left(partition, directory):
                     continue
                 start_offset = max(starts.get(partition, 0), self.moves.arrived_at(partition))
                 found = Found(epoch is not None, recovery_points.get(partition, 0), start_offset)
                 await self._open_log(partition, directory, config_of(partition), found)
-        self.compactions.opened(directory, self.checkpoints.read(directory.path, names.CLEAN_OFFSETS))
+        self.compactions.opened(
+            directory, self.checkpoints.read(directory.path, names.CLEAN_OFFSETS)
+        )
 
-    async def _open_log(self, partition: TopicPartition, directory: LogDirectory, config: LogConfig, found: Found) -> None:
+    async def _open_log(
+        self, partition: TopicPartition, directory: LogDirectory, config: LogConfig, found: Found
+    ) -> None:
         other = self.logs.get(partition)
         if other is not None:
-            self.damaged[partition] = f"{partition} lies in two log directories, {other.directory.path} and {directory.path}"
-            logger.error("%s: the second one is not served. Remove the one that is not needed", self.damaged[partition])
+            self.damaged[partition] = (
+                f"{partition} lies in two log directories, {other.directory.path} and "
+                f"{directory.path}"
+            )
+            logger.error(
+                "%s: the second one is not served. Remove the one that is not needed",
+                self.damaged[partition],
+            )
             return
         try:
-            self.logs[partition] = await open_log(partition, directory, self._files, self._world, config, found)
+            self.logs[partition] = await open_log(
+                partition, directory, self._files, self._world, config, found
+            )
         except KafkaError as error:
             self.damaged[partition] = error.message
             logger.error("partition %s is not served: %s", partition, error.message)
 
     # Partitions
 
-    def create(self, partition: TopicPartition, topic_id: UUID, config: LogConfig, directory: LogDirectory | None = None) -> Log:
-        """A new log, in the directory that has the fewest unless one is named or was asked for before."""
+    def create(
+        self,
+        partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        directory: LogDirectory | None = None,
+    ) -> Log:
+        """A new log, in the directory that has the fewest unless one is named or was asked for
+        before."""
         if partition in self.logs or partition in self.damaged:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is there already")
         if not self.online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
-        counts = {d.path: sum(log.directory is d for log in self.logs.values()) for d in self.online}
+        counts = {
+            d.path: sum(log.directory is d for log in self.logs.values()) for d in self.online
+        }
         preferred = self.preferred.pop(partition, None)
-        chosen = directory or (preferred if preferred in self.online else None) or min(self.online, key=lambda d: counts[d.path])
+        chosen = (
+            directory
+            or (preferred if preferred in self.online else None)
+            or min(self.online, key=lambda d: counts[d.path])
+        )
         try:
-            if partition in self._deleted:  # the recovery point of its former life would make the new log look damaged after a crash
+            if (
+                partition in self._deleted
+                # the recovery point of its former life would make the new log look damaged after a
+                # crash
+            ):
                 self._save_recovery_points_at_once()
             log = create_log(partition, topic_id, chosen, self._files, self._world, config)
         except OSError as error:
@@ -145,7 +195,8 @@ class LogStore:
         return log
 
     def give_topic_id(self, partition: TopicPartition, topic_id: UUID) -> None:
-        """To a log that was found without one: the file that says it may not have been synced when the power failed."""
+        """To a log that was found without one: the file that says it may not have been synced when
+        the power failed."""
         log = self.logs[partition]
         log.topic_id = topic_id
         try:
@@ -162,9 +213,10 @@ class LogStore:
         self.set_aside(partition, log.directory, log.config.file_delete_delay_ms)
 
     def set_aside(self, partition: TopicPartition, directory: LogDirectory, delay_ms: int) -> None:
-        """What a directory holds of a partition is not there any more for the next start, and goes after a delay."""
+        """What a directory holds of a partition is not there any more for the next start, and goes
+        after a delay."""
         path = f"{directory.path}/{partition}"
-        suffix = f".{self._world.chance.uuid().hex}{names.DELETE_DIR_SUFFIX}"
+        suffix = f".{self._world.rng.uuid().hex}{names.DELETE_DIR_SUFFIX}"
         doomed = f"{directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
         self._files.forget_under(path)
         try:
@@ -176,10 +228,15 @@ class LogStore:
     async def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Cuts logs back. Nothing may be appended to them until it returns.
 
-        The recovery points on disk are lowered first, since recovery takes a log that ends below its point for damaged.
+        The recovery points on disk are lowered first, since recovery takes a log that ends below
+        its point for damaged.
         """
         async with self.cut_lock:
-            logs = [(self.logs[partition], offset) for partition, offset in offsets.items() if partition in self.logs]
+            logs = [
+                (self.logs[partition], offset)
+                for partition, offset in offsets.items()
+                if partition in self.logs
+            ]
             cut = [log for log, offset in logs if offset < log.end_offset]
             await self._truncate(cut, offsets)
 
@@ -191,12 +248,14 @@ class LogStore:
                 await self.save_recovery_points()
             await self._lower_clean_offsets({log: offsets[log.partition] for log in cut})
             for log in cut:
-                # First the segments behind, then within one, so that a crash in between leaves no hole.
+                # First the segments behind, then within one, so that a crash in between leaves no
+                # hole.
                 await self._cut(log, log.truncate_to, log.segment_end(offsets[log.partition]))
                 await self._cut(log, log.truncate_to, offsets[log.partition])
 
     async def restart(self, partition: TopicPartition, offset: int) -> None:
-        """Empties a log, which goes on from an offset: a follower whose leader no longer has the records where it stopped."""
+        """Empties a log, which goes on from an offset: a follower whose leader no longer has the
+        records where it stopped."""
         async with self.cut_lock:
             log = self.logs.get(partition)
             if log is None:
@@ -208,7 +267,11 @@ class LogStore:
 
     async def _lower_clean_offsets(self, offsets: Mapping[Log, int]) -> None:
         """On disk before the cut: what is appended after it must not be taken for compacted."""
-        lowered = [(log, offset) for log, offset in offsets.items() if log.clean_offset is not None and log.clean_offset > offset]
+        lowered = [
+            (log, offset)
+            for log, offset in offsets.items()
+            if log.clean_offset is not None and log.clean_offset > offset
+        ]
         for log, offset in lowered:
             log.clean_offset = offset
         if lowered:
@@ -220,7 +283,9 @@ class LogStore:
         try:
             with cutting(self._disk, log.path):
                 cut(offset)
-                await self._world.offload.thread(sync_log, self._disk, log.path, [log.active.file], [log.path])
+                await self._world.offload.thread(
+                    sync_log, self._disk, log.path, [log.active.file], [log.path]
+                )
         except OSError as error:
             # A partition that is deleted meanwhile takes its files with it.
             if not log.flushing.abandoned:
@@ -234,7 +299,9 @@ class LogStore:
         for partition in [partition for partition in self.logs if partition in high_watermarks]:
             log = self.logs[partition]
             with unless_offline(log.directory):
-                number = log.expired(log.config, high_watermarks[partition], self._world.clock.now_ms())
+                number = log.expired(
+                    log.config, high_watermarks[partition], self._world.clock.now_ms()
+                )
                 for path in log.retire(number):
                     self.doom(path, log.config.file_delete_delay_ms)
                 count += number
@@ -266,7 +333,9 @@ class LogStore:
                 remove = self._disk.remove_tree if self._disk.is_dir(path) else self._disk.remove
                 await self._world.offload.thread(remove, path)
             except FileNotFoundError:
-                pass  # a segment of a partition that was deleted or moved since: it goes with its directory, under another name
+                # a segment of a partition that was deleted or moved since: it goes with its
+                # directory, under another name
+                pass
             except OSError as error:
                 directory.fail(f"removing {path}", error)
 
@@ -278,12 +347,14 @@ class LogStore:
                 try:
                     await log.flushing.all()
                 except KafkaError:
-                    # The directory has said so itself; it may be another one by now, and the log deleted.
+                    # The directory has said so itself; it may be another one by now, and the log
+                    # deleted.
                     if log.directory.failure is None and not log.flushing.abandoned:
                         raise
 
     async def write_back(self) -> None:
-        """Begins to write out what logs have grown by. Left to itself the kernel waits long, and then makes writers wait: the loop."""
+        """Begins to write out what logs have grown by. Left to itself the kernel waits long, and
+        then makes writers wait: the loop."""
         for log in list(self.logs.values()):
             segment = log.active
             start, length = segment.written_back, segment.size - segment.written_back
@@ -296,9 +367,13 @@ class LogStore:
 
     async def save_recovery_points(self) -> None:
         untold: set[TopicPartition] | None = None
-        while untold is None or self._deleted - untold:  # some were deleted while the points were written
+        while (
+            untold is None or self._deleted - untold
+        ):  # some were deleted while the points were written
             untold = set(self._deleted)
-            await self.checkpoints.save(names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point)
+            await self.checkpoints.save(
+                names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point
+            )
         self._deleted -= untold
 
     def _save_recovery_points_at_once(self) -> None:
@@ -307,10 +382,16 @@ class LogStore:
             self._disk.replace(f"{directory.path}/{names.RECOVERY_POINTS}", text)
 
     async def save_start_offsets(self) -> None:
-        await self.checkpoints.save(names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset)
+        await self.checkpoints.save(
+            names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset
+        )
 
     async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        await self.checkpoints.save(names.HIGH_WATERMARKS, self._by_directory(), lambda log: high_watermarks.get(log.partition, 0))
+        await self.checkpoints.save(
+            names.HIGH_WATERMARKS,
+            self._by_directory(),
+            lambda log: high_watermarks.get(log.partition, 0),
+        )
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -319,7 +400,10 @@ class LogStore:
         return found
 
     def _by_directory(self) -> list[tuple[LogDirectory, list[Log]]]:
-        return [(directory, [log for log in self.logs.values() if log.directory is directory]) for directory in self.online]
+        return [
+            (directory, [log for log in self.logs.values() if log.directory is directory])
+            for directory in self.online
+        ]
 
     async def close(self, broker_epoch: int = -1) -> None:
         """A clean shutdown: everything on disk, and a marker in each directory that says so."""

@@ -1,4 +1,5 @@
-"""The .txnindex file: the aborted transactions of a segment, in Kafka's format. Absent where there are none."""
+"""The .txnindex file: the aborted transactions of a segment, in Kafka's format. Absent where there
+are none."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _VERSION = 0
 
 
 class AbortedTxn(NamedTuple):
-    """Records of this producer from the first to the last offset (its marker, inclusive) are not for read_committed consumers."""
+    """Records of this producer from the first to the last offset (its marker, inclusive) are not
+    for read_committed consumers."""
 
     producer_id: int
     first_offset: int
@@ -41,7 +43,9 @@ class TxnIndex:
 
     def append(self, txn: AbortedTxn) -> None:
         entries = self.entries()
-        self._files.get(self.path, create=True).pwrite(TXN_ENTRY.pack(_VERSION, *txn), len(entries) * TXN_ENTRY.size)
+        self._files.get(self.path, create=True).pwrite(
+            TXN_ENTRY.pack(_VERSION, *txn), len(entries) * TXN_ENTRY.size
+        )
         entries.append(txn)
 
     def truncate(self, offset: int) -> None:

@@ -1,4 +1,5 @@
-"""An image in the making: copies a part of the old one when it is first changed, and remembers what was touched. PURE."""
+"""An image in the making: copies a part of the old one when it is first changed, and remembers what
+was touched. PURE."""
 
 from __future__ import annotations
 
@@ -7,12 +8,20 @@ from uuid import UUID
 
 from penstock.errors import InvariantBroken
 from penstock.ids import uuid_text
-from penstock.metadata.image import BrokerImage, ConfigResource, MetadataDelta, MetadataImage, PartitionState, TopicImage
+from penstock.metadata.image import (
+    BrokerImage,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
 from penstock.protocol.internal.metadata_nodes import RegisterControllerRecord
 
 
 class Draft:
-    """Lives as long as one replay. Read the mappings as you like; change them by the methods alone."""
+    """Lives as long as one replay. Read the mappings as you like; change them by the methods
+    alone."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._before = image
@@ -49,7 +58,9 @@ class Draft:
     def topic(self, topic_id: UUID) -> TopicImage:
         name = self.topic_names.get(topic_id)
         if name is None:
-            raise InvariantBroken(f"a metadata record is about topic {uuid_text(topic_id)}, which does not exist")
+            raise InvariantBroken(
+                f"a metadata record is about topic {uuid_text(topic_id)}, which does not exist"
+            )
         return self.topics[name]
 
     def add_topic(self, topic: TopicImage) -> None:
@@ -74,7 +85,10 @@ class Draft:
 
     def _edit_topics(self) -> tuple[dict[str, TopicImage], dict[UUID, str]]:
         if self._topics is None or self._topic_names is None:
-            self._topics, self._topic_names = dict(self._before.topics), dict(self._before.topic_names)
+            self._topics, self._topic_names = (
+                dict(self._before.topics),
+                dict(self._before.topic_names),
+            )
         return self._topics, self._topic_names
 
     def set_broker(self, broker_id: int, broker: BrokerImage | None) -> None:
@@ -110,7 +124,9 @@ class Draft:
             self._kept = dict(self._before.kept)
         return self._kept
 
-    def finish(self, offset: int, open_transaction: tuple[object, ...] | None) -> tuple[MetadataImage, MetadataDelta]:
+    def finish(
+        self, offset: int, open_transaction: tuple[object, ...] | None
+    ) -> tuple[MetadataImage, MetadataDelta]:
         self._order_partitions()
         before = self._before
         image = MetadataImage(
@@ -125,9 +141,16 @@ class Draft:
             kept=before.kept if self._kept is None else self._kept,
             open_transaction=open_transaction,
         )
-        changes = {topic_id: (before.topic_by_id(topic_id), image.topic_by_id(topic_id)) for topic_id in self._touched_topics}
-        topics = {topic_id: change for topic_id, change in changes.items() if change != (None, None)}
-        return image, MetadataDelta(topics, frozenset(self._touched_configs), frozenset(self._touched_brokers))
+        changes = {
+            topic_id: (before.topic_by_id(topic_id), image.topic_by_id(topic_id))
+            for topic_id in self._touched_topics
+        }
+        topics = {
+            topic_id: change for topic_id, change in changes.items() if change != (None, None)
+        }
+        return image, MetadataDelta(
+            topics, frozenset(self._touched_configs), frozenset(self._touched_brokers)
+        )
 
     def _order_partitions(self) -> None:
         """Kafka may have written them in any order; whoever lists them wants theirs."""

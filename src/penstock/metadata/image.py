@@ -1,7 +1,9 @@
-"""What the cluster is, as one immutable value: topics, brokers, settings, features, producer ids. PURE.
+"""What the cluster is, as one immutable value: topics, brokers, settings, features, producer ids.
+PURE.
 
-Owns the shape of it. `replay` makes a new image from records, `snapshot` makes records from an image. Never knows where records come from.
-Images share what did not change; nothing in one is ever changed in place.
+Owns the shape of it. `replay` makes a new image from records, `snapshot` makes records from an
+image. Never knows where records come from. Images share what did not change; nothing in one is ever
+changed in place.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker is reached by one of its listeners. The numbers of security protocols are Kafka's: PLAINTEXT is 0."""
+    """Where a broker is reached by one of its listeners. The numbers of security protocols are
+    Kafka's: PLAINTEXT is 0."""
 
     name: str
     host: str
@@ -95,7 +98,8 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataDelta:
-    """What a few records changed: topics before and after (None: not there) by id, and whose settings and registrations changed.
+    """What a few records changed: topics before and after (None: not there) by id, and whose
+    settings and registrations changed.
 
     A topic that was deleted and made again is two topics here: names come back, ids never do.
     """
@@ -117,7 +121,8 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
-    # Quotas, access rules and credentials: nothing here reads them yet, but a snapshot must not lose them. By what tells them apart.
+    # Quotas, access rules and credentials: nothing here reads them yet, but a snapshot must not
+    # lose them. By what tells them apart.
     kept: Mapping[tuple[object, ...], object] = field(default_factory=dict)
     # Records of a transaction that has begun and not ended (KIP-868); None outside of one.
     open_transaction: tuple[object, ...] | None = None
@@ -135,7 +140,8 @@ class MetadataImage:
         return self.configs.get((TOPIC, name), {})
 
     def replay(self, records: Iterable[object], offset: int) -> tuple[MetadataImage, MetadataDelta]:
-        """The image after these records, the last of which is at `offset`; control batches move the offset alone."""
+        """The image after these records, the last of which is at `offset`; control batches move the
+        offset alone."""
         # The import is here because `replay` builds images, and so must know this file.
         from penstock.metadata.replay import replay
 

@@ -1,4 +1,5 @@
-"""Records that nothing reads yet: quotas, access rules, credentials, tokens. They are kept as they are, by what tells them apart. PURE.
+"""Records that nothing reads yet: quotas, access rules, credentials, tokens. They are kept as they
+are, by what tells them apart. PURE.
 
 A record leaves this file when the image gets a part of its own for it.
 """
@@ -24,8 +25,13 @@ Key = tuple[object, ...]
 
 
 def _quota(draft: Draft, record: ClientQuotaRecord) -> None:
-    """A quota is removed by a record of the same kind. Removing one that is not there changes nothing, as in Kafka."""
-    key = ("quota", frozenset((one.entity_type, one.entity_name) for one in record.entity), record.key)
+    """A quota is removed by a record of the same kind. Removing one that is not there changes
+    nothing, as in Kafka."""
+    key = (
+        "quota",
+        frozenset((one.entity_type, one.entity_name) for one in record.entity),
+        record.key,
+    )
     if record.remove:
         draft.edit_kept().pop(key, None)
     else:
@@ -42,7 +48,9 @@ def _keep(key_of: Callable[[Any], Key]) -> Callable[[Draft, object], None]:
 def _remove(key_of: Callable[[Any], Key]) -> Callable[[Draft, object], None]:
     def remove(draft: Draft, record: object) -> None:
         removed = draft.edit_kept().pop(key_of(record), None)
-        invariant(removed is not None, f"{type(record).__name__} removes what is not there: {record}")
+        invariant(
+            removed is not None, f"{type(record).__name__} removes what is not there: {record}"
+        )
 
     return remove
 

@@ -28,23 +28,34 @@ def _register(draft: Draft, record: RegisterBrokerRecord) -> None:
         id=record.broker_id,
         epoch=record.broker_epoch,
         incarnation_id=record.incarnation_id,
-        endpoints=tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in record.end_points),
+        endpoints=tuple(
+            Endpoint(one.name, one.host, one.port, one.security_protocol)
+            for one in record.end_points
+        ),
         rack=record.rack,
         fenced=record.fenced,
         in_controlled_shutdown=record.in_controlled_shutdown,
         directories=record.log_dirs,
         cordoned_directories=record.cordoned_log_dirs or (),
-        features=tuple(SupportedFeature(one.name, one.min_supported_version, one.max_supported_version) for one in record.features),
+        features=tuple(
+            SupportedFeature(one.name, one.min_supported_version, one.max_supported_version)
+            for one in record.features
+        ),
     )
     draft.set_broker(broker.id, broker)
 
 
 def _registered(draft: Draft, broker_id: int, epoch: int, record: object) -> BrokerImage:
-    """The broker that a record is about. One of another epoch has been replaced since, so the record cannot be right."""
+    """The broker that a record is about. One of another epoch has been replaced since, so the
+    record cannot be right."""
     name = type(record).__name__
     broker = draft.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch:
-        known = "it is not registered" if broker is None else f"it is registered with epoch {broker.epoch}"
+        known = (
+            "it is not registered"
+            if broker is None
+            else f"it is registered with epoch {broker.epoch}"
+        )
         raise InvariantBroken(f"{name} for broker {broker_id} with epoch {epoch}: {known}")
     return broker
 
@@ -55,11 +66,15 @@ def _unregister(draft: Draft, record: UnregisterBrokerRecord) -> None:
 
 
 def _fence(draft: Draft, record: FenceBrokerRecord) -> None:
-    draft.set_broker(record.id, replace(_registered(draft, record.id, record.epoch, record), fenced=True))
+    draft.set_broker(
+        record.id, replace(_registered(draft, record.id, record.epoch, record), fenced=True)
+    )
 
 
 def _unfence(draft: Draft, record: UnfenceBrokerRecord) -> None:
-    draft.set_broker(record.id, replace(_registered(draft, record.id, record.epoch, record), fenced=False))
+    draft.set_broker(
+        record.id, replace(_registered(draft, record.id, record.epoch, record), fenced=False)
+    )
 
 
 def _change(draft: Draft, record: BrokerRegistrationChangeRecord) -> None:
@@ -67,9 +82,13 @@ def _change(draft: Draft, record: BrokerRegistrationChangeRecord) -> None:
     changed = replace(
         broker,
         fenced=_MEANING.get(record.fenced, broker.fenced),
-        in_controlled_shutdown=_MEANING.get(record.in_controlled_shutdown, broker.in_controlled_shutdown),
+        in_controlled_shutdown=_MEANING.get(
+            record.in_controlled_shutdown, broker.in_controlled_shutdown
+        ),
         directories=record.log_dirs or broker.directories,
-        cordoned_directories=broker.cordoned_directories if record.cordoned_log_dirs is None else record.cordoned_log_dirs,
+        cordoned_directories=broker.cordoned_directories
+        if record.cordoned_log_dirs is None
+        else record.cordoned_log_dirs,
     )
     draft.set_broker(broker.id, changed)
 
@@ -80,7 +99,10 @@ def _register_controller(draft: Draft, record: RegisterControllerRecord) -> None
 
 def _producer_ids(draft: Draft, record: ProducerIdsRecord) -> None:
     before, after = draft.next_producer_id, record.next_producer_id
-    invariant(after > before or before == after == 0, f"producer ids below {before} were given away, and now only those below {after}")
+    invariant(
+        after > before or before == after == 0,
+        f"producer ids below {before} were given away, and now only those below {after}",
+    )
     draft.next_producer_id = after
 
 

@@ -1,8 +1,9 @@
 """From an image and records to the next image, and what they changed. PURE.
 
-Owns the order of things: transactions, and which part of the image a record belongs to. What a record means for a topic is in
-`topic_records`, for a node in `node_records`. A record that does not fit the image is a broken invariant: the log was decided by
-ourselves or by Apache Kafka, so going on would only spread the damage.
+Owns the order of things: transactions, and which part of the image a record belongs to. What a
+record means for a topic is in `topic_records`, for a node in `node_records`. A record that does not
+fit the image is a broken invariant: the log was decided by ourselves or by Apache Kafka, so going
+on would only spread the damage.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ from penstock.protocol.internal.metadata_settings import (
 )
 
 
-def replay(image: MetadataImage, records: Iterable[object], offset: int) -> tuple[MetadataImage, MetadataDelta]:
-    invariant(offset >= image.offset, f"metadata was applied up to offset {image.offset}, and now up to the earlier {offset}")
+def replay(
+    image: MetadataImage, records: Iterable[object], offset: int
+) -> tuple[MetadataImage, MetadataDelta]:
+    invariant(
+        offset >= image.offset,
+        f"metadata was applied up to offset {image.offset}, and now up to the earlier {offset}",
+    )
     draft = Draft(image)
     held = None if image.open_transaction is None else list(image.open_transaction)
     for record in records:

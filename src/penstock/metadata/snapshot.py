@@ -1,4 +1,5 @@
-"""From an image to the records that make it anew, in Kafka's order: features first, since they say how to read the rest. PURE."""
+"""From an image to the records that make it anew, in Kafka's order: features first, since they say
+how to read the rest. PURE."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ from uuid import UUID
 
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
 from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord, RegisterBrokerRecord
-from penstock.protocol.internal.metadata_settings import BeginTransactionRecord, ConfigRecord, FeatureLevelRecord
+from penstock.protocol.internal.metadata_settings import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+)
 from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 
 METADATA_VERSION = "metadata.version"
@@ -21,7 +26,9 @@ def snapshot_records(image: MetadataImage) -> Iterator[object]:
         yield from _topic(topic)
     yield from _configs(image)
     if image.next_producer_id > 0:
-        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+        yield ProducerIdsRecord(
+            broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
+        )
     yield from image.kept.values()
     if image.open_transaction is not None:
         yield BeginTransactionRecord()
@@ -39,11 +46,15 @@ def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         end_points=tuple(
-            RegisterBrokerRecord.EndPoint(name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol)
+            RegisterBrokerRecord.EndPoint(
+                name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol
+            )
             for one in broker.endpoints
         ),
         features=tuple(
-            RegisterBrokerRecord.Feature(name=one.name, min_supported_version=one.first, max_supported_version=one.last)
+            RegisterBrokerRecord.Feature(
+                name=one.name, min_supported_version=one.first, max_supported_version=one.last
+            )
             for one in broker.features
         ),
         rack=broker.rack,
@@ -81,4 +92,6 @@ def partition_record(topic_id: UUID, index: int, state: PartitionState) -> Parti
 def _configs(image: MetadataImage) -> Iterator[ConfigRecord]:
     for (resource_type, resource_name), values in image.configs.items():
         for name, value in values.items():
-            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+            yield ConfigRecord(
+                resource_type=resource_type, resource_name=resource_name, name=name, value=value
+            )

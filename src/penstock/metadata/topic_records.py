@@ -9,7 +9,13 @@ from typing import Any
 from penstock.errors import InvariantBroken, invariant
 from penstock.ids import uuid_text
 from penstock.metadata.draft import Draft
-from penstock.metadata.image import MIGRATING_DIRECTORY, TOPIC, UNASSIGNED_DIRECTORY, PartitionState, TopicImage
+from penstock.metadata.image import (
+    MIGRATING_DIRECTORY,
+    TOPIC,
+    UNASSIGNED_DIRECTORY,
+    PartitionState,
+    TopicImage,
+)
 from penstock.protocol.internal.metadata_topics import (
     ClearElrRecord,
     PartitionChangeRecord,
@@ -23,8 +29,13 @@ NO_RECOVERY_CHANGE = -1
 
 
 def _topic(draft: Draft, record: TopicRecord) -> None:
-    invariant(record.name not in draft.topics, f"topic {record.name} is created, but exists already")
-    invariant(record.topic_id not in draft.topic_names, f"topic {record.name} is created with an id in use, {uuid_text(record.topic_id)}")
+    invariant(
+        record.name not in draft.topics, f"topic {record.name} is created, but exists already"
+    )
+    invariant(
+        record.topic_id not in draft.topic_names,
+        f"topic {record.name} is created with an id in use, {uuid_text(record.topic_id)}",
+    )
     draft.add_topic(TopicImage(record.name, record.topic_id, {}))
 
 
@@ -53,17 +64,21 @@ def _partition_change(draft: Draft, record: PartitionChangeRecord) -> None:
     partitions = draft.partitions_of(topic)
     state = partitions.get(record.partition_id)
     if state is None:
-        raise InvariantBroken(f"a metadata record changes {topic.name}-{record.partition_id}, which does not exist")
+        raise InvariantBroken(
+            f"a metadata record changes {topic.name}-{record.partition_id}, which does not exist"
+        )
     changed = changed_partition(state, record)
     _check_directories(topic, record.partition_id, changed.replicas, changed.directories)
     partitions[record.partition_id] = changed
 
 
 def changed_partition(state: PartitionState, record: PartitionChangeRecord) -> PartitionState:
-    """Every change is a new partition epoch; every word about the leader a new leader epoch, even if it names the same one."""
+    """Every change is a new partition epoch; every word about the leader a new leader epoch, even
+    if it names the same one."""
     leads_anew = record.leader != NO_LEADER_CHANGE
     recovery = record.leader_recovery_state
-    # Spelled out: a broker that dies may change ten thousand partitions, and dataclasses.replace takes twice the time.
+    # Spelled out: a broker that dies may change ten thousand partitions, and dataclasses.replace
+    # takes twice the time.
     return PartitionState(
         replicas=_given(record.replicas, state.replicas),
         isr=_given(record.isr, state.isr),
@@ -71,9 +86,13 @@ def changed_partition(state: PartitionState, record: PartitionChangeRecord) -> P
         leader_epoch=state.leader_epoch + leads_anew,
         partition_epoch=state.partition_epoch + 1,
         directories=record.directories or _kept_directories(state, record),
-        eligible_leader_replicas=_given(record.eligible_leader_replicas, state.eligible_leader_replicas),
+        eligible_leader_replicas=_given(
+            record.eligible_leader_replicas, state.eligible_leader_replicas
+        ),
         last_known_elr=_given(record.last_known_elr, state.last_known_elr),
-        leader_recovery_state=state.leader_recovery_state if recovery == NO_RECOVERY_CHANGE else recovery,
+        leader_recovery_state=state.leader_recovery_state
+        if recovery == NO_RECOVERY_CHANGE
+        else recovery,
         adding_replicas=_given(record.adding_replicas, state.adding_replicas),
         removing_replicas=_given(record.removing_replicas, state.removing_replicas),
     )
@@ -91,9 +110,14 @@ def _kept_directories(state: PartitionState, record: PartitionChangeRecord) -> t
     return tuple(where.get(replica, UNASSIGNED_DIRECTORY) for replica in record.replicas)
 
 
-def _check_directories(topic: TopicImage, index: int, replicas: tuple[int, ...], directories: tuple[Any, ...]) -> None:
+def _check_directories(
+    topic: TopicImage, index: int, replicas: tuple[int, ...], directories: tuple[Any, ...]
+) -> None:
     if len(directories) != len(replicas):
-        raise InvariantBroken(f"{topic.name}-{index} has {len(replicas)} replicas, but directories for {len(directories)}")
+        raise InvariantBroken(
+            f"{topic.name}-{index} has {len(replicas)} replicas, but directories for "
+            f"{len(directories)}"
+        )
 
 
 def _remove_topic(draft: Draft, record: RemoveTopicRecord) -> None:
@@ -105,12 +129,20 @@ def _remove_topic(draft: Draft, record: RemoveTopicRecord) -> None:
 
 
 def _clear_elr(draft: Draft, record: ClearElrRecord) -> None:
-    invariant(not record.topic_name or record.topic_name in draft.topics, f"ClearElrRecord for {record.topic_name}, which does not exist")
+    invariant(
+        not record.topic_name or record.topic_name in draft.topics,
+        f"ClearElrRecord for {record.topic_name}, which does not exist",
+    )
     topics = [draft.topics[record.topic_name]] if record.topic_name else list(draft.topics.values())
     for topic in topics:
         for index, state in topic.partitions.items():
             if state.eligible_leader_replicas or state.last_known_elr:
-                cleared = replace(state, eligible_leader_replicas=(), last_known_elr=(), partition_epoch=state.partition_epoch + 1)
+                cleared = replace(
+                    state,
+                    eligible_leader_replicas=(),
+                    last_known_elr=(),
+                    partition_epoch=state.partition_epoch + 1,
+                )
                 draft.partitions_of(draft.topic(topic.id))[index] = cleared
 
 

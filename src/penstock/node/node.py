@@ -11,25 +11,25 @@ from uuid import UUID
 from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig, log_config
+from penstock.controller.configs.effective import DynamicBroker
 from penstock.controller.context import ControllerContext
-from penstock.controller.dynamic import DynamicBroker
 from penstock.errors import ErrorCode, InvariantBroken, KafkaError
 from penstock.ids import NO_UUID, TopicPartition, uuid_text
 from penstock.log.directory import LogDirectory
 from penstock.log.store import LogStore
 from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
-from penstock.node.channel import ControllerChannel
-from penstock.node.controller import NodeController
-from penstock.node.forwarding import forward
-from penstock.node.group_topic import auto_created
-from penstock.node.groups import Groups
-from penstock.node.lifecycle import Lifecycle
-from penstock.node.partition import Partition
-from penstock.node.quorum import Quorum
-from penstock.node.registration import broker_registration
-from penstock.node.replica_moves import ReplicaMoves
-from penstock.node.replicas import Replicas
-from penstock.node.upkeep import Upkeep
+from penstock.node.broker.channel import ControllerChannel
+from penstock.node.broker.forwarding import forward
+from penstock.node.broker.lifecycle import Lifecycle
+from penstock.node.broker.registration import broker_registration
+from penstock.node.broker.upkeep import Upkeep
+from penstock.node.controller.controller import NodeController
+from penstock.node.partition.partition import Partition
+from penstock.node.partition.replica_moves import ReplicaMoves
+from penstock.node.quorum.quorum import Quorum
+from penstock.node.replication.replicas import Replicas
+from penstock.node.shards.group_topic import auto_created
+from penstock.node.shards.groups import Groups
 from penstock.world import World
 
 Q = TypeVar("Q")
@@ -39,13 +39,15 @@ logger = logging.getLogger(__name__)
 
 # How long a request that is forwarded may take where it does not say so itself.
 _FORWARD_TIMEOUT_S = 30.0
-# A topic that was just created is known here within milliseconds of the controller's answer; later something else is wrong.
+# A topic that was just created is known here within milliseconds of the controller's answer; later
+# something else is wrong.
 _KNOWN_WITHIN_S = 2.0
-# How long a client that asks who leads may wait for an election, and how often it is looked whether there was one.
+# How long a client that asks who leads may wait for an election, and how often it is looked whether
+# there was one.
 _ELECTED_WITHIN_S = 1.0
 _LOOK_AGAIN_S = 0.005
-# A broker that was fenced is told to clients a little longer: librdkafka takes a second to find the next leader of what it produces to a
-# broker that vanishes from the metadata.
+# A broker that was fenced is told to clients a little longer: librdkafka takes a second to find the
+# next leader of what it produces to a broker that vanishes from the metadata.
 _TOLD_OF_FENCED_S = 5.0
 
 
@@ -61,14 +63,24 @@ class Advertised(NamedTuple):
 class Node:
     """`open` it, let its server listen, `join` the cluster, serve, `leave` it and `stop`."""
 
-    def __init__(self, world: World, config: NodeConfig, cluster_id: str, directories: list[LogDirectory], host_name: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: NodeConfig,
+        cluster_id: str,
+        directories: list[LogDirectory],
+        host_name: str,
+    ) -> None:
         self.world = world
         self.config = config
         self.cluster_id = cluster_id
         self.node_id = config.node_id
-        # Listener name -> port, told by the server once it listens: port 0 in the settings takes a free one.
+        # Listener name -> port, told by the server once it listens: port 0 in the settings takes a
+        # free one.
         self.ports: dict[str, int] = {}
-        self._metadata_directory = next(directory for directory in directories if directory.path == config.metadata_log_dir)
+        self._metadata_directory = next(
+            directory for directory in directories if directory.path == config.metadata_log_dir
+        )
         self.quorum = Quorum(
             world,
             config,
@@ -78,12 +90,16 @@ class Node:
             on_leadership=self._leadership,
             spawn=self.spawn,
         )
-        self.context = ControllerContext.of(config, world.chance.uuid)
+        self.context = ControllerContext.of(config, world.rng.uuid)
         self.controller: NodeController | None = None
         if config.is_controller:
-            self.controller = NodeController(world, config, cluster_id, self.quorum, self.context, self.spawn)
+            self.controller = NodeController(
+                world, config, cluster_id, self.quorum, self.context, self.spawn
+            )
         self.channel = ControllerChannel(world, f"broker-{self.node_id}", self._active_controller)
-        self.replicas = Replicas(self, LogStore(world, [one for one in directories if one.path in config.log_dirs]))
+        self.replicas = Replicas(
+            self, LogStore(world, [one for one in directories if one.path in config.log_dirs])
+        )
         self.lifecycle = Lifecycle(
             world,
             config,
@@ -138,13 +154,21 @@ class Node:
         await self.quorum.open()
 
     async def join(self, ports: dict[str, int]) -> None:
-        """The quorum first, then the broker: it registers, reads the metadata up to its registration, and opens the logs it tells of."""
+        """The quorum first, then the broker: it registers, reads the metadata up to its
+        registration, and opens the logs it tells of."""
         self.ports = self.quorum.ports = ports
         await self.quorum.start()
         if not self.config.is_broker:
             return
         epoch = await self.lifecycle.register(
-            broker_registration(self.config, self.cluster_id, ports, self.store, self.world.chance.uuid(), self._host_name)
+            broker_registration(
+                self.config,
+                self.cluster_id,
+                ports,
+                self.store,
+                self.world.rng.uuid(),
+                self._host_name,
+            )
         )
         self.spawn(self.lifecycle.run())
         await self.quorum.wait_applied(epoch)
@@ -152,7 +176,8 @@ class Node:
         self.groups.open()
 
     async def be_unfenced(self) -> None:
-        """From here on the broker leads and follows; returns when clients can use it. A controller alone has nothing to wait for."""
+        """From here on the broker leads and follows; returns when clients can use it. A controller
+        alone has nothing to wait for."""
         if not self.config.is_broker:
             return
         self.lifecycle.be_ready()
@@ -172,13 +197,19 @@ class Node:
             self._failure.set_exception(error)
 
     async def leave(self) -> None:
-        """Other brokers lead what this one led, before it stops serving: no request of a client fails."""
-        if self.config.is_broker and self.config[cluster_settings.CONTROLLED_SHUTDOWN_ENABLE] and not self._has_failed:
+        """Other brokers lead what this one led, before it stops serving: no request of a client
+        fails."""
+        if (
+            self.config.is_broker
+            and self.config[cluster_settings.CONTROLLED_SHUTDOWN_ENABLE]
+            and not self._has_failed
+        ):
             await self.lifecycle.shut_down()
         self.groups.close()
 
     async def stop(self) -> None:
-        """A clean shutdown, after the quorum's and the server's: everything is on disk, and marked to be."""
+        """A clean shutdown, after the quorum's and the server's: everything is on disk, and marked
+        to be."""
         self.groups.close()
         for task in list(self._tasks):
             task.cancel()
@@ -211,7 +242,10 @@ class Node:
         yield from self.replicas.apply(image, delta)
         self.groups.apply(image, delta)
         self._note_live(image, delta)
-        if any(one in image.brokers and image.brokers[one].in_controlled_shutdown for one in delta.brokers):
+        if any(
+            one in image.brokers and image.brokers[one].in_controlled_shutdown
+            for one in delta.brokers
+        ):
             # It may stop once all others know that it leads nothing any more: they say so now.
             self.lifecycle.tell_soon()
         self._changed.set()
@@ -245,7 +279,9 @@ class Node:
             return found
         if name or topic_id == NO_UUID:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {uuid_text(topic_id)}")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {uuid_text(topic_id)}"
+        )
 
     def partition(self, topic: TopicImage, index: int) -> Partition:
         """A replica that this broker has; whether it leads is for the partition to say."""
@@ -256,22 +292,41 @@ class Node:
             return partition
         state = topic.partitions.get(index)
         if state is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {index}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {index}"
+            )
         if self.node_id not in state.replicas:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {topic.name}-{index}")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.node_id} has no replica of {topic.name}-{index}",
+            )
         if self.quorum.applied_offset < self.image.offset:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {topic.name}-{index} yet")
-        reason = self.store.damaged.get(TopicPartition(topic.name, index), "its log directory is offline")
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} cannot be served: {reason}")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.node_id} has no replica of {topic.name}-{index} yet",
+            )
+        reason = self.store.damaged.get(
+            TopicPartition(topic.name, index), "its log directory is offline"
+        )
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} cannot be served: {reason}"
+        )
 
     def topic_config(self, name: str) -> LogConfig:
         """The topic's own settings over those of the broker, altered ones included."""
         return log_config(DynamicBroker(self.image, self.config), self.image.topic_configs(name))
 
     async def ask_controller(
-        self, request: Q, decide: Callable[[NodeController, Q], Awaitable[R]], *, version: int, client_id: str | None = None, peer: str = ""
+        self,
+        request: Q,
+        decide: Callable[[NodeController, Q], Awaitable[R]],
+        *,
+        version: int,
+        client_id: str | None = None,
+        peer: str = "",
     ) -> R:
-        """What the active controller decides: here, where this node is it, and otherwise by asking the one that is."""
+        """What the active controller decides: here, where this node is it, and otherwise by asking
+        the one that is."""
         if self.controller is not None and self.controller.is_active:
             try:
                 return await decide(self.controller, request)
@@ -282,18 +337,22 @@ class Node:
         return cast(R, await forward(self.channel, request, version, client_id, peer, timeout_s))
 
     async def wait_topics(self, names: Iterable[str]) -> None:
-        """Until this node knows them all, as it will in a moment; a topic that was deleted again is not waited for long."""
+        """Until this node knows them all, as it will in a moment; a topic that was deleted again is
+        not waited for long."""
         try:
             async with asyncio.timeout(_KNOWN_WITHIN_S):
                 for name in names:
                     while name not in self.image.topics:
                         await self._changed.wait()
         except TimeoutError:
-            logger.warning("a topic that was just created is not known here after %g s", _KNOWN_WITHIN_S)
+            logger.warning(
+                "a topic that was just created is not known here after %g s", _KNOWN_WITHIN_S
+            )
 
     async def wait_leaders(self, names: Iterable[str]) -> None:
-        """Until none of these topics is led by a broker to which this one lost its connection. A client that lost a leader asks at once who
-        leads now; told the same again, librdkafka would not ask for another second. Better an answer that waits for the election."""
+        """Until none of these topics is led by a broker to which this one lost its connection. A
+        client that lost a leader asks at once who leads now; told the same again, librdkafka would
+        not ask for another second. Better an answer that waits for the election."""
         deadline = self.world.clock.monotonic() + _ELECTED_WITHIN_S
         for name in names:
             while self._led_by_the_lost(name) and self.world.clock.monotonic() < deadline:
@@ -302,50 +361,76 @@ class Node:
     def _led_by_the_lost(self, name: str) -> bool:
         topic = self.image.topics.get(name)
         return topic is not None and any(
-            self.replicas.is_cut_off(leader) for leader in {state.leader for state in topic.partitions.values()}
+            self.replicas.is_cut_off(leader)
+            for leader in {state.leader for state in topic.partitions.values()}
         )
 
     async def next_producer_id(self) -> int:
         # Loaded when first needed, as handlers are: a node must start quickly.
-        from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+        from penstock.protocol.messages.allocate_producer_ids import (
+            AllocateProducerIdsRequest,
+            AllocateProducerIdsResponse,
+        )
 
         async with self._producer_ids_lock:
             if not self._producer_ids:
-                request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
-                block = await self.channel.call(request, AllocateProducerIdsResponse, timeout_s=_FORWARD_TIMEOUT_S)
+                request = AllocateProducerIdsRequest(
+                    broker_id=self.node_id, broker_epoch=self.broker_epoch
+                )
+                block = await self.channel.call(
+                    request, AllocateProducerIdsResponse, timeout_s=_FORWARD_TIMEOUT_S
+                )
                 if block.error_code:
                     raise KafkaError(ErrorCode(block.error_code), "no producer ids can be had")
-                self._producer_ids = range(block.producer_id_start, block.producer_id_start + block.producer_id_len)
+                self._producer_ids = range(
+                    block.producer_id_start, block.producer_id_start + block.producer_id_len
+                )
             self._producer_ids, taken = self._producer_ids[1:], self._producer_ids[0]
             return taken
 
     async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
         """Topics that a client asks for, or a coordinator needs. What went wrong with each."""
-        from penstock.controller.create_topics import create_topics
-        from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+        from penstock.controller.topics.create import create_topics
+        from penstock.protocol.messages.create_topics import (
+            CreateTopicsRequest,
+            CreateTopicsResponse,
+        )
 
-        def decide(controller: NodeController, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]:
-            return controller.decide(lambda image: create_topics(image, request, controller.context))
+        def decide(
+            controller: NodeController, request: CreateTopicsRequest
+        ) -> Awaitable[CreateTopicsResponse]:
+            return controller.decide(
+                lambda image: create_topics(image, request, controller.context)
+            )
 
         response = await self.ask_controller(auto_created(self.config, names), decide, version=7)
         await self.wait_topics([topic.name for topic in response.topics if not topic.error_code])
         return {
-            topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "") if topic.error_code else None
+            topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
+            if topic.error_code
+            else None
             for topic in response.topics
         }
 
     # Where brokers are
 
-    def advertised(self, listener_name: str, local_host: str, *, fenced: bool = False) -> list[Advertised]:
-        """Every live broker as a client of this listener reaches it, with `fenced` the others too. This one, where it listens on every
-        address, is told as the one by which the client came."""
+    def advertised(
+        self, listener_name: str, local_host: str, *, fenced: bool = False
+    ) -> list[Advertised]:
+        """Every live broker as a client of this listener reaches it, with `fenced` the others too.
+        This one, where it listens on every address, is told as the one by which the client came."""
         lately = self.world.clock.monotonic() - _TOLD_OF_FENCED_S
         wildcard = any(
             listener.name == listener_name and listener.host in (None, "", "0.0.0.0", "::")
             for listener in self.config.advertised_broker_listeners
         )
         return [
-            Advertised(broker.id, local_host if wildcard and broker.id == self.node_id else endpoint.host, endpoint.port, broker.rack)
+            Advertised(
+                broker.id,
+                local_host if wildcard and broker.id == self.node_id else endpoint.host,
+                endpoint.port,
+                broker.rack,
+            )
             for broker in self.image.brokers.values()
             if fenced or not broker.fenced or self._fenced_at.get(broker.id, 0.0) > lately
             for endpoint in broker.endpoints
@@ -356,5 +441,9 @@ class Node:
         """Where brokers reach each other."""
         broker = self.image.brokers.get(broker_id)
         name = self.config.inter_broker_listener_name
-        found = next((one for one in broker.endpoints if one.name == name), None) if broker is not None else None
+        found = (
+            next((one for one in broker.endpoints if one.name == name), None)
+            if broker is not None
+            else None
+        )
         return None if found is None else (found.host, found.port)

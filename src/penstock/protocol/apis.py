@@ -1,4 +1,5 @@
-"""The table of APIs: key, name, versions, listeners. Messages are imported when their class is first asked for.
+"""The table of APIs: key, name, versions, listeners. Messages are imported when their class is
+first asked for.
 
 What a node serves and advertises is a matter of its handlers; this is what the protocol knows.
 """
@@ -18,7 +19,8 @@ BOTH = BROKER | CONTROLLER
 
 
 class Api(NamedTuple):
-    """One row. Request and response have the same versions, and are flexible from the same one on."""
+    """One row. Request and response have the same versions, and are flexible from the same one
+    on."""
 
     key: int
     name: str
@@ -28,13 +30,16 @@ class Api(NamedTuple):
     newest_unstable: bool = False
 
     def flexible(self, version: int) -> bool:
-        """Also answers for versions that we do not know: the header of a request must be readable in any version."""
+        """Also answers for versions that we do not know: the header of a request must be readable
+        in any version."""
         return self.flexible_from is not None and version >= self.flexible_from
 
     @property
     def module(self) -> str:
         """ListOffsets lives in messages/list_offsets.py."""
-        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
+        snake = "".join(
+            f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name
+        )
         return f"penstock.protocol.messages.{snake.lstrip('_')}"
 
 

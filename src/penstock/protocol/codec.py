@@ -1,9 +1,12 @@
-"""Encoding and decoding messages. The codec of a message and version is compiled when it is first used, and kept.
+"""Encoding and decoding messages. The codec of a message and version is compiled when it is first
+used, and kept.
 
     decode(FetchRequest, 13, body)          the whole body must be one message
-    encode(FetchResponse(...), 13)          parts: bytes, and the records as the objects they were given as
+    encode(FetchResponse(...), 13)          parts: bytes, and the records as the objects they were
+    given as
 
-Whatever a peer sends, decoding raises ProtocolError or returns a message, in bounded time and memory.
+Whatever a peer sends, decoding raises ProtocolError or returns a message, in bounded time and
+memory.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ def decode(cls: type[T], version: int, buffer: Buffer) -> T:
     """The message that the buffer holds, all of it."""
     message, position = decode_from(cls, version, buffer, 0)
     if position != len(buffer):
-        raise ProtocolError(f"{cls.__name__} v{version}: {len(buffer) - position} bytes are left over after the message")
+        raise ProtocolError(
+            f"{cls.__name__} v{version}: {len(buffer) - position} bytes are left over after the "
+            "message"
+        )
     return message
 
 
@@ -45,7 +51,8 @@ def decoder_of(cls: type[T], version: int) -> Callable[[Buffer, int], tuple[T, i
 
 
 def encode(message: object, version: int) -> list[Records]:
-    """The message's parts in order: bytes, and records as they are. Nothing else tells them apart, and a sender need not."""
+    """The message's parts in order: bytes, and records as they are. Nothing else tells them apart,
+    and a sender need not."""
     cls = type(message)
     compiled = _encoders.get((cls, version))
     if compiled is None:
@@ -56,4 +63,8 @@ def encode(message: object, version: int) -> list[Records]:
 def encode_bytes(message: object, version: int) -> bytes:
     """The message as one byte string; its records, if it has any, must be bytes themselves."""
     parts = encode(message, version)
-    return parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(cast("list[Any]", parts))
+    return (
+        parts[0]
+        if len(parts) == 1 and type(parts[0]) is bytes
+        else b"".join(cast("list[Any]", parts))
+    )

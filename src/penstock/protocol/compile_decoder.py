@@ -1,18 +1,23 @@
-"""Compiles the decoder of one message and version: the declaration becomes the source of one Python function.
+"""Compiles the decoder of one message and version: the declaration becomes the source of one Python
+function.
 
-Theory of operation. The function walks the buffer once with a position `p`. Fields of fixed width are gathered into a *run*, and the prefix
-of whatever comes next (the length of a string, the count of an array, the number of tagged fields) ends it: one `unpack_from` then fills
-them all. In flexible versions that prefix is a varint; its first byte rides in the run, and only if it says so is the rest read. Nested
-structs are loops within the same function, so nothing is called per field. `n` is always the prefix just read.
+Theory of operation. The function walks the buffer once with a position `p`. Fields of fixed width
+are gathered into a *run*, and the prefix of whatever comes next (the length of a string, the count
+of an array, the number of tagged fields) ends it: one `unpack_from` then fills them all. In
+flexible versions that prefix is a varint; its first byte rides in the run, and only if it says so
+is the rest read. Nested structs are loops within the same function, so nothing is called per field.
+`n` is always the prefix just read.
 
 Laws:
-- no count is believed: before an array is built, count times smallest element must fit into what is left, and all elements of the message,
-  unknown tagged fields included, come out of one budget, so time and memory are bounded;
+- no count is believed: before an array is built, count times smallest element must fit into what is
+  left, and all elements of the message, unknown tagged fields included, come out of one budget, so
+  time and memory are bounded;
 - only ProtocolError leaves the function;
 - `records` are windows into the buffer, never copies.
 
-Frozen instances are slow to build. For a partition of a Fetch request (eight fields, unpacking included, CPython 3.11) the `__init__` of a
-frozen dataclass takes 2.5 µs and setting the slots through their descriptors 1.1 µs. So the function fills a *raw twin* of the class
+Frozen instances are slow to build. For a partition of a Fetch request (eight fields, unpacking
+included, CPython 3.11) the `__init__` of a frozen dataclass takes 2.5 µs and setting the slots
+through their descriptors 1.1 µs. So the function fills a *raw twin* of the class
 (`schema.raw_twin`), and then makes it an instance of the frozen one: 0.5 µs.
 """
 
@@ -26,7 +31,15 @@ from penstock import limits
 from penstock.errors import ProtocolError
 from penstock.ids import Buffer
 from penstock.protocol import faults
-from penstock.protocol.layout import FORMATS, NULL_MARKERS, REPEATED, WIDTHS, Layout, layout_of, structs_of
+from penstock.protocol.layout import (
+    FORMATS,
+    NULL_MARKERS,
+    REPEATED,
+    WIDTHS,
+    Layout,
+    layout_of,
+    structs_of,
+)
 from penstock.protocol.primitives import finish_uvarint, uuid_of
 from penstock.protocol.schema import Field, fields_of, raw_twin
 from penstock.protocol.source import Source
@@ -35,7 +48,8 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 
 def compile_decoder(message: type, version: int) -> Decoder:
-    """A function from a buffer and a position to the message found there and the position after it."""
+    """A function from a buffer and a position to the message found there and the position after
+    it."""
     return _DecoderSource(layout_of(message, version)).build().function("decode")
 
 
@@ -54,9 +68,13 @@ class _DecoderSource:
         self._layout = layout
         self._source = Source(f"decode {layout.label}")
         self._run: list[tuple[str, str]] = []
-        # A message that carries record batches may be large and is read in place. Any other is made bytes first: that one copy costs
-        # less than slicing a memoryview for each string.
-        self._in_place = any(field.kind == "records" for cls in structs_of(layout.message) for field in fields_of(cls))
+        # A message that carries record batches may be large and is read in place. Any other is made
+        # bytes first: that one copy costs less than slicing a memoryview for each string.
+        self._in_place = any(
+            field.kind == "records"
+            for cls in structs_of(layout.message)
+            for field in fields_of(cls)
+        )
 
     def build(self) -> Source:
         source, label = self._source, self._layout.label
@@ -67,7 +85,11 @@ class _DecoderSource:
         source.name("StructError", struct.error)
         source.name("ProtocolError", ProtocolError)
         with source.block("def decode(buffer, p):"):
-            source.line("view = memoryview(buffer)" if self._in_place else "if type(buffer) is not bytes: buffer = bytes(buffer)")
+            source.line(
+                "view = memoryview(buffer)"
+                if self._in_place
+                else "if type(buffer) is not bytes: buffer = bytes(buffer)"
+            )
             source.line("end = len(buffer)")
             source.line(f"budget = limits.{object_limit(self._layout.message)}")
             with source.block("try:"):
@@ -114,7 +136,9 @@ class _DecoderSource:
         # uuids arrive as bytes and need one more step.
         uuids = {target: f"u{index}" for index, (code, target) in enumerate(run) if code == "16s"}
         targets = "".join(f"{uuids.get(target, target)}, " for _, target in run)
-        self._source.line(f"{targets}= {self._source.name('unpack', format_.unpack_from)}(buffer, p)")
+        self._source.line(
+            f"{targets}= {self._source.name('unpack', format_.unpack_from)}(buffer, p)"
+        )
         self._source.line(f"p += {format_.size}")
         for target, raw in uuids.items():
             self._source.line(f"{target} = uuid_of({raw})")
@@ -141,8 +165,14 @@ class _DecoderSource:
             self._slice(field, target, label)
 
     def _slice(self, field: Field, target: str, label: str) -> None:
-        too_long = f" or n > {limits.MAX_STRING_BYTES}" if field.kind == "string" and self._layout.compact(field) else ""
-        self._source.line(f"if not p <= q <= end{too_long}: raise faults.bad_length({label!r}, n, end - p)")
+        too_long = (
+            f" or n > {limits.MAX_STRING_BYTES}"
+            if field.kind == "string" and self._layout.compact(field)
+            else ""
+        )
+        self._source.line(
+            f"if not p <= q <= end{too_long}: raise faults.bad_length({label!r}, n, end - p)"
+        )
         if field.kind == "records":
             value = "view[p:q]"
         elif field.kind == "string":
@@ -184,10 +214,16 @@ class _DecoderSource:
             self._source.line(f"raise faults.bad_count({label!r}, n, end - p, {size})")
         self._source.line("budget -= n")
         if field.kind == "uuid":
-            self._source.line(f"{target} = tuple([uuid_of(bytes(buffer[i : i + 16])) for i in range(p, p + n * 16, 16)])")
+            self._source.line(
+                f"{target} = tuple([uuid_of(bytes(buffer[i : i + 16])) for i in range(p, p + n * "
+                "16, 16)])"
+            )
             self._source.line("p += n * 16")
         elif field.kind in FORMATS:
-            self._source.line(f"{target} = {self._source.name(f'{field.kind}s', REPEATED[field.kind])}[n].unpack_from(buffer, p)")
+            self._source.line(
+                f"{target} = "
+                f"{self._source.name(f'{field.kind}s', REPEATED[field.kind])}[n].unpack_from(buffer, p)"
+            )
             self._source.line(f"p += n * {WIDTHS[field.kind]}")
         else:
             self._loop(field, target, depth, label)
@@ -217,11 +253,17 @@ class _DecoderSource:
                 return
             self._source.line(f"n, p, budget = faults.tag_count(buffer, p, n, budget, {label!r})")
             with self._source.block("for _ in range(n):"):
-                self._source.line(f"tag{depth}, p, stop{depth} = faults.tag_head(buffer, p, {label!r})")
+                self._source.line(
+                    f"tag{depth}, p, stop{depth} = faults.tag_head(buffer, p, {label!r})"
+                )
                 for index, field in enumerate(known):
-                    with self._source.block(f"{'elif' if index else 'if'} tag{depth} == {field.tag}:"):
+                    with self._source.block(
+                        f"{'elif' if index else 'if'} tag{depth} == {field.tag}:"
+                    ):
                         self._field(field, f"o{depth}.{field.name}", depth, _within(label, field))
                         self._unpack_run()
                 self._source.line(f"else: p = stop{depth}")
                 with self._source.block(f"if p != stop{depth}:"):
-                    self._source.line(f"raise faults.bad_tag_size({label!r}, tag{depth}, p - stop{depth})")
+                    self._source.line(
+                        f"raise faults.bad_tag_size({label!r}, tag{depth}, p - stop{depth})"
+                    )

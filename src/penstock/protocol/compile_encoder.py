@@ -1,13 +1,15 @@
-"""Compiles the encoder of one message and version: the declaration becomes the source of one Python function.
+"""Compiles the encoder of one message and version: the declaration becomes the source of one Python
+function.
 
-Theory of operation. The function gathers *pieces* of bytes in a list and joins them once. Fields of fixed width, and the lengths and counts
-that old versions write as int16 and int32, form a *run* that becomes one `pack`; varints come out of a table. Pieces are kept as
-expressions as long as the control flow is straight, so that one statement adds several. Records are not joined: they split what is returned
-into parts and stand in it as the objects they were given as.
+Theory of operation. The function gathers *pieces* of bytes in a list and joins them once. Fields of
+fixed width, and the lengths and counts that old versions write as int16 and int32, form a *run*
+that becomes one `pack`; varints come out of a table. Pieces are kept as expressions as long as the
+control flow is straight, so that one statement adds several. Records are not joined: they split
+what is returned into parts and stand in it as the objects they were given as.
 
 Laws:
-- a field that this version does not carry and that is not ignorable must have its default, else KafkaError(UNSUPPORTED_VERSION): nothing
-  that was asked for is dropped silently;
+- a field that this version does not carry and that is not ignorable must have its default, else
+  KafkaError(UNSUPPORTED_VERSION): nothing that was asked for is dropped silently;
 - null goes only where this version allows it;
 - a value that does not fit its type raises ValueError.
 """
@@ -41,7 +43,11 @@ class _EncoderSource:
         self._pieces: list[str] = []
         self._sink = "out"
         self._variables = 0
-        self._has_records = any(field.kind == "records" for cls in structs_of(layout.message) for field in fields_of(cls))
+        self._has_records = any(
+            field.kind == "records"
+            for cls in structs_of(layout.message)
+            for field in fields_of(cls)
+        )
 
     def build(self) -> Source:
         source = self._source
@@ -73,7 +79,9 @@ class _EncoderSource:
         format_ = struct.Struct(">" + "".join(code for code, _ in run))
         arguments = [expression for code, expression in run if code != "x"]
         if arguments:
-            self._pieces.append(f"{self._source.name('pack', format_.pack)}({', '.join(arguments)})")
+            self._pieces.append(
+                f"{self._source.name('pack', format_.pack)}({', '.join(arguments)})"
+            )
         else:
             self._pieces.append(repr(bytes(format_.size)))
 
@@ -82,7 +90,8 @@ class _EncoderSource:
         self._pieces.append(expression)
 
     def _add_pieces(self) -> None:
-        """Needed before the control flow branches: until then pieces are expressions, not yet evaluated."""
+        """Needed before the control flow branches: until then pieces are expressions, not yet
+        evaluated."""
         self._end_run()
         pieces, self._pieces = self._pieces, []
         if len(pieces) == 1:
@@ -113,8 +122,13 @@ class _EncoderSource:
         return f"{value} != {default}"
 
     def _field(self, field: Field, value: str, path: str) -> None:
-        if self._layout.version not in field.nullable and field.nullable.first <= field.nullable.last:
-            self._source.line(f"if {value} is None: raise faults.not_nullable({self._layout.label!r}, {path!r})")
+        if (
+            self._layout.version not in field.nullable
+            and field.nullable.first <= field.nullable.last
+        ):
+            self._source.line(
+                f"if {value} is None: raise faults.not_nullable({self._layout.label!r}, {path!r})"
+            )
         if field.is_array:
             self._array(field, value, path)
         elif field.kind == "uuid":
@@ -127,12 +141,20 @@ class _EncoderSource:
             self._sized(field, value, path)
 
     def _prefix(self, length: str, code: str, *, compact: bool, nullable_of: str | None) -> None:
-        """The length or count of what comes next; `nullable_of` is the variable that may be None."""
+        """The length or count of what comes next; `nullable_of` is the variable that may be
+        None."""
         if compact:
             plus_one = f"{length} + 1"
-            self._piece(f"UVARINTS[{plus_one if nullable_of is None else f'0 if {nullable_of} is None else {plus_one}'}]")
+            self._piece(
+                f"UVARINTS[{plus_one if nullable_of is None else f'0 if {nullable_of} is None else {plus_one}'}]"
+            )
         else:
-            self._run.append((code, length if nullable_of is None else f"-1 if {nullable_of} is None else {length}"))
+            self._run.append(
+                (
+                    code,
+                    length if nullable_of is None else f"-1 if {nullable_of} is None else {length}",
+                )
+            )
 
     def _sized(self, field: Field, value: str, path: str) -> None:
         """A string, bytes or records."""
@@ -143,9 +165,19 @@ class _EncoderSource:
             condition = f"if {variable} is not None: " if nullable_of else ""
             self._source.line(f"{condition}{variable} = {variable}.encode()")
             if compact:
-                with self._source.block(f"if {variable} and len({variable}) > {limits.MAX_STRING_BYTES}:"):
-                    self._source.line(f"raise faults.too_long({f'{self._layout.label}: {path}'!r}, len({variable}))")
-        self._prefix(f"len({variable})", "h" if field.kind == "string" else "i", compact=compact, nullable_of=nullable_of)
+                with self._source.block(
+                    f"if {variable} and len({variable}) > {limits.MAX_STRING_BYTES}:"
+                ):
+                    self._source.line(
+                        f"raise faults.too_long({f'{self._layout.label}: {path}'!r}, "
+                        f"len({variable}))"
+                    )
+        self._prefix(
+            f"len({variable})",
+            "h" if field.kind == "string" else "i",
+            compact=compact,
+            nullable_of=nullable_of,
+        )
         if field.kind == "records":
             self._records(variable)
         else:
@@ -177,12 +209,16 @@ class _EncoderSource:
         variable = self._variable("v")
         self._source.line(f"{variable} = {value}")
         nullable_of = variable if self._layout.nullable(field) else None
-        self._prefix(f"len({variable})", "i", compact=self._layout.compact(field), nullable_of=nullable_of)
+        self._prefix(
+            f"len({variable})", "i", compact=self._layout.compact(field), nullable_of=nullable_of
+        )
         elements = f"({variable} or ())" if nullable_of else variable
         if field.kind == "uuid":
             self._piece(f'b"".join([element.bytes for element in {elements}])')
         elif field.kind in FORMATS:
-            self._piece(f"{self._source.name(f'{field.kind}s', REPEATED[field.kind])}[len({elements})].pack(*{elements})")
+            self._piece(
+                f"{self._source.name(f'{field.kind}s', REPEATED[field.kind])}[len({elements})].pack(*{elements})"
+            )
         else:
             self._loop(field, elements, path)
 
@@ -215,7 +251,10 @@ class _EncoderSource:
                 self._field(field, f"{value}.{field.name}", f"{path}{field.name}")
                 self._add_pieces()
                 self._source.line(f'{self._sink} = b"".join({self._sink})')
-                self._source.line(f"{tagged} += (UVARINTS[{field.tag}] + UVARINTS[len({self._sink})] + {self._sink},)")
+                self._source.line(
+                    f"{tagged} += (UVARINTS[{field.tag}] + UVARINTS[len({self._sink})] + "
+                    f"{self._sink},)"
+                )
         self._sink = outer
         self._source.line(f"if {tagged}: {outer} += (UVARINTS[len({tagged})], *{tagged})")
         self._source.line(f'else: {outer}.append(b"\\0")')

@@ -1,6 +1,8 @@
-"""What compiled codecs call when something is wrong: the exceptions, with their texts, and the slow paths around tagged fields.
+"""What compiled codecs call when something is wrong: the exceptions, with their texts, and the slow
+paths around tagged fields.
 
-A label names the message, its version and the field. Nothing here runs while messages are as they should be, except for tagged fields.
+A label names the message, its version and the field. Nothing here runs while messages are as they
+should be, except for tagged fields.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ def truncated(label: str) -> ProtocolError:
 
 
 def not_utf8(label: str, error: UnicodeDecodeError) -> ProtocolError:
-    return ProtocolError(f"{label}: a string is not valid UTF-8: {error.reason} at its byte {error.start}")
+    return ProtocolError(
+        f"{label}: a string is not valid UTF-8: {error.reason} at its byte {error.start}"
+    )
 
 
 def bad_length(label: str, length: int, left: int) -> ProtocolError:
@@ -26,7 +30,9 @@ def bad_length(label: str, length: int, left: int) -> ProtocolError:
         return ProtocolError(f"{label}: has the negative length {length}")
     if length > left:
         return ProtocolError(f"{label}: claims a length of {length} bytes, and {left} are left")
-    return ProtocolError(f"{label}: is {length} bytes long, and a string has at most {MAX_STRING_BYTES}")
+    return ProtocolError(
+        f"{label}: is {length} bytes long, and a string has at most {MAX_STRING_BYTES}"
+    )
 
 
 def bad_count(label: str, count: int, left: int, element_size: int) -> ProtocolError:
@@ -35,12 +41,19 @@ def bad_count(label: str, count: int, left: int, element_size: int) -> ProtocolE
     if count < 0:
         return ProtocolError(f"{label}: has the negative count {count}")
     if count * element_size > left:
-        return ProtocolError(f"{label}: claims {count} elements of at least {element_size} bytes, and {left} bytes are left")
-    return ProtocolError(f"{label}: with its {count} elements the message has more parts than are allowed")
+        return ProtocolError(
+            f"{label}: claims {count} elements of at least {element_size} bytes, and {left} bytes "
+            "are left"
+        )
+    return ProtocolError(
+        f"{label}: with its {count} elements the message has more parts than are allowed"
+    )
 
 
 def bad_marker(label: str, marker: int, null: int) -> ProtocolError:
-    return ProtocolError(f"{label}: begins with {marker}, where 1 says that it is there and {null} that it is null")
+    return ProtocolError(
+        f"{label}: begins with {marker}, where 1 says that it is there and {null} that it is null"
+    )
 
 
 def bad_tag_size(label: str, tag: int, beyond: int) -> ProtocolError:
@@ -48,13 +61,18 @@ def bad_tag_size(label: str, tag: int, beyond: int) -> ProtocolError:
     return ProtocolError(f"{label}: tagged field {tag} takes {how} than its size says")
 
 
-def tag_count(buffer: Buffer, position: int, first_byte: int, budget: int, label: str) -> tuple[int, int, int]:
-    """The number of tagged fields whose first byte was read just before position, the position after it, and what is left of the budget."""
+def tag_count(
+    buffer: Buffer, position: int, first_byte: int, budget: int, label: str
+) -> tuple[int, int, int]:
+    """The number of tagged fields whose first byte was read just before position, the position
+    after it, and what is left of the budget."""
     count = first_byte
     if count > 127:
         count, position = finish_uvarint(buffer, position, first_byte)
     if count > MAX_TAGGED_FIELDS:
-        raise ProtocolError(f"{label}: claims {count} tagged fields, and a struct may have {MAX_TAGGED_FIELDS}")
+        raise ProtocolError(
+            f"{label}: claims {count} tagged fields, and a struct may have {MAX_TAGGED_FIELDS}"
+        )
     if count > budget:
         raise bad_count(f"{label}: tagged fields", count, len(buffer) - position, 0)
     return count, position, budget - count
@@ -69,13 +87,16 @@ def tag_head(buffer: Buffer, position: int, label: str) -> tuple[int, int, int]:
     return tag, position, position + size
 
 
-def skip_tags(buffer: Buffer, position: int, first_byte: int, budget: int, label: str) -> tuple[int, int]:
+def skip_tags(
+    buffer: Buffer, position: int, first_byte: int, budget: int, label: str
+) -> tuple[int, int]:
     """Passes over tagged fields of a struct that knows none; a newer peer may send them."""
     count, position, budget = tag_count(buffer, position, first_byte, budget, label)
     for _ in range(count):
         tag, size = buffer[position], buffer[position + 1]
         if tag < 0x80 and size < 0x80 and position + 2 + size <= len(buffer):
-            # A hostile message may have a million of these, and this way they take a fifth of the time.
+            # A hostile message may have a million of these, and this way they take a fifth of the
+            # time.
             position += 2 + size
         else:
             _, _, position = tag_head(buffer, position, label)
@@ -83,15 +104,23 @@ def skip_tags(buffer: Buffer, position: int, first_byte: int, budget: int, label
 
 
 def not_carried(label: str, field: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{label} cannot carry {field}, which is set to something other than its default")
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"{label} cannot carry {field}, which is set to something other than its default",
+    )
 
 
 def not_nullable(label: str, field: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{label}: {field} is null, which this version does not allow")
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"{label}: {field} is null, which this version does not allow",
+    )
 
 
 def too_long(label: str, length: int) -> ValueError:
-    return ValueError(f"{label}: is {length} bytes long, and a string has at most {MAX_STRING_BYTES}")
+    return ValueError(
+        f"{label}: is {length} bytes long, and a string has at most {MAX_STRING_BYTES}"
+    )
 
 
 def unfit(label: str, error: Exception) -> ValueError:

@@ -1,6 +1,8 @@
-"""Frames: four bytes of size, then the header and the message. Splitting a stream into them, and making them.
+"""Frames: four bytes of size, then the header and the message. Splitting a stream into them, and
+making them.
 
-Pure: whoever reads the socket owns its buffer and asks here where the frames in it are. Nothing is copied.
+Pure: whoever reads the socket owns its buffer and asks here where the frames in it are. Nothing is
+copied.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _STRANGERS = {
 
 
 def frame_size(buffer: Buffer, position: int, maximum: int) -> int:
-    """The size of the frame whose four size bytes are at position; ProtocolError if it is negative or above the maximum."""
+    """The size of the frame whose four size bytes are at position; ProtocolError if it is negative
+    or above the maximum."""
     size = cast(int, _SIZE.unpack_from(buffer, position)[0])
     if 0 <= size <= maximum:
         return size
@@ -45,7 +48,8 @@ def frame_size(buffer: Buffer, position: int, maximum: int) -> int:
 
 
 def split_frames(buffer: Buffer, maximum: int) -> tuple[list[memoryview], int]:
-    """The complete frames at the start of a buffer, as windows into it without their size bytes, and how many bytes they took in all."""
+    """The complete frames at the start of a buffer, as windows into it without their size bytes,
+    and how many bytes they took in all."""
     frames: list[memoryview] = []
     view, position = memoryview(buffer), 0
     while len(view) - position >= SIZE_BYTES:
@@ -82,7 +86,8 @@ def frame_response(response: object, version: int, correlation_id: int) -> list[
 
 
 def _response_head(response: type, version: int) -> struct.Struct:
-    """What a response begins with: its size, and its header of version 0 (the correlation id) or 1 (and a zero: no tagged fields)."""
+    """What a response begins with: its size, and its header of version 0 (the correlation id) or 1
+    (and a zero: no tagged fields)."""
     head = _response_heads.get((response, version))
     if head is None:
         with_tags = response_header_version(api_of(response).key, version) == 1
@@ -90,9 +95,16 @@ def _response_head(response: type, version: int) -> struct.Struct:
     return head
 
 
-def frame_request(request: object, version: int, correlation_id: int, client_id: str | None) -> list[Records]:
+def frame_request(
+    request: object, version: int, correlation_id: int, client_id: str | None
+) -> list[Records]:
     """A whole request, ready to be sent."""
-    return frame(_behind(encode_request_header(api_of(type(request)).key, version, correlation_id, client_id), encode(request, version)))
+    return frame(
+        _behind(
+            encode_request_header(api_of(type(request)).key, version, correlation_id, client_id),
+            encode(request, version),
+        )
+    )
 
 
 def _behind(header: bytes, parts: list[Records]) -> list[Records]:

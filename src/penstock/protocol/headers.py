@@ -1,7 +1,8 @@
 """Request and response headers, and which version of them a message travels with.
 
-A flexible request has header 2, any other header 1; a flexible response has header 1, any other header 0. ApiVersions is the exception: its
-response always has header 0, because a client that asks for it does not yet know what the broker speaks (KIP-511).
+A flexible request has header 2, any other header 1; a flexible response has header 1, any other
+header 0. ApiVersions is the exception: its response always has header 0, because a client that asks
+for it does not yet know what the broker speaks (KIP-511).
 """
 
 from __future__ import annotations
@@ -42,17 +43,29 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """The header at a position, and where its body begins. Any version of a known API can be read, also one not served."""
+    """The header at a position, and where its body begins. Any version of a known API can be read,
+    also one not served."""
     if len(buffer) - position < KEY_AND_VERSION_BYTES:
-        raise ProtocolError(f"a request of {len(buffer) - position} bytes is too short for a header")
+        raise ProtocolError(
+            f"a request of {len(buffer) - position} bytes is too short for a header"
+        )
     api_key, version = _KEY_AND_VERSION.unpack_from(buffer, position)
     return decode_from(RequestHeader, request_header_version(api_key, version), buffer, position)
 
 
-def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id)
+def encode_request_header(
+    api_key: int, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    header = RequestHeader(
+        request_api_key=api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
     return encode_bytes(header, request_header_version(api_key, version))
 
 
-def decode_response_header(api_key: int, version: int, buffer: Buffer) -> tuple[ResponseHeader, int]:
+def decode_response_header(
+    api_key: int, version: int, buffer: Buffer
+) -> tuple[ResponseHeader, int]:
     return decode_from(ResponseHeader, response_header_version(api_key, version), buffer, 0)

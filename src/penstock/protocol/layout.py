@@ -1,4 +1,5 @@
-"""What one version of a message looks like on the wire: which fields it carries, in which order, and how small they can be.
+"""What one version of a message looks like on the wire: which fields it carries, in which order,
+and how small they can be.
 
 Both compilers read declarations through this file. It must never know of generated source.
 """
@@ -13,13 +14,32 @@ from penstock.protocol.primitives import RepeatedFormats
 from penstock.protocol.schema import Field, fields_of, schema_of
 
 # Kinds of a fixed width, as struct's format characters (big-endian), and their widths.
-FORMATS = {"bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "uuid": "16s"}
-WIDTHS = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16}
+FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+WIDTHS = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
 
 # For arrays of them.
 REPEATED = {kind: RepeatedFormats(code) for kind, code in FORMATS.items() if kind != "uuid"}
 
-# What stands before a nullable struct: null, present. Kafka writes an int8, but an unsigned varint where the struct is a tagged field.
+# What stands before a nullable struct: null, present. Kafka writes an int8, but an unsigned varint
+# where the struct is a tagged field.
 NULL_MARKERS = {False: (-1, 1), True: (0, 1)}
 
 
@@ -37,11 +57,20 @@ class Layout(NamedTuple):
 
     def plain(self, cls: type) -> list[Field]:
         """The fields that stand one after the other."""
-        return [field for field in fields_of(cls) if field.tag is None and self.version in field.versions]
+        return [
+            field
+            for field in fields_of(cls)
+            if field.tag is None and self.version in field.versions
+        ]
 
     def tagged(self, cls: type) -> list[Field]:
-        """The fields at the struct's end that are written only where they differ from their default, in the order of their tags."""
-        carried = (field for field in fields_of(cls) if field.tag is not None and self.version in field.versions)
+        """The fields at the struct's end that are written only where they differ from their
+        default, in the order of their tags."""
+        carried = (
+            field
+            for field in fields_of(cls)
+            if field.tag is not None and self.version in field.versions
+        )
         return sorted(carried, key=lambda field: field.tag or 0)
 
     def absent(self, cls: type) -> list[Field]:
@@ -52,11 +81,13 @@ class Layout(NamedTuple):
         return self.version in field.nullable
 
     def compact(self, field: Field) -> bool:
-        """Whether its length is an unsigned varint, one more than the length, with zero for null."""
+        """Whether its length is an unsigned varint, one more than the length, with zero for
+        null."""
         return self.flexible and not field.never_compact
 
     def minimum_size(self, cls: type) -> int:
-        """The fewest bytes that a struct can take: with it a count can be checked before anything is built."""
+        """The fewest bytes that a struct can take: with it a count can be checked before anything
+        is built."""
         return sum(self._minimum_field_size(field) for field in self.plain(cls)) + self.flexible
 
     def minimum_element_size(self, field: Field) -> int:
@@ -75,7 +106,10 @@ class Layout(NamedTuple):
 def layout_of(message: type, version: int) -> Layout:
     schema = schema_of(message)
     if version not in schema.versions:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{message.__name__} has versions {schema.versions}, not {version}")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{message.__name__} has versions {schema.versions}, not {version}",
+        )
     return Layout(message, version, version in schema.flexible)
 
 

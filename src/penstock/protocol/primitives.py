@@ -1,7 +1,8 @@
 """The smallest parts of the format: variable-length integers and uuids.
 
-Compiled codecs, headers and record batches build on these. Reading past the end raises IndexError here, as indexing does: whoever decodes
-a whole message turns that into a ProtocolError that names the message.
+Compiled codecs, headers and record batches build on these. Reading past the end raises IndexError
+here, as indexing does: whoever decodes a whole message turns that into a ProtocolError that names
+the message.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The value whose first byte, above 127, was read just before position, and the position after it.
+    """The value whose first byte, above 127, was read just before position, and the position after
+    it.
 
-    Compiled decoders call this for every length and count beyond one byte: unrolled, it takes a third of the time of the loop below.
+    Compiled decoders call this for every length and count beyond one byte: unrolled, it takes a
+    third of the time of the loop below.
     """
     second = buffer[position]
     if second < 0x80:
@@ -92,7 +95,8 @@ def _read_groups(buffer: Buffer, position: int, bits: int, most_bytes: int) -> t
 
 
 class UvarintTable(dict[int, bytes]):
-    """Unsigned varints by value: `table[n]` costs a lookup for the small ones, which nearly all lengths and counts are."""
+    """Unsigned varints by value: `table[n]` costs a lookup for the small ones, which nearly all
+    lengths and counts are."""
 
     def __init__(self) -> None:
         super().__init__((value, encode_uvarint(value)) for value in range(256))
@@ -105,7 +109,8 @@ UVARINTS = UvarintTable()
 
 
 class RepeatedFormats(dict[int, struct.Struct]):
-    """`formats[n]` packs and unpacks n numbers of one kind. Lists of replicas and partitions are short, and these formats are kept."""
+    """`formats[n]` packs and unpacks n numbers of one kind. Lists of replicas and partitions are
+    short, and these formats are kept."""
 
     def __init__(self, code: str) -> None:
         super().__init__()

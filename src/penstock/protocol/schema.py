@@ -1,4 +1,5 @@
-"""How messages are declared: one frozen class for all versions, each field saying which versions carry it.
+"""How messages are declared: one frozen class for all versions, each field saying which versions
+carry it.
 
     @message(api_key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest:
@@ -6,14 +7,17 @@
         generation_id: int = int32("0+")
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-Structs within a message are nested classes marked `@struct`. Every field has a default, so that a message is built from what matters.
-This file knows nothing of bytes: `compile_decoder` and `compile_encoder` read what is declared here.
+Structs within a message are nested classes marked `@struct`. Every field has a default, so that a
+message is built from what matters. This file knows nothing of bytes: `compile_decoder` and
+`compile_encoder` read what is declared here.
 
-Messages behave like frozen dataclasses and are not made by `dataclasses`, which would take a millisecond a class: a start would spend a
-quarter of its time on it. What a class needs is shared by all of them, but for `__init__`, which is compiled when a first instance is made.
+Messages behave like frozen dataclasses and are not made by `dataclasses`, which would take a
+millisecond a class: a start would spend a quarter of its time on it. What a class needs is shared
+by all of them, but for `__init__`, which is compiled when a first instance is made.
 
-Type checkers see `int32(...)` as an ordinary default value: the functions below are deliberately no field specifiers in the sense of
-dataclass_transform, which would make every field without `default=` a required one.
+Type checkers see `int32(...)` as an ordinary default value: the functions below are deliberately no
+field specifiers in the sense of dataclass_transform, which would make every field without
+`default=` a required one.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ T = TypeVar("T")
 
 _NEWEST = 2**15 - 1
 
-# What a `records` field may hold. Decoding gives a memoryview; encoding passes on whatever has a length, a range of a file for instance.
+# What a `records` field may hold. Decoding gives a memoryview; encoding passes on whatever has a
+# length, a range of a file for instance.
 Records = Buffer | Sized
 
 
@@ -67,7 +72,8 @@ def parse_versions(text: str) -> Versions:
 
 
 class Field(NamedTuple):
-    """One declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the nested class where it is a struct."""
+    """One declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the
+    nested class where it is a struct."""
 
     kind: str
     versions: Versions
@@ -100,7 +106,9 @@ def schema_of(cls: type) -> Schema:
 
 def changed(message: T, **values: object) -> T:
     """The same message or struct with other values in some fields."""
-    return type(message)(**{field.name: getattr(message, field.name) for field in fields_of(type(message))} | values)
+    return type(message)(
+        **{field.name: getattr(message, field.name) for field in fields_of(type(message))} | values
+    )
 
 
 def _values(made: object) -> list[object]:
@@ -116,7 +124,9 @@ def _hash(self: object) -> int:
 
 
 def _repr(self: object) -> str:
-    shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields_of(type(self)))
+    shown = ", ".join(
+        f"{field.name}={getattr(self, field.name)!r}" for field in fields_of(type(self))
+    )
     return f"{type(self).__qualname__}({shown})"
 
 
@@ -134,15 +144,22 @@ def _first_init(self: object, **values: object) -> None:
 
 @cache
 def raw_twin(cls: type) -> type:
-    """A plain class with the same slots. Setting the fields of a frozen instance is slow: whoever makes one fills a twin instead, and then
-    assigns its `__class__`, which CPython allows between classes of equal layout."""
+    """A plain class with the same slots. Setting the fields of a frozen instance is slow: whoever
+    makes one fills a twin instead, and then assigns its `__class__`, which CPython allows between
+    classes of equal layout."""
     return type(cls.__name__, (), {"__slots__": tuple(field.name for field in fields_of(cls))})
 
 
 def _compile_init(cls: type) -> Callable[..., None]:
     source = Source(f"make {cls.__qualname__}")
-    become, raw, made = source.name("become", object.__setattr__), source.name("Raw", raw_twin(cls)), source.name("Made", cls)
-    parameters = "".join(f", {field.name}={source.constant(field.default)}" for field in fields_of(cls))
+    become, raw, made = (
+        source.name("become", object.__setattr__),
+        source.name("Raw", raw_twin(cls)),
+        source.name("Made", cls),
+    )
+    parameters = "".join(
+        f", {field.name}={source.constant(field.default)}" for field in fields_of(cls)
+    )
     with source.block(f"def __init__(self{', *' if parameters else ''}{parameters}):"):
         source.line(f"{become}(self, '__class__', {raw})")
         for field in fields_of(cls):
@@ -164,15 +181,29 @@ _SHARED = {
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
     """Marks a class nested in a message (or shared by two of one module)."""
-    declared = tuple(value._replace(name=name) for name, value in vars(cls).items() if isinstance(value, Field))
+    declared = tuple(
+        value._replace(name=name) for name, value in vars(cls).items() if isinstance(value, Field)
+    )
     names = tuple(field.name for field in declared)
-    kept = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
-    made = {**kept, **_SHARED, "__qualname__": cls.__qualname__, "__slots__": names, "__kafka_fields__": declared}
+    kept = {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in (*names, "__dict__", "__weakref__")
+    }
+    made = {
+        **kept,
+        **_SHARED,
+        "__qualname__": cls.__qualname__,
+        "__slots__": names,
+        "__kafka_fields__": declared,
+    }
     return cast("type[T]", type(cls.__name__, cls.__bases__, made))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def message(*, versions: str, flexible: str = "none", api_key: int | None = None) -> Callable[[type[T]], type[T]]:
+def message(
+    *, versions: str, flexible: str = "none", api_key: int | None = None
+) -> Callable[[type[T]], type[T]]:
     """Marks a whole message: a request, a response, a header or an internal record."""
     schema = Schema(parse_versions(versions), parse_versions(flexible), api_key)
 
@@ -196,34 +227,58 @@ def _declare(
     is_array: bool = False,
     never_compact: bool = False,
 ) -> Any:
-    return Field(kind, parse_versions(versions), default, parse_versions(nullable), tag, ignorable, struct, is_array, never_compact)
+    return Field(
+        kind,
+        parse_versions(versions),
+        default,
+        parse_versions(nullable),
+        tag,
+        ignorable,
+        struct,
+        is_array,
+        never_compact,
+    )
 
 
-def boolean(versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> bool:
+def boolean(
+    versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False
+) -> bool:
     return cast(bool, _declare("bool", versions, default, tag=tag, ignorable=ignorable))
 
 
-def int8(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+def int8(
+    versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False
+) -> int:
     return cast(int, _declare("int8", versions, default, tag=tag, ignorable=ignorable))
 
 
-def int16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+def int16(
+    versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False
+) -> int:
     return cast(int, _declare("int16", versions, default, tag=tag, ignorable=ignorable))
 
 
-def uint16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+def uint16(
+    versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False
+) -> int:
     return cast(int, _declare("uint16", versions, default, tag=tag, ignorable=ignorable))
 
 
-def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+def int32(
+    versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False
+) -> int:
     return cast(int, _declare("int32", versions, default, tag=tag, ignorable=ignorable))
 
 
-def int64(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+def int64(
+    versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False
+) -> int:
     return cast(int, _declare("int64", versions, default, tag=tag, ignorable=ignorable))
 
 
-def float64(versions: str, *, default: float = 0.0, tag: int | None = None, ignorable: bool = False) -> float:
+def float64(
+    versions: str, *, default: float = 0.0, tag: int | None = None, ignorable: bool = False
+) -> float:
     return cast(float, _declare("float64", versions, default, tag=tag, ignorable=ignorable))
 
 
@@ -233,10 +288,18 @@ def uuid(versions: str, *, tag: int | None = None, ignorable: bool = False) -> U
 
 
 @overload
-def string(versions: str, *, default: str = ..., tag: int | None = ..., ignorable: bool = ...) -> str: ...
+def string(
+    versions: str, *, default: str = ..., tag: int | None = ..., ignorable: bool = ...
+) -> str: ...
 @overload
 def string(
-    versions: str, *, nullable: str, default: str | None = ..., tag: int | None = ..., ignorable: bool = ..., never_compact: bool = ...
+    versions: str,
+    *,
+    nullable: str,
+    default: str | None = ...,
+    tag: int | None = ...,
+    ignorable: bool = ...,
+    never_compact: bool = ...,
 ) -> str | None: ...
 def string(
     versions: str,
@@ -247,18 +310,33 @@ def string(
     ignorable: bool = False,
     never_compact: bool = False,
 ) -> str | None:
-    """`never_compact` keeps the int16 length in flexible versions too: only the client id of the request header does so."""
-    declared = _declare("string", versions, default, nullable=nullable, tag=tag, ignorable=ignorable, never_compact=never_compact)
+    """`never_compact` keeps the int16 length in flexible versions too: only the client id of the
+    request header does so."""
+    declared = _declare(
+        "string",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        never_compact=never_compact,
+    )
     return cast("str | None", declared)
 
 
 @overload
 def blob(versions: str, *, default: bytes = ..., ignorable: bool = ...) -> bytes: ...
 @overload
-def blob(versions: str, *, nullable: str, default: bytes | None = ..., ignorable: bool = ...) -> bytes | None: ...
-def blob(versions: str, *, nullable: str = "none", default: bytes | None = b"", ignorable: bool = False) -> bytes | None:
+def blob(
+    versions: str, *, nullable: str, default: bytes | None = ..., ignorable: bool = ...
+) -> bytes | None: ...
+def blob(
+    versions: str, *, nullable: str = "none", default: bytes | None = b"", ignorable: bool = False
+) -> bytes | None:
     """Kafka's type `bytes`."""
-    return cast("bytes | None", _declare("bytes", versions, default, nullable=nullable, ignorable=ignorable))
+    return cast(
+        "bytes | None", _declare("bytes", versions, default, nullable=nullable, ignorable=ignorable)
+    )
 
 
 @overload
@@ -271,7 +349,9 @@ def record_batches(versions: str, *, nullable: str = "none") -> Any:
 
 
 @overload
-def array(element: Callable[..., T], versions: str, *, tag: int | None = ..., ignorable: bool = ...) -> tuple[T, ...]: ...
+def array(
+    element: Callable[..., T], versions: str, *, tag: int | None = ..., ignorable: bool = ...
+) -> tuple[T, ...]: ...
 @overload
 def array(
     element: Callable[..., T],
@@ -291,17 +371,33 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """An array of a nested struct, or of one of the types above: `array(Partition, "4+")`, `array(int32, "0+")`."""
+    """An array of a nested struct, or of one of the types above: `array(Partition, "4+")`,
+    `array(int32, "0+")`."""
     inner = element if isinstance(element, type) else None
     kind = "struct" if inner else element.__name__
-    return _declare(kind, versions, default, nullable=nullable, tag=tag, ignorable=ignorable, struct=inner, is_array=True)
+    return _declare(
+        kind,
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        struct=inner,
+        is_array=True,
+    )
 
 
 @overload
 def one(inner: type[T], versions: str, *, tag: int | None = ..., ignorable: bool = ...) -> T: ...
 @overload
 def one(
-    inner: type[T], versions: str, *, nullable: str, null_by_default: bool = ..., tag: int | None = ..., ignorable: bool = ...
+    inner: type[T],
+    versions: str,
+    *,
+    nullable: str,
+    null_by_default: bool = ...,
+    tag: int | None = ...,
+    ignorable: bool = ...,
 ) -> T | None: ...
 def one(
     inner: type[T],
@@ -314,4 +410,6 @@ def one(
 ) -> Any:
     """A nested struct."""
     default = None if nullable != "none" and null_by_default else inner()
-    return _declare("struct", versions, default, nullable=nullable, tag=tag, ignorable=ignorable, struct=inner)
+    return _declare(
+        "struct", versions, default, nullable=nullable, tag=tag, ignorable=ignorable, struct=inner
+    )

@@ -50,7 +50,8 @@ class Source:
         return "\n".join(self._lines) + "\n"
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Runs the source and gives the function it defines. Tracebacks show its lines, as they do for a file."""
+        """Runs the source and gives the function it defines. Tracebacks show its lines, as they do
+        for a file."""
         text, filename = self.text(), f"<penstock {self._title}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         # Our own source, made from our own declarations: nothing from outside is in it.

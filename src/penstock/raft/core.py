@@ -1,4 +1,5 @@
-"""The state of one node of the quorum, and the transitions between its roles. What a role does is in the files of that role."""
+"""The state of one node of the quorum, and the transitions between its roles. What a role does is
+in the files of that role."""
 
 from __future__ import annotations
 
@@ -17,12 +18,22 @@ from penstock.raft.messages import (
     Reply,
     Sync,
 )
-from penstock.raft.roles import Candidate, Follower, Leader, Poll, Progress, Prospective, Role, Timing, Unattached
+from penstock.raft.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    Poll,
+    Progress,
+    Prospective,
+    Role,
+    Timing,
+    Unattached,
+)
 
 
 class Core:
-    """`voters` are static. An observer may not know them, but some nodes to ask (`seeds`). `jitter` gives a random number in [0, 1).
-    What is before `committed` was so in an earlier life."""
+    """`voters` are static. An observer may not know them, but some nodes to ask (`seeds`). `jitter`
+    gives a random number in [0, 1). What is before `committed` was so in an earlier life."""
 
     def __init__(
         self,
@@ -77,8 +88,14 @@ class Core:
         before, self.role = self.role, role
         if isinstance(before, Leader):
             for held in before.held:
-                error = ErrorCode.NOT_LEADER_OR_FOLLOWER if held.request.epoch == self.epoch else ErrorCode.FENCED_LEADER_EPOCH
-                self.effects.append(Reply(held.reply, FetchAnswer(error, self.known_leader, self.epoch)))
+                error = (
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    if held.request.epoch == self.epoch
+                    else ErrorCode.FENCED_LEADER_EPOCH
+                )
+                self.effects.append(
+                    Reply(held.reply, FetchAnswer(error, self.known_leader, self.epoch))
+                )
 
     def enter_epoch(self, epoch: int) -> None:
         if epoch > self.epoch:
@@ -86,7 +103,11 @@ class Core:
 
     def become_unattached(self, epoch: int, now: float, election_in: float | None = None) -> None:
         self.enter_epoch(epoch)
-        pause = self.timing.election_timeout * (1 + self.jitter()) if election_in is None else election_in
+        pause = (
+            self.timing.election_timeout * (1 + self.jitter())
+            if election_in is None
+            else election_in
+        )
         self.become(Unattached(now + pause if self.is_voter and not self.resigned else math.inf))
 
     def become_follower(self, epoch: int, leader_id: int, now: float) -> None:
@@ -111,7 +132,9 @@ class Core:
 
     def learn(self, epoch: int, leader_id: int, now: float) -> None:
         """From any message: a higher epoch, or who leads this one."""
-        is_leader_known = leader_id != self.node_id and (leader_id in self.voters if self.voters else leader_id >= 0)
+        is_leader_known = leader_id != self.node_id and (
+            leader_id in self.voters if self.voters else leader_id >= 0
+        )
         if epoch > self.epoch:
             if is_leader_known:
                 self.become_follower(epoch, leader_id, now)
@@ -129,7 +152,8 @@ class Core:
         return longest * self.jitter()
 
     def turn(self, leader_id: int) -> int:
-        """Voters that lose a leader together stand for election one after the other: which turn is ours."""
+        """Voters that lose a leader together stand for election one after the other: which turn is
+        ours."""
         return sum(voter < self.node_id for voter in self.voters if voter != leader_id)
 
     def advance(self, high_watermark: int) -> bool:

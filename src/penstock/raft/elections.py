@@ -1,10 +1,23 @@
-"""Votes: when they are given, and when they are asked for. Owns the roles Unattached, Prospective and Candidate."""
+"""Votes: when they are given, and when they are asked for. Owns the roles Unattached, Prospective
+and Candidate."""
 
 from __future__ import annotations
 
 from penstock.errors import ErrorCode
 from penstock.raft.core import Core
-from penstock.raft.messages import NO_LEADER, Answer, Answered, Asked, AskVote, Reply, Send, TellBegin, TellEnd, Unreachable, VoteAnswer
+from penstock.raft.messages import (
+    NO_LEADER,
+    Answer,
+    Answered,
+    Asked,
+    AskVote,
+    Reply,
+    Send,
+    TellBegin,
+    TellEnd,
+    Unreachable,
+    VoteAnswer,
+)
 from penstock.raft.roles import Candidate, Follower, Leader, Poll, Prospective, Unattached
 
 # Giving
@@ -19,7 +32,9 @@ def vote_asked(core: Core, asked: Asked, ask: AskVote, now: float) -> None:
         if granted and not ask.pre_vote:
             core.voted_id = asked.sender
             core.become_unattached(core.epoch, now)
-    core.effects.append(Reply(asked.reply, VoteAnswer(error, core.known_leader, core.epoch, granted)))
+    core.effects.append(
+        Reply(asked.reply, VoteAnswer(error, core.known_leader, core.epoch, granted))
+    )
 
 
 def _voter_error(core: Core, sender: int, epoch: int) -> ErrorCode:
@@ -43,7 +58,8 @@ def _grants(core: Core, candidate: int, ask: AskVote, now: float) -> bool:
 
 
 def _would_vote(core: Core, candidate: int, ask: AskVote, now: float) -> bool:
-    """Who hears from a leader would not. Of two that stand at the same moment with equal logs, the one with the lower id goes first."""
+    """Who hears from a leader would not. Of two that stand at the same moment with equal logs, the
+    one with the lower id goes first."""
     role = core.role
     if isinstance(role, Leader):
         return False
@@ -68,8 +84,12 @@ def act(core: Core, role: Unattached | Prospective | Candidate, now: float) -> N
         if isinstance(role, Prospective):
             core.become_candidate(now)
         else:
-            core.become_leader(now, tuple(voter for voter in core.voters if voter in role.poll.granted))
-    elif isinstance(role, Prospective) and (role.poll.refused_by_majority or now >= role.timeout_at):
+            core.become_leader(
+                now, tuple(voter for voter in core.voters if voter in role.poll.granted)
+            )
+    elif isinstance(role, Prospective) and (
+        role.poll.refused_by_majority or now >= role.timeout_at
+    ):
         _give_up(core, role, now)
     elif isinstance(role, Candidate) and (role.poll.hopeless or now >= role.timeout_at):
         core.become_unattached(core.epoch, now, core.election_pause())
@@ -123,7 +143,9 @@ def vote_unreachable(core: Core, event: Unreachable, ask: AskVote, now: float) -
 def _poll_of(core: Core, ask: AskVote) -> Poll | None:
     """The election that the answer belongs to, if it is still under way."""
     role = core.role
-    is_current = ask.epoch == core.epoch and isinstance(role, Prospective if ask.pre_vote else Candidate)
+    is_current = ask.epoch == core.epoch and isinstance(
+        role, Prospective if ask.pre_vote else Candidate
+    )
     return role.poll if is_current and isinstance(role, Prospective | Candidate) else None
 
 
@@ -133,7 +155,8 @@ def _ask_again(core: Core, poll: Poll, voter: int, ask: AskVote, now: float) -> 
 
 
 def _ask_again_later(core: Core, poll: Poll, ask: AskVote, now: float) -> None:
-    """What one would do may change from moment to moment: a pre-vote is asked for again. A vote that was refused stays so."""
+    """What one would do may change from moment to moment: a pre-vote is asked for again. A vote
+    that was refused stays so."""
     if ask.pre_vote:
         poll.retry_at = min(poll.retry_at, now + core.timing.retry)
 
@@ -152,12 +175,17 @@ def begin_told(core: Core, asked: Asked, tell: TellBegin, now: float) -> None:
 
 
 def end_told(core: Core, asked: Asked, tell: TellEnd, now: float) -> None:
-    """The first of the successors stands for election at once, the others one after the other should it not win."""
+    """The first of the successors stands for election at once, the others one after the other
+    should it not win."""
     error = _voter_error(core, asked.sender, tell.epoch)
     if error is ErrorCode.NONE:
         core.learn(tell.epoch, asked.sender, now)
         role = core.role
         if isinstance(role, Follower | Prospective) and role.leader_id == asked.sender:
-            turn = tell.successors.index(core.node_id) if core.node_id in tell.successors else len(tell.successors)
+            turn = (
+                tell.successors.index(core.node_id)
+                if core.node_id in tell.successors
+                else len(tell.successors)
+            )
             core.become_unattached(core.epoch, now, turn * core.timing.grace)
     core.effects.append(Reply(asked.reply, Answer(error, core.known_leader, core.epoch)))

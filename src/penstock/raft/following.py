@@ -1,4 +1,5 @@
-"""A follower, voter or observer: it fetches, writes, syncs, and fetches again; what it says it has is synced. Owns the role Follower."""
+"""A follower, voter or observer: it fetches, writes, syncs, and fetches again; what it says it has
+is synced. Owns the role Follower."""
 
 from __future__ import annotations
 
@@ -48,8 +49,15 @@ def next_fetch(core: Core) -> AskFetch:
 
 
 def look_for_leader(core: Core, role: Unattached, now: float) -> None:
-    """An observer asks one voter after the other, by a fetch: whoever is not the leader says who is."""
-    if core.is_voter or core.resigned or role.asked is not None or now < role.ask_at or not core.seeds:
+    """An observer asks one voter after the other, by a fetch: whoever is not the leader says who
+    is."""
+    if (
+        core.is_voter
+        or core.resigned
+        or role.asked is not None
+        or now < role.ask_at
+        or not core.seeds
+    ):
         return
     voter = core.seeds[int(core.jitter() * len(core.seeds))]
     role.asked = next_fetch(core)
@@ -59,7 +67,9 @@ def look_for_leader(core: Core, role: Unattached, now: float) -> None:
 # The answer
 
 
-def fetch_answered(core: Core, answered: Answered, ask: AskFetch, answer: Answer, now: float) -> None:
+def fetch_answered(
+    core: Core, answered: Answered, ask: AskFetch, answer: Answer, now: float
+) -> None:
     role = core.role
     if isinstance(role, Unattached) and role.asked is ask:
         role.asked, role.ask_at = None, now + core.timing.retry
@@ -67,7 +77,11 @@ def fetch_answered(core: Core, answered: Answered, ask: AskFetch, answer: Answer
         return
     core.learn(answer.epoch, answer.leader_id, now)
     role = core.role
-    if isinstance(role, Prospective) and role.leader_id == answered.sender and _is_success(core, ask, answer):
+    if (
+        isinstance(role, Prospective)
+        and role.leader_id == answered.sender
+        and _is_success(core, ask, answer)
+    ):
         core.become_follower(core.epoch, answered.sender, now)
         return
     if not isinstance(role, Follower) or role.asked is not ask:
@@ -77,7 +91,10 @@ def fetch_answered(core: Core, answered: Answered, ask: AskFetch, answer: Answer
         _heard(core, role, now)
         core.lost_elections = 0
         _take(core, role, answer)
-    elif answer.error is ErrorCode.BROKER_NOT_AVAILABLE or answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    elif (
+        answer.error is ErrorCode.BROKER_NOT_AVAILABLE
+        or answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    ):
         _lost(core, role, now)
     else:
         role.retry_at = now + core.timing.retry
@@ -92,7 +109,10 @@ def _take(core: Core, role: Follower, answer: FetchAnswer) -> None:
         offset = truncation_offset(core.log, answer.diverging)
         invariant(
             offset >= core.high_watermark,
-            f"the leader asks to truncate the metadata log to {offset}, but everything before {core.high_watermark} is committed",
+            (
+                f"the leader asks to truncate the metadata log to {offset}, but everything before "
+                f"{core.high_watermark} is committed"
+            ),
         )
         role.waiting = Waiting.DISK
         core.effects.append(Truncate(offset))
@@ -100,7 +120,8 @@ def _take(core: Core, role: Follower, answer: FetchAnswer) -> None:
         role.waiting = Waiting.SNAPSHOT
         core.effects.append(FetchSnapshot(role.leader_id, core.epoch, answer.snapshot))
     else:
-        # The logs match. Before that the leader's watermark says nothing of what is here: a log that was cut may have to be cut again.
+        # The logs match. Before that the leader's watermark says nothing of what is here: a log
+        # that was cut may have to be cut again.
         role.leader_high_watermark = answer.high_watermark
         if len(answer.records):
             role.waiting = Waiting.DISK
@@ -128,7 +149,8 @@ def _heard(core: Core, role: Follower, now: float) -> None:
 
 
 def _lost(core: Core, role: Follower, now: float) -> None:
-    """The connection closed, or the leader says that it is none: fetching is tried again until it is this voter's turn to stand."""
+    """The connection closed, or the leader says that it is none: fetching is tried again until it
+    is this voter's turn to stand."""
     role.retry_at = now + core.timing.retry
     if role.lost_at is None:
         role.lost_at = now
@@ -150,7 +172,11 @@ def fetch_unreachable(core: Core, event: Unreachable, ask: AskFetch, now: float)
 
 def snapshot_progressed(core: Core, event: SnapshotProgress, now: float) -> None:
     role = core.role
-    is_current = event.epoch == core.epoch and isinstance(role, Follower) and role.leader_id == event.leader_id
+    is_current = (
+        event.epoch == core.epoch
+        and isinstance(role, Follower)
+        and role.leader_id == event.leader_id
+    )
     if not is_current or not isinstance(role, Follower) or role.waiting is not Waiting.SNAPSHOT:
         return
     if event.failed:

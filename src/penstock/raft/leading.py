@@ -1,4 +1,5 @@
-"""A leader: it answers fetches, counts how far voters have come, and steps down where it cannot be one. Owns the role Leader."""
+"""A leader: it answers fetches, counts how far voters have come, and steps down where it cannot be
+one. Owns the role Leader."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from penstock.raft.log_view import Behind, Diverging, OffsetAndEpoch, mismatch
 from penstock.raft.messages import Asked, AskFetch, FetchAnswer, Reply, Send, TellBegin, TellEnd
 from penstock.raft.roles import Held, Leader, Progress
 
-# A leader steps down when no majority fetched for so many fetch timeouts: later than its followers give it up (Kafka's factor).
+# A leader steps down when no majority fetched for so many fetch timeouts: later than its followers
+# give it up (Kafka's factor).
 CHECK_QUORUM_FACTOR = 1.5
 # How often a voter that has not fetched yet is told who leads: so many times in a fetch timeout.
 BEGINS_PER_TIMEOUT = 4
@@ -45,12 +47,15 @@ def own_end(core: Core) -> int:
 
 
 def may_commit(role: Leader, offset: int) -> bool:
-    """An earlier epoch's entry on a majority may still be overwritten; one of this epoch's may not, nor what is before it."""
+    """An earlier epoch's entry on a majority may still be overwritten; one of this epoch's may not,
+    nor what is before it."""
     return offset > role.epoch_start
 
 
 def _count(core: Core, role: Leader) -> None:
-    ends = sorted([own_end(core), *(progress.end_offset for progress in role.voters.values())], reverse=True)
+    ends = sorted(
+        [own_end(core), *(progress.end_offset for progress in role.voters.values())], reverse=True
+    )
     offset = ends[len(core.voters) // 2]
     if may_commit(role, offset):
         core.advance(offset)
@@ -91,7 +96,11 @@ def fetch_error(core: Core, epoch: int) -> ErrorCode:
 def _progress(core: Core, role: Leader, sender: int) -> Progress:
     if sender in role.voters:
         return role.voters[sender]
-    return Progress() if sender < 0 or sender == core.node_id else role.observers.setdefault(sender, Progress())
+    return (
+        Progress()
+        if sender < 0 or sender == core.node_id
+        else role.observers.setdefault(sender, Progress())
+    )
 
 
 def _answer_held(core: Core, role: Leader, now: float) -> None:
@@ -107,9 +116,21 @@ def _answer_held(core: Core, role: Leader, now: float) -> None:
 
 
 def _answer(
-    core: Core, *, diverging: OffsetAndEpoch | None = None, snapshot: OffsetAndEpoch | None = None, read_from: int | None = None
+    core: Core,
+    *,
+    diverging: OffsetAndEpoch | None = None,
+    snapshot: OffsetAndEpoch | None = None,
+    read_from: int | None = None,
 ) -> FetchAnswer:
-    return FetchAnswer(ErrorCode.NONE, core.node_id, core.epoch, core.high_watermark, diverging, snapshot, read_from=read_from)
+    return FetchAnswer(
+        ErrorCode.NONE,
+        core.node_id,
+        core.epoch,
+        core.high_watermark,
+        diverging,
+        snapshot,
+        read_from=read_from,
+    )
 
 
 # The end
@@ -121,5 +142,7 @@ def resign(core: Core, now: float) -> None:
     core.resigned = True
     if isinstance(role, Leader):
         successors = sorted(role.voters, key=lambda voter: -role.voters[voter].end_offset)
-        core.effects += [Send(voter, TellEnd(core.epoch, tuple(successors))) for voter in role.voters]
+        core.effects += [
+            Send(voter, TellEnd(core.epoch, tuple(successors))) for voter in role.voters
+        ]
     core.become_unattached(core.epoch, now)

@@ -1,4 +1,5 @@
-"""The log as the machine sees it, and where two logs match. Owns the rule of KIP-595 and KIP-630; never knows files."""
+"""The log as the machine sees it, and where two logs match. Owns the rule of KIP-595 and KIP-630;
+never knows files."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 
 class OffsetAndEpoch(NamedTuple):
-    """The end of a log or a snapshot: the offset after its last record, and that record's epoch (0 where there is none)."""
+    """The end of a log or a snapshot: the offset after its last record, and that record's epoch (0
+    where there is none)."""
 
     offset: int
     epoch: int
@@ -33,18 +35,21 @@ class LogView(Protocol):
 
     @property
     def start_snapshot(self) -> OffsetAndEpoch | None:
-        """The snapshot that stands for what is before the log's start; None where the log begins at 0."""
+        """The snapshot that stands for what is before the log's start; None where the log begins at
+        0."""
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None: ...
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch of the log not above this one, and where it ended; the log's end for one above all."""
+        """The largest epoch of the log not above this one, and where it ended; the log's end for
+        one above all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The logs differ: the largest epoch of the leader's log not above the follower's last one, and where it ended."""
+    """The logs differ: the largest epoch of the leader's log not above the follower's last one, and
+    where it ended."""
 
     end: OffsetAndEpoch
 
@@ -57,7 +62,8 @@ class Behind:
 
 
 def mismatch(log: LogView, fetch_offset: int, last_epoch: int) -> Diverging | Behind | None:
-    """Whether a log that ends at this offset with a record of this epoch is the beginning of ours (None), and what to do if it is not."""
+    """Whether a log that ends at this offset with a record of this epoch is the beginning of ours
+    (None), and what to do if it is not."""
     if fetch_offset == 0 and log.start_offset == 0:
         return None
     start, latest = log.start_snapshot, log.latest_snapshot
@@ -72,6 +78,11 @@ def mismatch(log: LogView, fetch_offset: int, last_epoch: int) -> Diverging | Be
 
 
 def truncation_offset(log: LogView, diverging: OffsetAndEpoch) -> int:
-    """Where a follower cuts its log, told what the leader's looks like: the epochs below may differ too, which the next fetch shows."""
+    """Where a follower cuts its log, told what the leader's looks like: the epochs below may differ
+    too, which the next fetch shows."""
     own = log.end_of_epoch(diverging.epoch)
-    return min(own.offset, diverging.offset) if own.epoch == diverging.epoch or diverging.epoch == 0 else own.offset
+    return (
+        min(own.offset, diverging.offset)
+        if own.epoch == diverging.epoch or diverging.epoch == 0
+        else own.offset
+    )

@@ -1,4 +1,5 @@
-"""The step machine: an event and the time in, effects out. Owns the order of things; what they mean is in the files of the roles."""
+"""The step machine: an event and the time in, effects out. Owns the order of things; what they mean
+is in the files of the roles."""
 
 from __future__ import annotations
 
@@ -28,12 +29,15 @@ from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Role, 
 
 
 class Raft(Core):
-    """`start`, then `step` with every event. The first event after `deadline` may come late, never early."""
+    """`start`, then `step` with every event. The first event after `deadline` may come late, never
+    early."""
 
     def start(self, now: float) -> list[Effect]:
-        """A voter that knows of no leader stands for election at once: if there is one, those whom it asks say so. Turns and jitter keep
-        voters that start together apart."""
-        self.become_unattached(self.epoch, now, self.timing.grace * (self.turn(self.node_id) / 2 + self.jitter()))
+        """A voter that knows of no leader stands for election at once: if there is one, those whom
+        it asks say so. Turns and jitter keep voters that start together apart."""
+        self.become_unattached(
+            self.epoch, now, self.timing.grace * (self.turn(self.node_id) / 2 + self.jitter())
+        )
         if self.voters == (self.node_id,):
             self.become_unattached(self.epoch, now, 0)
         return self.step(Tick(), now)
@@ -47,7 +51,9 @@ class Raft(Core):
             role = self.role
             self._act(role, now)
         if (self.epoch, self.voted_id) != before:
-            self.effects.insert(0, SaveState(ElectionState(self.epoch, self.voted_id, self.leader_id)))
+            self.effects.insert(
+                0, SaveState(ElectionState(self.epoch, self.voted_id, self.leader_id))
+            )
         return self.effects
 
     def _react(self, event: Event, now: float) -> None:
@@ -97,13 +103,24 @@ class Raft(Core):
         role = self.role
         match role:
             case Unattached():
-                asks = not self.is_voter and not self.resigned and role.asked is None and bool(self.seeds)
+                asks = (
+                    not self.is_voter
+                    and not self.resigned
+                    and role.asked is None
+                    and bool(self.seeds)
+                )
                 return min(role.election_at, role.ask_at if asks else math.inf)
             case Follower():
-                return min(role.timeout_at, role.retry_at) if role.waiting is Waiting.NOTHING else role.timeout_at
+                return (
+                    min(role.timeout_at, role.retry_at)
+                    if role.waiting is Waiting.NOTHING
+                    else role.timeout_at
+                )
             case Prospective() | Candidate():
                 return min(role.timeout_at, role.poll.retry_at)
             case Leader():
                 held = min((held.deadline for held in role.held), default=math.inf)
                 waits = any(progress.end_offset < 0 for progress in role.voters.values())
-                return min(leading.quorum_lost_at(self, role), held, role.begin_at if waits else math.inf)
+                return min(
+                    leading.quorum_lost_at(self, role), held, role.begin_at if waits else math.inf
+                )

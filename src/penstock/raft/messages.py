@@ -1,6 +1,8 @@
-"""What goes into the machine and what comes out of it: messages between nodes, events, effects. Values only.
+"""What goes into the machine and what comes out of it: messages between nodes, events, effects.
+Values only.
 
-A `reply` is the shell's own token for a request that waits for its answer; the machine hands it back and never looks into it.
+A `reply` is the shell's own token for a request that waits for its answer; the machine hands it
+back and never looks into it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class AskVote:
-    """With pre_vote: whether the vote would be given in the epoch after this one; otherwise for the vote of this epoch."""
+    """With pre_vote: whether the vote would be given in the epoch after this one; otherwise for the
+    vote of this epoch."""
 
     epoch: int
     end: OffsetAndEpoch
@@ -35,7 +38,8 @@ class TellBegin:
 
 @dataclass(frozen=True, slots=True)
 class TellEnd:
-    """The sender led this epoch and leads no more. Who should stand for election, the first at once."""
+    """The sender led this epoch and leads no more. Who should stand for election, the first at
+    once."""
 
     epoch: int
     successors: tuple[int, ...]
@@ -43,7 +47,8 @@ class TellEnd:
 
 @dataclass(frozen=True, slots=True)
 class AskFetch:
-    """What a follower has: everything before the offset, synced, the last record of it in this epoch; and the watermark it knows."""
+    """What a follower has: everything before the offset, synced, the last record of it in this
+    epoch; and the watermark it knows."""
 
     epoch: int
     offset: int
@@ -57,7 +62,8 @@ Request = AskVote | TellBegin | TellEnd | AskFetch
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of any request: what went wrong, and whom the answering node takes for the leader of which epoch."""
+    """Of any request: what went wrong, and whom the answering node takes for the leader of which
+    epoch."""
 
     error: ErrorCode
     leader_id: int
@@ -71,8 +77,8 @@ class VoteAnswer(Answer):
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer(Answer):
-    """Records, or where the follower must truncate, or which snapshot it needs. A leader's machine leaves the records to the shell, which
-    reads them from `read_from` on."""
+    """Records, or where the follower must truncate, or which snapshot it needs. A leader's machine
+    leaves the records to the shell, which reads them from `read_from` on."""
 
     high_watermark: int = -1
     diverging: OffsetAndEpoch | None = None
@@ -118,7 +124,8 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Some effect on the log is done: its end is synced, or it was cut, or restarted after a snapshot."""
+    """Some effect on the log is done: its end is synced, or it was cut, or restarted after a
+    snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +214,8 @@ class FetchSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """The log goes on after the snapshot. To the disk, before anything that follows; then `Synced`."""
+    """The log goes on after the snapshot. To the disk, before anything that follows; then
+    `Synced`."""
 
     snapshot: OffsetAndEpoch
 
@@ -219,4 +227,15 @@ class Commit:
     high_watermark: int
 
 
-Effect = SaveState | Send | Reply | AppendLeaderChange | AppendRecords | Sync | Truncate | FetchSnapshot | InstallSnapshot | Commit
+Effect = (
+    SaveState
+    | Send
+    | Reply
+    | AppendLeaderChange
+    | AppendRecords
+    | Sync
+    | Truncate
+    | FetchSnapshot
+    | InstallSnapshot
+    | Commit
+)

@@ -1,7 +1,8 @@
-"""What a node is in the quorum, with what only that role needs to know. Times are seconds of one monotonic clock.
+"""What a node is in the quorum, with what only that role needs to know. Times are seconds of one
+monotonic clock.
 
-Unattached -> Prospective -> Candidate -> Leader
-any of them -> Follower, on word of a leader; Follower -> Prospective, when it is lost; any -> Unattached, on word of a higher epoch
+Unattached -> Prospective -> Candidate -> Leader any of them -> Follower, on word of a leader;
+Follower -> Prospective, when it is lost; any -> Unattached, on word of a higher epoch
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from penstock.raft.messages import AskFetch
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """In seconds: Kafka's settings, and how soon a voter that lost its leader stands for election."""
+    """In seconds: Kafka's settings, and how soon a voter that lost its leader stands for
+    election."""
 
     election_timeout: float = 1.0
     fetch_timeout: float = 2.0
@@ -57,7 +59,8 @@ class Poll:
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows of no leader. An observer asks around for one; a voter waits until it is time to stand for election itself."""
+    """Knows of no leader. An observer asks around for one; a voter waits until it is time to stand
+    for election itself."""
 
     election_at: float
     asked: AskFetch | None = None

@@ -1,7 +1,9 @@
-"""A record batch as a broker sees it: the fixed header, the checks before an append, and the fields a broker may write.
+"""A record batch as a broker sees it: the fixed header, the checks before an append, and the fields
+a broker may write.
 
-Owns the 61 bytes of the header of format v2 (KIP-98) and the CRC-32C after it. Must never know what is behind the header: a broker appends
-and serves batches without looking at a record. Formats v0 and v1 are refused, as Kafka 4 does (KIP-724).
+Owns the 61 bytes of the header of format v2 (KIP-98) and the CRC-32C after it. Must never know what
+is behind the header: a broker appends and serves batches without looking at a record. Formats v0
+and v1 are refused, as Kafka 4 does (KIP-724).
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class CorruptBatch(KafkaError):
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch. Its field names are Kafka's; what is derived from them are properties."""
+    """The header of a batch. Its field names are Kafka's; what is derived from them are
+    properties."""
 
     base_offset: int
     batch_length: int
@@ -103,7 +106,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """With it the base timestamp says when tombstones and markers of this batch may go (KIP-534)."""
+        """With it the base timestamp says when tombstones and markers of this batch may go
+        (KIP-534)."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
@@ -112,7 +116,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences are int32 and go on from 0 after 2**31 - 1. A batch without a base sequence has no last one."""
+        """Sequences are int32 and go on from 0 after 2**31 - 1. A batch without a base sequence has
+        no last one."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
@@ -124,11 +129,15 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         return BatchHeader._make(HEADER.unpack_from(buffer, position))
     except struct.error:
         left = max(len(buffer) - position, 0)
-        raise CorruptBatch(f"a batch header needs {BATCH_HEADER_BYTES} bytes, but {left} are left at position {position}") from None
+        raise CorruptBatch(
+            f"a batch header needs {BATCH_HEADER_BYTES} bytes, but {left} are left at position "
+            f"{position}"
+        ) from None
 
 
 def batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch. Stops at an incomplete last one, with which a fetch response may end.
+    """Position and header of every whole batch. Stops at an incomplete last one, with which a fetch
+    response may end.
 
     A length that no batch can have raises CorruptBatch; nothing else is checked.
     """
@@ -163,9 +172,11 @@ def patch(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) ->
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
 
-def patch_log_append_time(buffer: Buffer, position: int, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Makes now the time of every record, and gives the header as it is then. The base timestamp stays, as in Kafka: readers use the
-    maximum alone."""
+def patch_log_append_time(
+    buffer: Buffer, position: int, header: BatchHeader, now_ms: int
+) -> BatchHeader:
+    """Makes now the time of every record, and gives the header as it is then. The base timestamp
+    stays, as in Kafka: readers use the maximum alone."""
     attributes = header.attributes | LOG_APPEND_TIME_BIT
     _ATTRIBUTES.pack_into(buffer, position + _CRC_COVERS_FROM, attributes)
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, now_ms)
@@ -174,11 +185,15 @@ def patch_log_append_time(buffer: Buffer, position: int, header: BatchHeader, no
     return header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)
 
 
-def validate(records: Buffer, *, max_batch_bytes: int, from_client: bool = True) -> list[BatchHeader]:
-    """The headers of all batches in what a producer or a leader sent, when every one may be appended; KafkaError with Kafka's code if not.
+def validate(
+    records: Buffer, *, max_batch_bytes: int, from_client: bool = True
+) -> list[BatchHeader]:
+    """The headers of all batches in what a producer or a leader sent, when every one may be
+    appended; KafkaError with Kafka's code if not.
 
-    A producer sends exactly one batch that begins at offset 0, without gaps and control records. A leader sends what is in its log: many
-    batches in the order of their offsets, with markers, and with gaps where compaction took records.
+    A producer sends exactly one batch that begins at offset 0, without gaps and control records. A
+    leader sends what is in its log: many batches in the order of their offsets, with markers, and
+    with gaps where compaction took records.
     """
     found: list[BatchHeader] = []
     position, end = 0, len(records)
@@ -190,7 +205,10 @@ def validate(records: Buffer, *, max_batch_bytes: int, from_client: bool = True)
         position += size
     if from_client:
         if len(found) != 1:
-            raise _invalid(f"a produce request must hold exactly one record batch for a partition, but this one holds {len(found)}")
+            raise _invalid(
+                "a produce request must hold exactly one record batch for a partition, but this "
+                f"one holds {len(found)}"
+            )
         _check_from_client(found[0])
     else:
         _check_replicated(found)
@@ -202,13 +220,17 @@ def _framed(buffer: Buffer, position: int, end: int, from_client: bool) -> Batch
     left = end - position
     if left >= BATCH_HEADER_BYTES:
         header = read_header(buffer, position)
-        if header.magic == MAGIC and BATCH_HEADER_BYTES <= LENGTH_OVERHEAD + header.batch_length <= left:
+        if (
+            header.magic == MAGIC
+            and BATCH_HEADER_BYTES <= LENGTH_OVERHEAD + header.batch_length <= left
+        ):
             return header
     raise _frame_error(buffer, position, left, from_client)
 
 
 def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) -> KafkaError:
-    """The magic comes before the sizes: a batch of an old format may be short, and is refused for what it is."""
+    """The magic comes before the sizes: a batch of an old format may be short, and is refused for
+    what it is."""
     # Kafka overlooks a batch that is cut, and then misses the one that a producer must send.
     cut = _invalid if from_client and position == 0 else CorruptBatch
     if left <= _MAGIC_AT:
@@ -216,7 +238,8 @@ def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) ->
     magic = buffer[position + _MAGIC_AT]
     if magic < MAGIC:
         return _invalid(
-            f"the batch at position {position} has message format v{magic}, but only v2 is taken: use a client of 0.11 or later"
+            f"the batch at position {position} has message format v{magic}, but only v2 is taken: "
+            "use a client of 0.11 or later"
         )
     if magic > MAGIC:
         return CorruptBatch(f"the batch at position {position} has the unknown magic {magic}")
@@ -226,23 +249,41 @@ def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) ->
     return cut(f"the batch at position {position} claims {size} bytes, but {left} are left")
 
 
-def _check_bytes(buffer: Buffer, position: int, size: int, header: BatchHeader, max_batch_bytes: int) -> None:
+def _check_bytes(
+    buffer: Buffer, position: int, size: int, header: BatchHeader, max_batch_bytes: int
+) -> None:
     if size > max_batch_bytes:
-        message = f"a record batch of {size} bytes is larger than the {max_batch_bytes} allowed by max.message.bytes"
+        message = (
+            f"a record batch of {size} bytes is larger than the {max_batch_bytes} allowed "
+            "by max.message.bytes"
+        )
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
     crc = crc_of(buffer, position, size)
     if crc != header.crc:
-        raise CorruptBatch(f"the batch at position {position} has CRC {header.crc:#010x}, but its bytes give {crc:#010x}")
+        raise CorruptBatch(
+            f"the batch at position {position} has CRC {header.crc:#010x}, but its bytes give "
+            f"{crc:#010x}"
+        )
     if header.attributes & CODEC_MASK > _HIGHEST_CODEC:
-        # What Kafka answers; it keeps UNSUPPORTED_COMPRESSION_TYPE for a codec that the request's version may not use.
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch at position {position} has the unknown codec {header.codec}")
+        # What Kafka answers; it keeps UNSUPPORTED_COMPRESSION_TYPE for a codec that the request's
+        # version may not use.
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the batch at position {position} has the unknown codec {header.codec}",
+        )
 
 
 def _check_from_client(header: BatchHeader) -> None:
     """In the order of Kafka's own checks (UnifiedLog, then LogValidator)."""
-    count, last_offset_delta, attributes = header.record_count, header.last_offset_delta, header.attributes
+    count, last_offset_delta, attributes = (
+        header.record_count,
+        header.last_offset_delta,
+        header.attributes,
+    )
     if header.base_offset != 0:
-        raise _invalid(f"the base offset of a produced batch must be 0, but it is {header.base_offset}")
+        raise _invalid(
+            f"the base offset of a produced batch must be 0, but it is {header.base_offset}"
+        )
     if last_offset_delta < 0:
         raise _invalid(f"the last offset delta of a batch cannot be {last_offset_delta}")
     if count <= 0:
@@ -254,16 +295,24 @@ def _check_from_client(header: BatchHeader) -> None:
     if attributes & CONTROL_BIT:
         raise _invalid("clients are not allowed to write control records")
     if attributes & LOG_APPEND_TIME_BIT:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime: the broker does")
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "a producer may not set the timestamp type to LogAppendTime: the broker does",
+        )
     _check_producer(header)
 
 
 def _check_producer(header: BatchHeader) -> None:
     if header.producer_id > NO_PRODUCER_ID:
         if header.producer_epoch < 0:
-            raise _invalid(f"producer {header.producer_id} cannot have the epoch {header.producer_epoch}")
+            raise _invalid(
+                f"producer {header.producer_id} cannot have the epoch {header.producer_epoch}"
+            )
         if header.base_sequence < 0:
-            raise _invalid(f"producer {header.producer_id} cannot have the sequence number {header.base_sequence}")
+            raise _invalid(
+                f"producer {header.producer_id} cannot have the sequence number "
+                f"{header.base_sequence}"
+            )
     elif header.attributes & TRANSACTIONAL_BIT:
         raise _invalid("a transactional batch needs a producer id")
 
@@ -272,16 +321,25 @@ def _check_replicated(headers: list[BatchHeader]) -> None:
     next_offset = 0
     for header in headers:
         if header.base_offset < next_offset:
-            raise CorruptBatch(f"a batch with base offset {header.base_offset} cannot follow offset {next_offset - 1}")
+            raise CorruptBatch(
+                f"a batch with base offset {header.base_offset} cannot follow offset "
+                f"{next_offset - 1}"
+            )
         if header.last_offset_delta < 0 or header.last_offset > _MAX_OFFSET:
-            raise CorruptBatch(f"the last offset delta of a batch at {header.base_offset} cannot be {header.last_offset_delta}")
+            raise CorruptBatch(
+                f"the last offset delta of a batch at {header.base_offset} cannot be "
+                f"{header.last_offset_delta}"
+            )
         if not 0 <= header.record_count <= min(header.last_offset_delta + 1, _most_records(header)):
-            raise CorruptBatch(f"the batch at {header.base_offset} cannot hold {header.record_count} records")
+            raise CorruptBatch(
+                f"the batch at {header.base_offset} cannot hold {header.record_count} records"
+            )
         next_offset = header.next_offset
 
 
 def _most_records(header: BatchHeader) -> int:
-    """How many records the bytes can hold at most. What a compressed batch holds is known only to its readers."""
+    """How many records the bytes can hold at most. What a compressed batch holds is known only to
+    its readers."""
     payload = LENGTH_OVERHEAD + header.batch_length - BATCH_HEADER_BYTES
     if header.attributes & CODEC_MASK == 0:
         return payload // MIN_RECORD_BYTES
@@ -289,7 +347,10 @@ def _most_records(header: BatchHeader) -> int:
 
 
 def _too_short(position: int, size: int) -> CorruptBatch:
-    return CorruptBatch(f"the batch at position {position} claims {size} bytes, less than its header of {BATCH_HEADER_BYTES}")
+    return CorruptBatch(
+        f"the batch at position {position} claims {size} bytes, less than its header of "
+        f"{BATCH_HEADER_BYTES}"
+    )
 
 
 def _invalid(message: str) -> KafkaError:

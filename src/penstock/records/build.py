@@ -1,4 +1,5 @@
-"""Building batches: from records to the bytes that a producer sends, and the markers that end transactions.
+"""Building batches: from records to the bytes that a producer sends, and the markers that end
+transactions.
 
 Must never know where the batch goes. Offsets begin at 0 unless told: a leader patches them.
 """
@@ -9,7 +10,13 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from penstock.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+)
 from penstock.records.batch import (
     CONTROL_BIT,
     HEADER,
@@ -52,7 +59,8 @@ def build_batch(
     control: bool = False,
     append_time_ms: int | None = None,
 ) -> bytes:
-    """One batch of all records, with consecutive offsets. With `append_time_ms` its timestamps are LogAppendTime."""
+    """One batch of all records, with consecutive offsets. With `append_time_ms` its timestamps are
+    LogAppendTime."""
     payload, count, base_timestamp, max_timestamp = _encode_records(records)
     attributes = codec | TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
     if append_time_ms is not None:
@@ -95,10 +103,18 @@ def end_transaction_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch by which a transaction coordinator commits or aborts what a producer wrote to a partition."""
+    """The control batch by which a transaction coordinator commits or aborts what a producer wrote
+    to a partition."""
     value = struct.pack(">hi", _CONTROL_VERSION, coordinator_epoch)
     return build_batch(
-        [(control_key(ControlRecord.COMMIT if commit else ControlRecord.ABORT), value, (), timestamp)],
+        [
+            (
+                control_key(ControlRecord.COMMIT if commit else ControlRecord.ABORT),
+                value,
+                (),
+                timestamp,
+            )
+        ],
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         producer_id=producer_id,
@@ -108,7 +124,9 @@ def end_transaction_marker(
     )
 
 
-def _encode_records(records: Iterable[tuple[bytes | None, bytes | None, Headers, int]]) -> tuple[bytes, int, int, int]:
+def _encode_records(
+    records: Iterable[tuple[bytes | None, bytes | None, Headers, int]],
+) -> tuple[bytes, int, int, int]:
     """The records' bytes, their count, and the first and the highest timestamp."""
     parts: list[bytes] = []
     base_timestamp = max_timestamp = NO_TIMESTAMP

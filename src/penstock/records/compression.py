@@ -1,6 +1,8 @@
-"""The codecs of record batches: Kafka's framing of each, and a bound on what data from outside may unfold to.
+"""The codecs of record batches: Kafka's framing of each, and a bound on what data from outside may
+unfold to.
 
-Must never know what is compressed. Every decompression writes into a buffer of bounded size, so that a bomb fails when it is full.
+Must never know what is compressed. Every decompression writes into a buffer of bounded size, so
+that a bomb fails when it is full.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from penstock.records.batch import CorruptBatch
 
 
 class Codec(IntEnum):
-    """The number in a batch's attributes. The names, in lower case, are those of compression.type."""
+    """The number in a batch's attributes. The names, in lower case, are those of
+    compression.type."""
 
     NONE = 0
     GZIP = 1
@@ -31,7 +34,8 @@ class Codec(IntEnum):
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 
-# Java's clients write the framing of snappy-java (xerial), librdkafka writes one raw block; readers take both.
+# Java's clients write the framing of snappy-java (xerial), librdkafka writes one raw block; readers
+# take both.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -47,7 +51,8 @@ _FIRST_GUESS_BYTES = 4096
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Data in the codec's form for record batches. Without a level, or with -1, it is Kafka's default; snappy has none."""
+    """Data in the codec's form for record batches. Without a level, or with -1, it is Kafka's
+    default; snappy has none."""
     if level == -1 and codec is not Codec.ZSTD:
         level = None
     if codec is Codec.GZIP:
@@ -55,8 +60,11 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec is Codec.SNAPPY:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
-        # Kafka's Java reader takes only frames whose blocks are independent, and cramjam.lz4.compress links them.
-        compressor = cramjam.lz4.Compressor(level=_LZ4_FAST if level in (None, _LZ4_LEVEL) else level, block_linked=False)
+        # Kafka's Java reader takes only frames whose blocks are independent, and
+        # cramjam.lz4.compress links them.
+        compressor = cramjam.lz4.Compressor(
+            level=_LZ4_FAST if level in (None, _LZ4_LEVEL) else level, block_linked=False
+        )
         compressor.compress(bytes(data))
         return bytes(compressor.finish())
     if codec is Codec.ZSTD:
@@ -65,7 +73,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """What was compressed. CorruptBatch when the data is damaged or unfolds to more than `limit` bytes, of which no more are ever held.
+    """What was compressed. CorruptBatch when the data is damaged or unfolds to more than `limit`
+    bytes, of which no more are ever held.
 
     Concatenated frames are read as one.
     """
@@ -82,8 +91,11 @@ def decompress(codec: Codec, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) 
     return bytes(data)
 
 
-def _decompress_bounded(codec: Codec, decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, limit: int) -> bytes:
-    """Tries a buffer for ordinary data, then one of the limit: the size of the result is not known before."""
+def _decompress_bounded(
+    codec: Codec, decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, limit: int
+) -> bytes:
+    """Tries a buffer for ordinary data, then one of the limit: the size of the result is not known
+    before."""
     guess = min(limit, _FIRST_GUESS_BYTES + _FIRST_GUESS_RATIO * len(data))
     try:
         return _decompress_into(decompress_into, data, guess)
@@ -94,13 +106,18 @@ def _decompress_bounded(codec: Codec, decompress_into: Callable[[Buffer, Buffer]
             return _decompress_into(decompress_into, data, limit)
         except cramjam.DecompressionError as error:
             reason = error
-    message = f"{len(data)} bytes of {codec.name.lower()} data are damaged or unfold to more than the {limit} bytes allowed: {reason}"
+    message = (
+        f"{len(data)} bytes of {codec.name.lower()} data are damaged or unfold to more than "
+        f"the {limit} bytes allowed: {reason}"
+    )
     raise CorruptBatch(message) from reason
 
 
-def _decompress_into(decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, size: int) -> bytes:
-    # A bytearray would be filled with zeros at once. The memory of bytes(size) is taken only where it is written to, and BytesIO lends it
-    # for writing without a copy.
+def _decompress_into(
+    decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, size: int
+) -> bytes:
+    # A bytearray would be filled with zeros at once. The memory of bytes(size) is taken only where
+    # it is written to, and BytesIO lends it for writing without a copy.
     with io.BytesIO(bytes(size)) as scratch, scratch.getbuffer() as output:
         written = decompress_into(data, output)
         return bytes(output[:written])
@@ -132,26 +149,38 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     end = len(view)
     while position < end:
         if end - position < _XERIAL_LENGTH.size:
-            raise CorruptBatch(f"snappy data ends with {end - position} bytes where the length of a block is expected")
+            raise CorruptBatch(
+                f"snappy data ends with {end - position} bytes where the length of a block is "
+                "expected"
+            )
         (length,) = _XERIAL_LENGTH.unpack_from(view, position)
         if length == _XERIAL_MAGIC_WORD:
             if end - position < len(_XERIAL_HEADER):
-                raise CorruptBatch(f"a snappy stream has {end - position} bytes of its header of {len(_XERIAL_HEADER)}")
+                raise CorruptBatch(
+                    f"a snappy stream has {end - position} bytes of its header of "
+                    f"{len(_XERIAL_HEADER)}"
+                )
             position += len(_XERIAL_HEADER)
             continue
         position += _XERIAL_LENGTH.size
         if length > end - position:
-            raise CorruptBatch(f"a snappy block claims {length} bytes, but {end - position} are left")
+            raise CorruptBatch(
+                f"a snappy block claims {length} bytes, but {end - position} are left"
+            )
         yield view[position : position + length]
         position += length
 
 
 def _decompress_block(block: memoryview, limit: int) -> bytes:
-    """One raw block. It begins with its uncompressed length, which is believed only after it was found possible."""
+    """One raw block. It begins with its uncompressed length, which is believed only after it was
+    found possible."""
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > limit:
-            raise CorruptBatch(f"{len(block)} bytes of snappy data claim to unfold to {claimed}, more than the {limit} still allowed")
+            raise CorruptBatch(
+                f"{len(block)} bytes of snappy data claim to unfold to {claimed}, more than the "
+                f"{limit} still allowed"
+            )
         if claimed > len(block) * SNAPPY_MAX_RATIO:
             raise CorruptBatch(f"{len(block)} bytes of snappy data cannot unfold to {claimed}")
         return bytes(cramjam.snappy.decompress_raw(block))

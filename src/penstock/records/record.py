@@ -1,4 +1,5 @@
-"""The records inside a batch: decoding them, with every length and count checked, and telling control records apart.
+"""The records inside a batch: decoding them, with every length and count checked, and telling
+control records apart.
 
 Must never be needed to append or serve a batch: brokers stay at `batch`.
 """
@@ -13,7 +14,12 @@ from typing import NoReturn
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
-from penstock.limits import BATCH_HEADER_BYTES, MAX_DECOMPRESSED_BYTES, MAX_RECORD_HEADERS, MIN_RECORD_BYTES
+from penstock.limits import (
+    BATCH_HEADER_BYTES,
+    MAX_DECOMPRESSED_BYTES,
+    MAX_RECORD_HEADERS,
+    MIN_RECORD_BYTES,
+)
 from penstock.records.batch import BatchHeader, CorruptBatch, batches
 from penstock.records.compression import Codec, decompress
 from penstock.records.varint import ZIGZAG, decode
@@ -29,7 +35,8 @@ _END_TRANSACTION = struct.Struct(">hi")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record with its absolute offset and timestamp. In a batch with LogAppendTime the timestamp is the broker's."""
+    """A record with its absolute offset and timestamp. In a batch with LogAppendTime the timestamp
+    is the broker's."""
 
     offset: int
     timestamp: int
@@ -54,7 +61,10 @@ class ControlRecord(IntEnum):
 def control_kind(key: bytes | None) -> ControlRecord:
     """Readers skip kinds they do not know, as later versions may add some."""
     if key is None or len(key) < _CONTROL_KEY.size:
-        _refuse(f"the key of a control record has {_CONTROL_KEY.size} bytes, not {None if key is None else len(key)}")
+        _refuse(
+            f"the key of a control record has {_CONTROL_KEY.size} bytes, not "
+            f"{None if key is None else len(key)}"
+        )
     version, kind = _CONTROL_KEY.unpack_from(key)
     if version < 0:
         _refuse(f"a control record cannot have the version {version}")
@@ -67,7 +77,10 @@ _KNOWN_KINDS = frozenset(ControlRecord)
 def coordinator_epoch(value: bytes | None) -> int:
     """The epoch of the transaction coordinator that wrote a COMMIT or ABORT marker."""
     if value is None or len(value) < _END_TRANSACTION.size:
-        _refuse(f"the value of a transaction marker has {_END_TRANSACTION.size} bytes, not {None if value is None else len(value)}")
+        _refuse(
+            f"the value of a transaction marker has {_END_TRANSACTION.size} bytes, not "
+            f"{None if value is None else len(value)}"
+        )
     version, epoch = _END_TRANSACTION.unpack_from(value)
     if version < 0:
         _refuse(f"a transaction marker cannot have the version {version}")
@@ -75,18 +88,22 @@ def coordinator_epoch(value: bytes | None) -> int:
 
 
 def read_records(buffer: Buffer, position: int = 0) -> Iterator[Record]:
-    """The records of all whole batches in a buffer, control batches left out: what a consumer of read_uncommitted sees."""
+    """The records of all whole batches in a buffer, control batches left out: what a consumer of
+    read_uncommitted sees."""
     for at, header in batches(buffer, position):
         if not header.is_control:
             yield from records_of(buffer, header, at)
 
 
 def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> Iterator[Record]:
-    """The records of the batch at a position, in order. The whole batch is decoded and checked before the first one is given."""
+    """The records of the batch at a position, in order. The whole batch is decoded and checked
+    before the first one is given."""
     return (Record(*row) for row in rows_of(buffer, header, position))
 
 
-def rows_of(buffer: Buffer, header: BatchHeader, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Row]:
+def rows_of(
+    buffer: Buffer, header: BatchHeader, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> list[Row]:
     """Like `records_of`, as tuples in a list: a little over half the time."""
     count = header.record_count
     if count == 0:
@@ -97,23 +114,34 @@ def rows_of(buffer: Buffer, header: BatchHeader, position: int = 0, *, limit: in
     try:
         return _decode(data, header, count)
     except (IndexError, ValueError) as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"the records of the batch at {header.base_offset} are damaged: {error}") from error
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"the records of the batch at {header.base_offset} are damaged: {error}",
+        ) from error
 
 
 def _payload(buffer: Buffer, header: BatchHeader, position: int, limit: int) -> bytes:
     end = position + header.size
     if header.size < BATCH_HEADER_BYTES or end > len(buffer):
-        raise CorruptBatch(f"the batch at position {position} claims {header.size} bytes, but {len(buffer) - position} are left")
+        raise CorruptBatch(
+            f"the batch at position {position} claims {header.size} bytes, but "
+            f"{len(buffer) - position} are left"
+        )
     if header.codec > Codec.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"the batch at {header.base_offset} has the unknown codec {header.codec}")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"the batch at {header.base_offset} has the unknown codec {header.codec}",
+        )
     with memoryview(buffer) as view, view[position + BATCH_HEADER_BYTES : end] as payload:
         return decompress(Codec(header.codec), payload, limit)
 
 
 def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
-    """The loop over all records. Varints of one and two bytes are decoded in place: a call for each would double the time.
+    """The loop over all records. Varints of one and two bytes are decoded in place: a call for each
+    would double the time.
 
-    Key and value need no check of their own: a length that lies leads past the record's end, or short of it, and that is checked.
+    Key and value need no check of their own: a length that lies leads past the record's end, or
+    short of it, and that is checked.
     """
     rows: list[Row] = []
     base_offset = header.base_offset
@@ -155,7 +183,10 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
         else:
             delta, position = decode(data, position)
         if not last_delta < delta <= most_delta:
-            _refuse(f"offset delta {delta} cannot follow {last_delta} in a batch that ends with {most_delta}")
+            _refuse(
+                f"offset delta {delta} cannot follow {last_delta} in a batch that ends with "
+                f"{most_delta}"
+            )
         last_delta = delta
 
         if (byte := data[position]) < 0x80:
@@ -186,7 +217,10 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
         else:
             position += 1
         if position != end:
-            _refuse(f"the fields of a record end at byte {position} of the batch, but its length says {end}")
+            _refuse(
+                f"the fields of a record end at byte {position} of the batch, but its length says "
+                f"{end}"
+            )
         timestamp = base_timestamp + time_delta if append_time is None else append_time
         if not -_INT64 <= timestamp < _INT64:
             _refuse(f"the timestamp {timestamp} does not fit in 64 bits")
@@ -197,11 +231,15 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
 
 
 def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    """A key that is not UTF-8 does not make the record unreadable: as in Kafka's clients, what cannot be decoded is replaced."""
+    """A key that is not UTF-8 does not make the record unreadable: as in Kafka's clients, what
+    cannot be decoded is replaced."""
     count, position = decode(data, position)
     # The smallest header has two bytes.
     if not 0 <= count <= min((end - position) // 2, MAX_RECORD_HEADERS):
-        _refuse(f"{end - position} bytes cannot hold {count} headers (at most {MAX_RECORD_HEADERS} are read)")
+        _refuse(
+            f"{end - position} bytes cannot hold {count} headers (at most {MAX_RECORD_HEADERS} "
+            "are read)"
+        )
     headers = []
     for _ in range(count):
         size, position = decode(data, position)
@@ -212,7 +250,10 @@ def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         value = None
         if size >= 0:
             if size > end - position:
-                _refuse(f"a header value of {size} bytes cannot be in the {end - position} that are left")
+                _refuse(
+                    f"a header value of {size} bytes cannot be in the {end - position} that are "
+                    "left"
+                )
             value = data[position : position + size]
             position += size
         headers.append((key, value))

@@ -1,4 +1,5 @@
-"""Zigzag varints, in which records keep their lengths and deltas: encoding, and the decoder for values that one byte does not hold."""
+"""Zigzag varints, in which records keep their lengths and deltas: encoding, and the decoder for
+values that one byte does not hold."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def _encode(value: int) -> bytes:
 
 
 class _Short(dict[int, bytes]):
-    """Lengths, counts and deltas of most records, from -1 (null) to what two bytes hold: kept from their first use on."""
+    """Lengths, counts and deltas of most records, from -1 (null) to what two bytes hold: kept from
+    their first use on."""
 
     def __missing__(self, value: int) -> bytes:
         encoded = _encode(value)
@@ -41,7 +43,8 @@ ZIGZAG = tuple(_ZIGZAG)
 
 
 def decode(data: bytes, position: int) -> tuple[int, int]:
-    """The value at a position and the position after it. IndexError past the end of data, ValueError for what no int64 gives."""
+    """The value at a position and the position after it. IndexError past the end of data,
+    ValueError for what no int64 gives."""
     byte = data[position]
     if byte < 0x80:
         return ZIGZAG[byte], position + 1

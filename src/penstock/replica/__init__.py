@@ -1,1 +1,2 @@
-"""One partition on one node, as leader or follower: what counts towards the high watermark, who is in sync, who is fenced. PURE."""
+"""One partition on one node, as leader or follower: what counts towards the high watermark, who is
+in sync, who is fenced. PURE."""

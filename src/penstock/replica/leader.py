@@ -1,11 +1,14 @@
-"""A partition on the node that leads it: followers' progress, the high watermark, and who is in sync. PURE.
+"""A partition on the node that leads it: followers' progress, the high watermark, and who is in
+sync. PURE.
 
 The laws
-  The high watermark is the least end of all in-sync replicas. It never goes back, and does not move while fewer than min.insync.replicas
-  are in sync (KIP-966). While a change of the in-sync replicas is under way it counts both those before and those after it (KIP-497).
-  A follower outside that keeps up, and may join, is waited for too: under load it would never reach the watermark otherwise.
-  Progress counts in one leader epoch alone, which has one `Leader`, and in one life of the follower's broker.
-  A follower joins with everything below the watermark and below the start of this leader epoch, whose earlier records may all be committed.
+  The high watermark is the least end of all in-sync replicas. It never goes back, and does not move
+  while fewer than min.insync.replicas are in sync (KIP-966). While a change of the in-sync replicas
+  is under way it counts both those before and those after it (KIP-497). A follower outside that
+  keeps up, and may join, is waited for too: under load it would never reach the watermark
+  otherwise. Progress counts in one leader epoch alone, which has one `Leader`, and in one life of
+  the follower's broker. A follower joins with everything below the watermark and below the start of
+  this leader epoch, whose earlier records may all be committed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ Brokers = Mapping[int, BrokerImage]
 
 
 class IsrMember(NamedTuple):
-    """In the epoch in which it fetched. -1: it did not yet fetch from this leader, or is the leader itself."""
+    """In the epoch in which it fetched. -1: it did not yet fetch from this leader, or is the leader
+    itself."""
 
     broker_id: int
     broker_epoch: int
@@ -37,7 +41,8 @@ class IsrProposal(NamedTuple):
 
 
 class Leader:
-    """One leader epoch. `end_offset` is the log's end; `counted_end` what of it counts, which is less where it must be synced first."""
+    """One leader epoch. `end_offset` is the log's end; `counted_end` what of it counts, which is
+    less where it must be synced first."""
 
     def __init__(
         self,
@@ -71,13 +76,17 @@ class Leader:
         """Those that hold the watermark back."""
         if self.pending is None:
             return self.isr
-        return (*self.isr, *(member.broker_id for member in self.pending.isr if member.broker_id not in self.isr))
+        return (
+            *self.isr,
+            *(member.broker_id for member in self.pending.isr if member.broker_id not in self.isr),
+        )
 
     # What happens
 
     def appended(self, end_offset: int, counted_end: int, now: float) -> None:
         if self.high_watermark == self.end_offset:
-            # Everybody in sync had everything up to this moment, however long ago their last fetches were.
+            # Everybody in sync had everything up to this moment, however long ago their last
+            # fetches were.
             self._behind_since = now
         self.end_offset = end_offset
         self.counted(counted_end, now)
@@ -86,8 +95,11 @@ class Leader:
         self.counted_end = counted_end
         self._advance(now)
 
-    def fetched(self, replica_id: int, broker_epoch: int, offset: int, start_offset: int, now: float) -> IsrProposal | None:
-        """A follower of the assignment has everything before this offset. Perhaps it may join now."""
+    def fetched(
+        self, replica_id: int, broker_epoch: int, offset: int, start_offset: int, now: float
+    ) -> IsrProposal | None:
+        """A follower of the assignment has everything before this offset. Perhaps it may join
+        now."""
         follower = self.followers[replica_id]
         before = follower.end_offset
         follower.fetched(offset, start_offset, broker_epoch, self.end_offset, now)
@@ -96,15 +108,19 @@ class Leader:
         return self._expansion() if self._outside else None
 
     def review(self, now: float) -> IsrProposal | None:
-        """Looked at from time to time, and when brokers come, go or change: some may have to leave, and some may be let in."""
+        """Looked at from time to time, and when brokers come, go or change: some may have to leave,
+        and some may be let in."""
         for follower in self.followers.values():
-            if follower.broker_epoch != UNKNOWN_EPOCH and not is_current(self._brokers(), follower.replica_id, follower.broker_epoch):
+            if follower.broker_epoch != UNKNOWN_EPOCH and not is_current(
+                self._brokers(), follower.replica_id, follower.broker_epoch
+            ):
                 follower.forget()
         self._advance(now)
         return self._shrinking(now) or self._expansion()
 
     def apply(self, state: PartitionState, now: float) -> None:
-        """Committed by the controller in this leader epoch. What is not news changes nothing: a proposal may have been made since."""
+        """Committed by the controller in this leader epoch. What is not news changes nothing: a
+        proposal may have been made since."""
         if state.partition_epoch > self.partition_epoch:
             self._take(state, now)
 
@@ -129,7 +145,9 @@ class Leader:
         self.partition_epoch = state.partition_epoch
         others = [replica for replica in state.replicas if replica != self._node_id]
         self.followers = {
-            replica: self.followers.get(replica) or Progress(replica, now if replica in state.isr else -inf) for replica in others
+            replica: self.followers.get(replica)
+            or Progress(replica, now if replica in state.isr else -inf)
+            for replica in others
         }
         self._set_isr(state.isr, None, now)
 
@@ -138,18 +156,27 @@ class Leader:
         # A setting above the number of replicas asks for all of them.
         self.min_insync = min(self._min_insync, len(self.replicas))
         self.enough_in_sync = len(isr) >= self.min_insync
-        self._outside = [follower for replica, follower in self.followers.items() if replica not in isr]
+        self._outside = [
+            follower for replica, follower in self.followers.items() if replica not in isr
+        ]
         self._set_pending(pending)
         self._advance(now)
 
     def _set_pending(self, pending: IsrProposal | None) -> None:
         self.pending = pending
         maximal = self.maximal_isr
-        self._counted = [follower for replica, follower in self.followers.items() if replica in maximal]
+        self._counted = [
+            follower for replica, follower in self.followers.items() if replica in maximal
+        ]
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
         members = tuple(
-            IsrMember(replica, self.followers[replica].broker_epoch if replica in self.followers else UNKNOWN_EPOCH)
+            IsrMember(
+                replica,
+                self.followers[replica].broker_epoch
+                if replica in self.followers
+                else UNKNOWN_EPOCH,
+            )
             for replica in self.replicas
             if replica in isr
         )
@@ -172,11 +199,23 @@ class Leader:
     def _shrinking(self, now: float) -> IsrProposal | None:
         if self.pending is not None:
             return None
-        leaving = [replica for replica in self.isr if replica in self.followers and not self._keeps_up(self.followers[replica], now)]
-        return self._propose(tuple(replica for replica in self.isr if replica not in leaving)) if leaving else None
+        leaving = [
+            replica
+            for replica in self.isr
+            if replica in self.followers and not self._keeps_up(self.followers[replica], now)
+        ]
+        return (
+            self._propose(tuple(replica for replica in self.isr if replica not in leaving))
+            if leaving
+            else None
+        )
 
     def _keeps_up(self, follower: Progress, now: float) -> bool:
-        behind_since = max(follower.caught_up_at, self._behind_since) if follower.replica_id in self.isr else follower.caught_up_at
+        behind_since = (
+            max(follower.caught_up_at, self._behind_since)
+            if follower.replica_id in self.isr
+            else follower.caught_up_at
+        )
         return follower.end_offset >= self.end_offset or now - behind_since <= self._lag_max_s
 
     # The watermark
@@ -195,4 +234,6 @@ class Leader:
             self.high_watermark = least
 
     def _holds_back(self, follower: Progress, now: float) -> bool:
-        return self._keeps_up(follower, now) and is_eligible(self._brokers(), follower.replica_id, follower.broker_epoch)
+        return self._keeps_up(follower, now) and is_eligible(
+            self._brokers(), follower.replica_id, follower.broker_epoch
+        )

@@ -1,4 +1,5 @@
-"""One follower as its leader knows it: how far it has come, and when it last had everything. PURE."""
+"""One follower as its leader knows it: how far it has come, and when it last had everything.
+PURE."""
 
 from __future__ import annotations
 
@@ -8,9 +9,18 @@ UNKNOWN_EPOCH = -1
 
 
 class Progress:
-    """Nothing is known until the follower's first fetch in this leader epoch. Times are in seconds of a clock that never goes back."""
+    """Nothing is known until the follower's first fetch in this leader epoch. Times are in seconds
+    of a clock that never goes back."""
 
-    __slots__ = ("broker_epoch", "caught_up_at", "end_offset", "fetched_at", "leader_end_then", "replica_id", "start_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_at",
+        "end_offset",
+        "fetched_at",
+        "leader_end_then",
+        "replica_id",
+        "start_offset",
+    )
 
     def __init__(self, replica_id: int, caught_up_at: float) -> None:
         self.replica_id = replica_id
@@ -25,9 +35,12 @@ class Progress:
         self.leader_end_then = UNKNOWN_OFFSET
         self.fetched_at = self.caught_up_at
 
-    def fetched(self, offset: int, start_offset: int, broker_epoch: int, leader_end: int, now: float) -> None:
-        """A fetch from an offset acknowledges everything before it. A follower that asks for what was the end at its last fetch had
-        everything then: under steady load it never asks for what is the end now."""
+    def fetched(
+        self, offset: int, start_offset: int, broker_epoch: int, leader_end: int, now: float
+    ) -> None:
+        """A fetch from an offset acknowledges everything before it. A follower that asks for what
+        was the end at its last fetch had everything then: under steady load it never asks for what
+        is the end now."""
         if offset >= leader_end:
             self.caught_up_at = now
         elif offset >= self.leader_end_then != UNKNOWN_OFFSET:

@@ -10,8 +10,11 @@ from penstock.replica.leader import Leader
 NO_REPLICA = -1
 
 
-def replica_in_rack(leader: Leader, node_id: int, rack: str, offset: int, brokers: Mapping[int, BrokerImage]) -> int:
-    """An in-sync follower in the rack that has the offset, the one that has most; -1 where the leader is as good."""
+def replica_in_rack(
+    leader: Leader, node_id: int, rack: str, offset: int, brokers: Mapping[int, BrokerImage]
+) -> int:
+    """An in-sync follower in the rack that has the offset, the one that has most; -1 where the
+    leader is as good."""
 
     def is_near(replica: int) -> bool:
         broker = brokers.get(replica)
@@ -22,6 +25,12 @@ def replica_in_rack(leader: Leader, node_id: int, rack: str, offset: int, broker
     near = [
         follower
         for replica, follower in leader.followers.items()
-        if replica in leader.isr and is_near(replica) and follower.start_offset <= offset <= follower.end_offset
+        if replica in leader.isr
+        and is_near(replica)
+        and follower.start_offset <= offset <= follower.end_offset
     ]
-    return max(near, key=lambda follower: (follower.end_offset, -follower.replica_id)).replica_id if near else NO_REPLICA
+    return (
+        max(near, key=lambda follower: (follower.end_offset, -follower.replica_id)).replica_id
+        if near
+        else NO_REPLICA
+    )

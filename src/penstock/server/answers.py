@@ -1,4 +1,5 @@
-"""Answers in the order of their requests, however long each takes. Owns what is in flight on one connection, and how much it is.
+"""Answers in the order of their requests, however long each takes. Owns what is in flight on one
+connection, and how much it is.
 
 A request that is answered at once, with nothing before it, never comes here.
 """
@@ -27,8 +28,9 @@ class Slot:
 
 
 class Answers:
-    """`bytes` is what is under way, by which a connection is paced; `waiting_bytes` is what of it is in memory: answers behind one that is
-    not there yet. What a request brought is in the log, or was taken over by its handler, once that has begun to wait."""
+    """`bytes` is what is under way, by which a connection is paced; `waiting_bytes` is what of it
+    is in memory: answers behind one that is not there yet. What a request brought is in the log, or
+    was taken over by its handler, once that has begun to wait."""
 
     __slots__ = ("_slots", "bytes", "waiting_bytes")
 

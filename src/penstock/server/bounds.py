@@ -1,4 +1,5 @@
-"""What a server allows its connections, and what it counts. Plain values: it must never know a connection.
+"""What a server allows its connections, and what it counts. Plain values: it must never know a
+connection.
 
 Kafka's own settings come from the node's config, the rest from `penstock.limits`.
 """
@@ -15,7 +16,8 @@ from penstock.config.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`max_idle_s` None: idle connections stay. Socket buffers None: as the operating system finds best."""
+    """`max_idle_s` None: idle connections stay. Socket buffers None: as the operating system finds
+    best."""
 
     max_request_bytes: int = 100 * 1024 * 1024
     max_idle_s: float | None = node_settings.CONNECTIONS_MAX_IDLE_MS.default_value() / 1000
@@ -34,14 +36,16 @@ def bounds_of(config: NodeConfig) -> Bounds:
         max_request_bytes=config[node_settings.SOCKET_REQUEST_MAX_BYTES],
         max_idle_s=idle_ms / 1000 if idle_ms >= 0 else None,
         max_connections=config[node_settings.MAX_CONNECTIONS],
-        accept_backlog=_if_set(config, node_settings.SOCKET_LISTEN_BACKLOG_SIZE) or limits.ACCEPT_BACKLOG,
+        accept_backlog=_if_set(config, node_settings.SOCKET_LISTEN_BACKLOG_SIZE)
+        or limits.ACCEPT_BACKLOG,
         send_buffer_bytes=_if_set(config, node_settings.SOCKET_SEND_BUFFER_BYTES),
         receive_buffer_bytes=_if_set(config, node_settings.SOCKET_RECEIVE_BUFFER_BYTES),
     )
 
 
 def _if_set(config: NodeConfig, setting: Setting[int]) -> int | None:
-    """Kafka's defaults for sockets are those of 2011, and smaller than what operating systems find out by themselves."""
+    """Kafka's defaults for sockets are those of 2011, and smaller than what operating systems find
+    out by themselves."""
     return config[setting] if config.is_set(setting) and config[setting] > 0 else None
 
 

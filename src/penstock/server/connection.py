@@ -1,12 +1,16 @@
 """One connection: frames in, requests to handlers in their order, answers out in the same order.
 
 Laws:
-- The synchronous part of a handler runs before the next frame is looked at, and before the receive buffer is used again.
-- What is answered at once, with nothing before it, is written at once: no task, no future, no queue.
-- Every awaitable of a handler belongs to its connection, and is cancelled when the connection is lost.
-- A frame is taken only while the peer reads and what is in flight is below its bounds; otherwise reading is paused, as it is while the
-  memory of all connections together is short.
-- A peer that breaks the protocol, and a handler that raises, end the connection with a reason in the log. A broken invariant ends the node.
+- The synchronous part of a handler runs before the next frame is looked at, and before the receive
+  buffer is used again.
+- What is answered at once, with nothing before it, is written at once: no task, no future, no
+  queue.
+- Every awaitable of a handler belongs to its connection, and is cancelled when the connection is
+  lost.
+- A frame is taken only while the peer reads and what is in flight is below its bounds; otherwise
+  reading is paused, as it is while the memory of all connections together is short.
+- A peer that breaks the protocol, and a handler that raises, end the connection with a reason in
+  the log. A broken invariant ends the node.
 
 It must never know what a request means.
 """
@@ -62,7 +66,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = Writer(self._transport, self._state.offload, self._writer_woke, self._cannot_send)
+        self._writer = Writer(
+            self._transport, self._state.offload, self._writer_woke, self._cannot_send
+        )
         set_buffers(self._transport, self._bounds)
         self._origin = origin_of(self._transport, self._listener_name, self._active)
         if not self._state.admit(self):
@@ -86,7 +92,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         self._closed = True
-        log.log(level, "closed the connection from %s on %s: %s", self._origin.peer, self._origin.listener_name, reason)
+        log.log(
+            level,
+            "closed the connection from %s on %s: %s",
+            self._origin.peer,
+            self._origin.listener_name,
+            reason,
+        )
         self._writer.flush()
         self._let_go()
         self._abort_timer = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
@@ -99,8 +111,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def drain(self) -> None:
-        """Takes no more requests, and closes when the answers under way have left. What still comes is read and dropped: closing with
-        unread bytes would reset the connection, and the peer could lose the answers."""
+        """Takes no more requests, and closes when the answers under way have left. What still comes
+        is read and dropped: closing with unread bytes would reset the connection, and the peer
+        could lose the answers."""
         self._draining = True
         self._buffer.discard()
         self._go_on()
@@ -126,7 +139,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._buffer.received(nbytes)
         self._read_bytes += nbytes
-        if self._read_bytes >= READ_BYTES_A_TURN:  # uvloop would read up to 32 times before it looks at anyone else
+        if (
+            self._read_bytes >= READ_BYTES_A_TURN
+        ):  # uvloop would read up to 32 times before it looks at anyone else
             self._end_turn()
         self._go_on()
 
@@ -223,7 +238,11 @@ class Connection(asyncio.BufferedProtocol):
         context = slot.context
         try:
             response = future.result()
-            parts = [] if response is None else frame_response(response, context.version, context.correlation_id)
+            parts = (
+                []
+                if response is None
+                else frame_response(response, context.version, context.correlation_id)
+            )
         except asyncio.CancelledError:
             return self.close(f"a handler was cancelled {describe(context)}")
         except KafkaError as error:
@@ -287,8 +306,9 @@ class Connection(asyncio.BufferedProtocol):
         self._state.memory.hold(self, self._answers.waiting_bytes + self._buffer.own_bytes)
 
     def check(self, now: float) -> None:
-        """Called from time to time: gives back memory, and ends what is idle. A connection that waits for a handler is not idle, unless
-        it does not read what it was sent; and one that has not read a byte for so long is idle however much it sends."""
+        """Called from time to time: gives back memory, and ends what is idle. A connection that
+        waits for a handler is not idle, unless it does not read what it was sent; and one that has
+        not read a byte for so long is idle however much it sends."""
         self.trim()
         left = self._writer.written - self._transport.get_write_buffer_size()
         if left != self._left:

@@ -1,8 +1,10 @@
-"""From a frame to the handler of its API and version. Owns which requests are taken at all; it must never know connections.
+"""From a frame to the handler of its API and version. Owns which requests are taken at all; it must
+never know connections.
 
-An API or version that is not served costs the peer its connection, as in Kafka: its header could be read, but nothing tells how an answer
-would look to that client. ApiVersions is the exception (KIP-511): a version of it that we do not know is answered as version 0 with
-UNSUPPORTED_VERSION and what is served, so that the client can ask again.
+An API or version that is not served costs the peer its connection, as in Kafka: its header could be
+read, but nothing tells how an answer would look to that client. ApiVersions is the exception
+(KIP-511): a version of it that we do not know is answered as version 0 with UNSUPPORTED_VERSION and
+what is served, so that the client can ask again.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from penstock.protocol.headers import (
 )
 from penstock.server.context import Origin
 
-# (node, request, context) -> a response, an awaitable of one, or None where none is to be sent. A plain function: what it does before it
-# returns is done in the order of the requests, and while the request's record batches (windows into the receive buffer) are good.
+# (node, request, context) -> a response, an awaitable of one, or None where none is to be sent. A
+# plain function: what it does before it returns is done in the order of the requests, and while the
+# request's record batches (windows into the receive buffer) are good.
 Handler = Callable[[Any, Any, RequestContext], object]
 
-# Headers are rarely longer. The decoder copies what it is given, and a request may have megabytes of records behind its header.
+# Headers are rarely longer. The decoder copies what it is given, and a request may have megabytes
+# of records behind its header.
 _USUAL_HEADER_BYTES = 512
 
 
@@ -56,9 +60,12 @@ class _Route(NamedTuple):
 
 
 class Dispatch:
-    """`load` gives the handler of an API when it is first asked for: importing all of them at the start would take long."""
+    """`load` gives the handler of an API when it is first asked for: importing all of them at the
+    start would take long."""
 
-    def __init__(self, node: object, served: Mapping[int, Served], load: Callable[[int], Handler]) -> None:
+    def __init__(
+        self, node: object, served: Mapping[int, Served], load: Callable[[int], Handler]
+    ) -> None:
         self._node = node
         self._served = served
         self._load = load
@@ -66,17 +73,22 @@ class Dispatch:
         self._routes: dict[bytes, _Route] = {}
 
     def run(self, frame: memoryview, origin: Origin, now: float) -> tuple[RequestContext, object]:
-        """Runs the synchronous part of a request. The version in the context is the one to answer with. ProtocolError where the request
-        cannot be taken; whatever else the handler raises."""
+        """Runs the synchronous part of a request. The version in the context is the one to answer
+        with. ProtocolError where the request cannot be taken; whatever else the handler raises."""
         route = self._routes.get(bytes(frame[:KEY_AND_VERSION_BYTES]))
-        header, position = _read_header(frame, decode_request_header if route is None else route.decode_header)
+        header, position = _read_header(
+            frame, decode_request_header if route is None else route.decode_header
+        )
         if route is None:
             key, version = header.request_api_key, header.request_api_version
             if key == API_VERSIONS_KEY and not self._serves(key, version):
                 return _context(header, 0, origin, now), self._unsupported_version()
-            route = self._routes[bytes(frame[:KEY_AND_VERSION_BYTES])] = self._find(key, version, origin)
+            route = self._routes[bytes(frame[:KEY_AND_VERSION_BYTES])] = self._find(
+                key, version, origin
+            )
         context = _context(header, route.version, origin, now)
-        # What is left over after the message is ignored, as in Kafka: librdkafka's Metadata v13 ends in three bytes too many.
+        # What is left over after the message is ignored, as in Kafka: librdkafka's Metadata v13
+        # ends in three bytes too many.
         request, _end = route.decode(frame[position:], 0)
         try:
             return context, route.handler(self._node, request, context)
@@ -92,13 +104,18 @@ class Dispatch:
         name = find_api(key).name
         served = self._served.get(key)
         if served is None:
-            raise ProtocolError(f"{name} (API key {key}) is not served on listener {origin.listener_name}")
+            raise ProtocolError(
+                f"{name} (API key {key}) is not served on listener {origin.listener_name}"
+            )
         if not served.first <= version <= served.last:
-            raise ProtocolError(f"{name} v{version} is not served, only v{served.first} to v{served.last}")
+            raise ProtocolError(
+                f"{name} v{version} is not served, only v{served.first} to v{served.last}"
+            )
         handler = self._load(key)
         if inspect.iscoroutinefunction(handler):
             raise TypeError(
-                f"the handler of {name} is a coroutine function: it would run out of order, and after its request's buffer is used again. "
+                f"the handler of {name} is a coroutine function: it would run out of order, and "
+                "after its request's buffer is used again. "
                 "Make it a plain function that returns an awaitable"
             )
         decode_header = decoder_of(RequestHeader, request_header_version(key, version))
@@ -108,7 +125,9 @@ class Dispatch:
         from penstock.protocol.messages.api_versions import ApiVersionsResponse
 
         keys = tuple(
-            ApiVersionsResponse.ApiKey(api_key=key, min_version=served.advertised_first, max_version=served.last)
+            ApiVersionsResponse.ApiKey(
+                api_key=key, min_version=served.advertised_first, max_version=served.last
+            )
             for key, served in sorted(self._served.items())
         )
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
@@ -117,10 +136,15 @@ class Dispatch:
 def describe(context: RequestContext) -> str:
     """For the log: which request it was."""
     name = find_api(context.api_key).name
-    return f"while serving {name} v{context.version} of client {context.client_id!r} at {context.peer} on {context.listener_name}"
+    return (
+        f"while serving {name} v{context.version} of client {context.client_id!r} at "
+        f"{context.peer} on {context.listener_name}"
+    )
 
 
-def _read_header(frame: memoryview, decode: Callable[[Buffer, int], tuple[RequestHeader, int]]) -> tuple[RequestHeader, int]:
+def _read_header(
+    frame: memoryview, decode: Callable[[Buffer, int], tuple[RequestHeader, int]]
+) -> tuple[RequestHeader, int]:
     if len(frame) > _USUAL_HEADER_BYTES:
         try:
             return decode(frame[:_USUAL_HEADER_BYTES], 0)

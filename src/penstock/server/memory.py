@@ -1,10 +1,12 @@
-"""The memory that the requests of all connections may take together: answers that wait for an earlier one, and receive buffers,
-half-received requests included. Not requests whose handlers wait: an acks=all write waits for followers, who must be read to end that.
+"""The memory that the requests of all connections may take together: answers that wait for an
+earlier one, and receive buffers, half-received requests included. Not requests whose handlers wait:
+an acks=all write waits for followers, who must be read to end that.
 
-When it runs short nobody is read but one: the connection that has waited longest for the rest of a request. So memory grows by that one
-request at most; it completes and gives back what it held, and the next has its turn: nobody waits for ever, and no two wait for each other.
-All are read again once a quarter is free. Where even that does not help (a peer that sends half a request and no more, answers that wait
-behind one that never comes), whoever holds most is closed after a while.
+When it runs short nobody is read but one: the connection that has waited longest for the rest of a
+request. So memory grows by that one request at most; it completes and gives back what it held, and
+the next has its turn: nobody waits for ever, and no two wait for each other. All are read again
+once a quarter is free. Where even that does not help (a peer that sends half a request and no more,
+answers that wait behind one that never comes), whoever holds most is closed after a while.
 
 It must never know what is in the memory.
 """
@@ -39,7 +41,9 @@ class Memory:
     def __init__(self, limit: int, members: Mapping[M, None]) -> None:
         self._limit = limit
         self._members = members
-        self._halves: dict[Member, None] = {}  # those that wait for the rest of a request, in their order
+        self._halves: dict[
+            Member, None
+        ] = {}  # those that wait for the rest of a request, in their order
         self._short_since: float | None = None
         self._told = False
         self.used = 0
@@ -81,7 +85,10 @@ class Memory:
             self._short_since = now
         elif now - self._short_since >= MEMORY_SHORT_S:
             largest = max(self._members, key=lambda member: member.memory_held)
-            largest.close(f"it holds {largest.memory_held} bytes of requests, the most of all, and memory has been short for too long")
+            largest.close(
+                f"it holds {largest.memory_held} bytes of requests, the most of all, and memory "
+                "has been short for too long"
+            )
 
     @property
     def _first(self) -> Member | None:
@@ -95,7 +102,10 @@ class Memory:
         if self.short:
             if not self._told:
                 self._told = True
-                log.warning("requests hold %d bytes of memory: no more are read until some are done", self.used)
+                log.warning(
+                    "requests hold %d bytes of memory: no more are read until some are done",
+                    self.used,
+                )
             self._ask(list(self._members))
 
     def _relieve(self) -> None:

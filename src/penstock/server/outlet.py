@@ -1,8 +1,9 @@
-"""The socket beneath a transport, for what transports cannot do: sending from a file, and waiting until there is room for more.
+"""The socket beneath a transport, for what transports cannot do: sending from a file, and waiting
+until there is room for more.
 
-uvloop implements neither loop.sendfile nor loop.sock_sendfile, and lets nobody watch the descriptor of a transport; it does not mind a
-duplicate. The socket may be used only while the transport itself holds nothing, or bytes would overtake each other. Simulated transports
-have none.
+uvloop implements neither loop.sendfile nor loop.sock_sendfile, and lets nobody watch the descriptor
+of a transport; it does not mind a duplicate. The socket may be used only while the transport itself
+holds nothing, or bytes would overtake each other. Simulated transports have none.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ class Outlet:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a socket, and what is sent now comes behind all that was written before. That of a closing transport may be
-        closed already, and its number another's."""
+        """Whether there is a socket, and what is sent now comes behind all that was written before.
+        That of a closing transport may be closed already, and its number another's."""
         transport = self._transport
-        return _CAN_SEND_FILES and transport.get_write_buffer_size() == 0 and not transport.is_closing() and self._socket is not None
+        return (
+            _CAN_SEND_FILES
+            and transport.get_write_buffer_size() == 0
+            and not transport.is_closing()
+            and self._socket is not None
+        )
 
     @property
     def waiting(self) -> bool:

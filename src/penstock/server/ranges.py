@@ -1,7 +1,9 @@
-"""Ranges of files: what the server asks of them, and what is said where a file does not keep what its range promised.
+"""Ranges of files: what the server asks of them, and what is said where a file does not keep what
+its range promised.
 
-A read of what the page cache does not hold would stop the event loop until the disk has answered. So it is asked first; what is not there
-is brought in by a thread before it is sent. It must never know connections.
+A read of what the page cache does not hold would stop the event loop until the disk has answered.
+So it is asked first; what is not there is brought in by a thread before it is sent. It must never
+know connections.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class FileRange(Protocol):
 
 
 class ShortRange(Exception):
-    """A file has fewer bytes than its range promised. The answer is half sent, so that its connection cannot be used any more."""
+    """A file has fewer bytes than its range promised. The answer is half sent, so that its
+    connection cannot be used any more."""
 
 
 def descriptor(file: RangeFile) -> int | None:
@@ -53,4 +56,7 @@ def read(file: RangeFile, length: int, position: int) -> bytes:
 
 
 def short(count: int, length: int, position: int) -> ShortRange:
-    return ShortRange(f"a file gave {count} of {length} bytes at {position}: it was cut while an answer was being sent")
+    return ShortRange(
+        f"a file gave {count} of {length} bytes at {position}: it was cut while an answer was "
+        "being sent"
+    )

@@ -1,8 +1,10 @@
-"""The bytes that a connection has received and not yet handled: frames are windows into them, never copies.
+"""The bytes that a connection has received and not yet handled: frames are windows into them, never
+copies.
 
-Most of the time a connection holds no part of a frame, and reads into a buffer that all connections of a server share. What is left of a
-frame there moves to a buffer of the connection's own, which grows up to the frame and is given back by `trim`. So a window is good only
-until the connection reads again. Pure: it must never know a transport.
+Most of the time a connection holds no part of a frame, and reads into a buffer that all connections
+of a server share. What is left of a frame there moves to a buffer of the connection's own, which
+grows up to the frame and is given back by `trim`. So a window is good only until the connection
+reads again. Pure: it must never know a transport.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class ReceiveBuffer:
         self._end = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty. Within a frame it ends with the frame, so that nothing behind it needs to be moved."""
+        """Where the next bytes go; never empty. Within a frame it ends with the frame, so that
+        nothing behind it needs to be moved."""
         if self._start == self._end:
             self._start = self._end = 0
             return self._view
@@ -35,7 +38,8 @@ class ReceiveBuffer:
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """The next complete frame without its size bytes; ProtocolError where its size cannot be."""
+        """The next complete frame without its size bytes; ProtocolError where its size cannot
+        be."""
         start = self._start + SIZE_BYTES
         if start > self._end:
             return None
@@ -74,7 +78,8 @@ class ReceiveBuffer:
         return 0 if self._view is self._shared else len(self._view)
 
     def _needed(self) -> int:
-        """How far, from the start of what is held, the next bytes may go: to the end of the frame, where that is known."""
+        """How far, from the start of what is held, the next bytes may go: to the end of the frame,
+        where that is known."""
         if self.held < SIZE_BYTES:
             return MIN_RECEIVE_BYTES
         frame = SIZE_BYTES + frame_size(self._view, self._start, self._maximum)

@@ -29,7 +29,8 @@ from penstock.world import Listener, World
 
 log = logging.getLogger(__name__)
 
-# How long answers under way may take to leave when a server stops: longer than a fetch usually waits (fetch.max.wait.ms is 500).
+# How long answers under way may take to leave when a server stops: longer than a fetch usually
+# waits (fetch.max.wait.ms is 500).
 STOP_WITHIN_S = 5.0
 
 
@@ -37,13 +38,23 @@ class Server:
     """To be made within a running event loop. `bounds` default to those of the config."""
 
     def __init__(
-        self, world: World, config: NodeConfig, dispatch: Dispatch, bounds: Bounds | None = None, *, controllers: Dispatch | None = None
+        self,
+        world: World,
+        config: NodeConfig,
+        dispatch: Dispatch,
+        bounds: Bounds | None = None,
+        *,
+        controllers: Dispatch | None = None,
     ) -> None:
         self._world = world
         self._state = ServerState(world.offload, bounds_of(config) if bounds is None else bounds)
         self._config = config
-        self._dispatch = dict.fromkeys((listener.name for listener in config.broker_listeners), dispatch)
-        self._dispatch |= dict.fromkeys((listener.name for listener in config.controller_listeners), controllers or dispatch)
+        self._dispatch = dict.fromkeys(
+            (listener.name for listener in config.broker_listeners), dispatch
+        )
+        self._dispatch |= dict.fromkeys(
+            (listener.name for listener in config.controller_listeners), controllers or dispatch
+        )
         self._listeners: dict[str, Listener] = {}
         self.loop_delay = LoopDelay(world.clock)
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -58,8 +69,8 @@ class Server:
         return self._state.counters
 
     async def start(self) -> None:
-        """Takes the ports of all listeners, or of none: OSError names the one that cannot be had. Controllers and brokers are let in from
-        here on, clients with `accept_clients`."""
+        """Takes the ports of all listeners, or of none: OSError names the one that cannot be had.
+        Controllers and brokers are let in from here on, clients with `accept_clients`."""
         try:
             for listener in self._config.listeners:
                 self._listeners[listener.name] = await self._listen(listener)
@@ -75,10 +86,16 @@ class Server:
         accepting = listener in self._config.controller_listeners
         backlog = self._state.bounds.accept_backlog
         try:
-            return await self._world.network.listen(factory, listener.host or "", listener.port, backlog, accepting=accepting)
+            return await self._world.network.listen(
+                factory, listener.host or "", listener.port, backlog, accepting=accepting
+            )
         except OSError as error:
             raise OSError(
-                error.errno, f"cannot listen on {listener}: {error.strerror or error}. Is another broker running there?"
+                error.errno,
+                (
+                    f"cannot listen on {listener}: {error.strerror or error}. Is another broker "
+                    "running there?"
+                ),
             ) from error
 
     async def accept_clients(self) -> None:
@@ -87,13 +104,18 @@ class Server:
             await self._listeners[listener.name].accept()
 
     async def stop(self, within_s: float = STOP_WITHIN_S) -> None:
-        """Takes no new connections nor requests, lets the answers under way leave, then closes; what takes longer is cut."""
+        """Takes no new connections nor requests, lets the answers under way leave, then closes;
+        what takes longer is cut."""
         self._close_listeners()
         self._state.stop()
         try:
             await asyncio.wait_for(self._state.quiet.wait(), within_s)
         except TimeoutError:
-            log.warning("%d connections are cut: they did not end within %g s", len(self._state.connections), within_s)
+            log.warning(
+                "%d connections are cut: they did not end within %g s",
+                len(self._state.connections),
+                within_s,
+            )
         self._state.abort()
         await self._state.quiet.wait()
         self.loop_delay.stop()
@@ -116,9 +138,12 @@ class Server:
         for listener in self._config.broker_listeners:
             if listener.host in (None, "::"):
                 log.info(
-                    "%s listens on every address, and advertised.listeners is not set: each client is told the address by which it reached "
-                    "this node, which suits containers and machines with several addresses. Clients that come through a port forward or "
-                    "NAT cannot come back by it: for them set advertised.listeners to the host and port that they use",
+                    "%s listens on every address, and advertised.listeners is not set: each "
+                    "client is told the address by which it reached "
+                    "this node, which suits containers and machines with several addresses. "
+                    "Clients that come through a port forward or "
+                    "NAT cannot come back by it: for them set advertised.listeners to the host "
+                    "and port that they use",
                     listener,
                 )
 

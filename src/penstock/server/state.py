@@ -1,4 +1,5 @@
-"""What the connections of a server share: its bounds, counters, one receive buffer, and who is there.
+"""What the connections of a server share: its bounds, counters, one receive buffer, and who is
+there.
 
 Owns admission and the end of all. It must never know how connections work.
 """
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class ServerState:
-    """`waiting` counts awaitables of handlers, those of lost connections that still unwind included."""
+    """`waiting` counts awaitables of handlers, those of lost connections that still unwind
+    included."""
 
     def __init__(self, offload: Offload, bounds: Bounds) -> None:
         self.offload = offload
@@ -39,12 +41,15 @@ class ServerState:
         self._full = False
 
     def admit(self, connection: Connection) -> bool:
-        """Registers a connection; False where there is no place. A flood of refusals is told once."""
+        """Registers a connection; False where there is no place. A flood of refusals is told
+        once."""
         if self.stopping or len(self.connections) >= self.bounds.max_connections:
             self.counters.connections_refused += 1
             if not self.stopping and not self._full:
                 self._full = True
-                log.warning("connections are refused: there are %d (max.connections)", len(self.connections))
+                log.warning(
+                    "connections are refused: there are %d (max.connections)", len(self.connections)
+                )
             return False
         self.connections[connection] = None
         self.counters.connections = len(self.connections)

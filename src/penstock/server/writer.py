@@ -1,8 +1,10 @@
-"""How answers leave: bytes at once, ranges of files as the peer takes them. Owns the order of what leaves on one connection.
+"""How answers leave: bytes at once, ranges of files as the peer takes them. Owns the order of what
+leaves on one connection.
 
-Large ranges go from file to socket inside the kernel (`outlet`), small ones are read and leave with the bytes around them in one call. What
-is not in memory is brought there in a thread first, a piece at a time (`ranges`). Whatever the size of a range and the speed of its reader,
-at most one piece is in memory beside what the transport holds, and at most one leaves in a turn of the event loop.
+Large ranges go from file to socket inside the kernel (`outlet`), small ones are read and leave with
+the bytes around them in one call. What is not in memory is brought there in a thread first, a piece
+at a time (`ranges`). Whatever the size of a range and the speed of its reader, at most one piece is
+in memory beside what the transport holds, and at most one leaves in a turn of the event loop.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ class _Readable(Protocol):
 
 
 class Writer:
-    """`pause` and `resume` are what the transport says of its own buffer. `wake` is called when it is time to `go_on`, and `failed` where
-    an answer cannot be sent: OSError and ShortRange of its file, ConnectionError where the peer is gone."""
+    """`pause` and `resume` are what the transport says of its own buffer. `wake` is called when it
+    is time to `go_on`, and `failed` where an answer cannot be sent: OSError and ShortRange of its
+    file, ConnectionError where the peer is gone."""
 
     __slots__ = (
         "_done",
@@ -44,17 +47,23 @@ class Writer:
     )
 
     def __init__(
-        self, transport: asyncio.Transport, offload: Offload, wake: Callable[[], None], failed: Callable[[Exception], None]
+        self,
+        transport: asyncio.Transport,
+        offload: Offload,
+        wake: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._transport = transport
         self._offload = offload
         self._wake = wake
         self._failed = failed
         self._outlet = Outlet(transport, wake)
-        # Small answers to requests that came together leave together: a system call costs more than all the rest of one.
+        # Small answers to requests that came together leave together: a system call costs more than
+        # all the rest of one.
         self._gathered: list[bytes] = []
         self._parts: deque[Records] = deque()
-        # Of the first part, where it is a range: bytes that have left, and those that are known to be in memory.
+        # Of the first part, where it is a range: bytes that have left, and those that are known to
+        # be in memory.
         self._done = 0
         self._in_memory = 0
         self._fetching: asyncio.Task[object] | None = None
@@ -67,7 +76,8 @@ class Writer:
         return self._paused or bool(self._parts)
 
     def send(self, parts: list[Records]) -> None:
-        """Takes all of an answer. It leaves with the next `flush` at the latest; what cannot leave then leaves when it can."""
+        """Takes all of an answer. It leaves with the next `flush` at the latest; what cannot leave
+        then leaves when it can."""
         if len(parts) == 1 and not self._paused and not self._parts and isinstance(parts[0], bytes):
             self._gathered.append(parts[0])
             return
@@ -107,7 +117,9 @@ class Writer:
 
     def _send_on(self) -> None:
         turn_ends = self.written + SEND_PIECE_BYTES
-        while self._parts and not (self._paused or self._outlet.waiting or self._fetching or self._transport.is_closing()):
+        while self._parts and not (
+            self._paused or self._outlet.waiting or self._fetching or self._transport.is_closing()
+        ):
             ready = self._take_bytes()
             if ready:
                 self.written += sum(map(len, ready))
@@ -126,7 +138,11 @@ class Writer:
             data: Buffer | None = None
             if isinstance(part, bytes | bytearray | memoryview):
                 data = part
-            elif self._done == self._in_memory == 0 and len(part) <= SMALL_RANGE_BYTES and hasattr(part, "file"):
+            elif (
+                self._done == self._in_memory == 0
+                and len(part) <= SMALL_RANGE_BYTES
+                and hasattr(part, "file")
+            ):
                 small = cast(FileRange, part)
                 data = small.file.pread_at_once(len(part), small.position)
             if data is None:
@@ -157,8 +173,8 @@ class Writer:
     def _send_piece(self, file: RangeFile, length: int, position: int) -> int:
         fd = descriptor(file)
         if fd is None or not self._outlet.usable:
-            # A simulated file; or a transport that still holds bytes, behind which this piece goes. Soon that is more than it takes
-            # without a pause, after which it is empty.
+            # A simulated file; or a transport that still holds bytes, behind which this piece goes.
+            # Soon that is more than it takes without a pause, after which it is empty.
             self._transport.write(read(file, length, position))
             return length
         sent = self._outlet.send_file(fd, length, position)

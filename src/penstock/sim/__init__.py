@@ -1,1 +1,2 @@
-"""Runs in a simulated world, with faults, and the checkers that judge them. One seed is one run, and the same run every time."""
+"""Runs in a simulated world, with faults, and the checkers that judge them. One seed is one run,
+and the same run every time."""

@@ -1,5 +1,6 @@
-"""python -m penstock.sim [--cluster] [--seeds N | --seconds S | --seed X]: fresh seeds of a log, a broker and a cluster (or of a cluster
-alone), or one seed again. Exits with 1 where an invariant does not hold."""
+"""python -m penstock.sim [--cluster] [--seeds N | --seconds S | --seed X]: fresh seeds of a log, a
+broker and a cluster (or of a cluster alone), or one seed again. Exits with 1 where an invariant
+does not hold."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 
 from penstock.sim.broker_run import run_broker
-from penstock.sim.cluster_run import Report, run_cluster
-from penstock.sim.log_model import Broken
-from penstock.sim.log_run import run_log
+from penstock.sim.cluster.run import Report, run_cluster
+from penstock.sim.log.model import Broken
+from penstock.sim.log.run import run_log
 from penstock.sim.quiet import quiet
 from penstock.sim.results import Results
 
@@ -25,10 +26,17 @@ _SAVED_EVERY = 20
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m penstock.sim", description=__doc__)
     arguments.add_argument("--cluster", action="store_true", help="the cluster alone")
-    arguments.add_argument("--seeds", type=int, default=50, help="how many fresh seeds; with --results, how many the commit is to have")
+    arguments.add_argument(
+        "--seeds",
+        type=int,
+        default=50,
+        help="how many fresh seeds; with --results, how many the commit is to have",
+    )
     arguments.add_argument("--seconds", type=float, help="as many fresh seeds as this time gives")
     arguments.add_argument("--seed", type=int, help="this seed alone")
-    arguments.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many seeds at a time")
+    arguments.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="how many seeds at a time"
+    )
     arguments.add_argument("--results", type=Path, help="a file in which the results are added up")
     arguments.add_argument("--commit", default="", help="what the results belong to")
     given = arguments.parse_args()
@@ -38,7 +46,9 @@ def main() -> int:
     done = results.numbers["seeds"] if given.results else 0
     deadline = time.monotonic() + given.seconds if given.seconds else None
     failed = 0
-    for count, (seed, outcome) in enumerate(_outcomes(given.seeds - done, deadline, given.jobs, given.cluster), 1):
+    for count, (seed, outcome) in enumerate(
+        _outcomes(given.seeds - done, deadline, given.jobs, given.cluster), 1
+    ):
         if isinstance(outcome, Report):
             results.passed(outcome)
         else:
@@ -67,13 +77,17 @@ def _again(seed: int, *, cluster_alone: bool) -> int:
     return 0
 
 
-def _outcomes(seeds: int, deadline: float | None, jobs: int, cluster_alone: bool) -> Iterator[tuple[int, Report | str]]:
+def _outcomes(
+    seeds: int, deadline: float | None, jobs: int, cluster_alone: bool
+) -> Iterator[tuple[int, Report | str]]:
     """Seeds that do not count are not counted."""
     left = seeds
     with ProcessPoolExecutor(jobs) as pool:
         running: set[Future[tuple[int, Report | str]]] = set()
         while running or (time.monotonic() < deadline if deadline is not None else left > 0):
-            while len(running) < jobs and (time.monotonic() < deadline if deadline is not None else left > len(running)):
+            while len(running) < jobs and (
+                time.monotonic() < deadline if deadline is not None else left > len(running)
+            ):
                 running.add(pool.submit(_run, secrets.randbits(48), cluster_alone))
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:

@@ -1,7 +1,7 @@
 """One broker under a real client's load, killed and cut from power (invariants 1, 3, 4, 5, 6, 25).
 
-With log.flush.interval.messages=1 an acknowledgement means that the record is on the disk. At the end a fresh consumer reads everything
-from offset 0.
+With log.flush.interval.messages=1 an acknowledgement means that the record is on the disk. At the
+end a fresh consumer reads everything from offset 0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import partial
 from penstock.client.client import Client
 from penstock.client.consumer import BEGINNING
 from penstock.client.faults import ConnectionFailed
-from penstock.client.pending import Delivered
-from penstock.client.producer import Producer
+from penstock.client.producer.pending import Delivered
+from penstock.client.producer.producer import Producer
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.ids import TopicPartition
-from penstock.node.formatting import format_directories
-from penstock.sim.log_model import Broken
+from penstock.node.broker.formatting import format_directories
+from penstock.sim.log.model import Broken
 from penstock.start import serving
 from penstock.world import World
 from penstock.world.sim import Node, Simulation
@@ -46,14 +46,15 @@ def run_broker(seed: int) -> str:
     except Exception as error:
         tail = "\n".join(simulation.trace.lines())
         raise Broken(
-            f"broker seed {seed}: {error!r}\nthe last events:\n{tail}\nagain with: python -m penstock.sim --seed {seed}"
+            f"broker seed {seed}: {error!r}\nthe last events:\n{tail}\nagain with: python -m "
+            f"penstock.sim --seed {seed}"
         ) from error
     return simulation.trace.digest()
 
 
 class BrokerRun:
     def __init__(self, simulation: Simulation) -> None:
-        self.chance: random.Random = simulation.stream("workload")
+        self.rng: random.Random = simulation.stream("workload")
         self.broker: Node = simulation.node("broker")
         self.client: Node = simulation.node("client")
         self.trace = simulation.trace
@@ -64,17 +65,22 @@ class BrokerRun:
     async def main(self) -> None:
         config = read_node_config(PROPERTIES.encode(), "simulation")
         format_directories(
-            self.broker.world.disk, self.broker.world.chance, config, "cluster", ignore_formatted=False, say=lambda _line: None
+            self.broker.world.disk,
+            self.broker.world.rng,
+            config,
+            "cluster",
+            ignore_formatted=False,
+            say=lambda _line: None,
         )
         self.broker.world.disk.sync_dir("/")
         self._start(config)
         await self.client.run(self._create())
         producers = [self.client.start(self._produce(number)) for number in range(2)]
         self.producing = len(producers)
-        for _crash in range(self.chance.randrange(1, 4)):
-            await asyncio.sleep(self.chance.random() * 3)
-            self.broker.crash(power_loss=self.chance.random() < 0.7)
-            await asyncio.sleep(self.chance.random() * 2)
+        for _crash in range(self.rng.randrange(1, 4)):
+            await asyncio.sleep(self.rng.random() * 3)
+            self.broker.crash(power_loss=self.rng.random() < 0.7)
+            await asyncio.sleep(self.rng.random() * 2)
             self.broker.restart()
             self._start(config)
         async with asyncio.timeout(SETTLED_WITHIN_S):
@@ -113,15 +119,16 @@ class BrokerRun:
             self._connected() as client,
             client.producer(delivery_timeout_s=SETTLED_WITHIN_S, linger_s=0.01) as producer,
         ):
-            for count in range(self.chance.randrange(20, 80)):
+            for count in range(self.rng.randrange(20, 80)):
                 value = f"{number}:{count}".encode()
                 future = await self._send(producer, value)
                 future.add_done_callback(partial(self._note, value))
-                await asyncio.sleep(self.chance.random() * 0.15)
+                await asyncio.sleep(self.rng.random() * 0.15)
 
     async def _send(self, producer: Producer, value: bytes) -> asyncio.Future[Delivered]:
-        """A producer that does not know the topic yet asks for it, and gives up where nobody answers: nothing was sent then."""
-        partition = self.chance.randrange(PARTITIONS)
+        """A producer that does not know the topic yet asks for it, and gives up where nobody
+        answers: nothing was sent then."""
+        partition = self.rng.randrange(PARTITIONS)
         while True:
             try:
                 return await producer.send(TOPIC, value, partition=partition)
@@ -129,7 +136,8 @@ class BrokerRun:
                 await asyncio.sleep(0.1)
 
     def _note(self, value: bytes, done: asyncio.Future[Delivered]) -> None:
-        """A record that a retry found written long before has no offset: that it is there once is checked all the same."""
+        """A record that a retry found written long before has no offset: that it is there once is
+        checked all the same."""
         if not done.cancelled() and done.exception() is None and done.result().offset >= 0:
             delivered = done.result()
             self.acknowledged[delivered.partition, delivered.offset] = value
@@ -138,7 +146,9 @@ class BrokerRun:
     async def _read_all(self) -> dict[tuple[int, int], bytes]:
         found: dict[tuple[int, int], bytes] = {}
         async with self._connected() as client, client.consumer() as consumer:
-            await consumer.assign({TopicPartition(TOPIC, index): BEGINNING for index in range(PARTITIONS)})
+            await consumer.assign(
+                {TopicPartition(TOPIC, index): BEGINNING for index in range(PARTITIONS)}
+            )
             ends = await consumer.end_offsets()
             while any(consumer.positions[partition] < end for partition, end in ends.items()):
                 for record in await consumer.poll():
@@ -148,18 +158,26 @@ class BrokerRun:
     def _check(self, found: dict[tuple[int, int], bytes]) -> None:
         for place, value in self.acknowledged.items():
             if found.get(place) != value:
-                raise Broken(f"{value!r} was acknowledged at {place}, but {found.get(place)!r} is there (invariants 1 and 3)")
+                raise Broken(
+                    f"{value!r} was acknowledged at {place}, but {found.get(place)!r} is there "
+                    "(invariants 1 and 3)"
+                )
         for partition in range(PARTITIONS):
             offsets = sorted(offset for index, offset in found if index == partition)
             if offsets != list(range(len(offsets))):
-                raise Broken(f"the offsets of partition {partition} are not dense: {offsets} (invariant 6)")
+                raise Broken(
+                    f"the offsets of partition {partition} are not dense: {offsets} (invariant 6)"
+                )
             for producer in ("0", "1"):
                 numbers = [
-                    int(value.split(b":")[1]) for value in self._values(found, partition) if value.startswith(producer.encode() + b":")
+                    int(value.split(b":")[1])
+                    for value in self._values(found, partition)
+                    if value.startswith(producer.encode() + b":")
                 ]
                 if numbers != sorted(set(numbers)):
                     raise Broken(
-                        f"producer {producer} sent in order and once, but partition {partition} has {numbers} (invariants 4 and 5)"
+                        f"producer {producer} sent in order and once, but partition {partition} "
+                        f"has {numbers} (invariants 4 and 5)"
                     )
 
     def _values(self, found: dict[tuple[int, int], bytes], partition: int) -> list[bytes]:

@@ -1,6 +1,8 @@
-"""Bugs planted on purpose, to show that the checkers of cluster runs bite: each breaks one law of the product while its `with` lasts.
+"""Bugs planted on purpose, to show that the checkers of cluster runs bite: each breaks one law of
+the product while its `with` lasts.
 
-They reach into product code by name. When that code is moved, they fail loudly (KeyError), and must move with it.
+They reach into product code by name. When that code is moved, they fail loudly (KeyError), and must
+move with it.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from penstock.controller import partition_change
+from penstock.controller.partitions import change as partition_change
 from penstock.ids import Buffer
 from penstock.log.log import Appended, Log
-from penstock.log.producer_state import ProducerStates
+from penstock.log.producers.state import ProducerStates
 from penstock.metadata.image import PartitionState
-from penstock.node import partition as partition_module
-from penstock.node import quorum_log
-from penstock.node.partition import Partition
+from penstock.node.partition import partition as partition_module
+from penstock.node.partition.partition import Partition
+from penstock.node.quorum import log as quorum_log
 from penstock.raft import elections, leading
 from penstock.raft.core import Core
 from penstock.replica.follower import DivergingEpoch
@@ -56,10 +58,26 @@ def elected_outside_the_isr() -> AbstractContextManager[None]:
     """The first replica that lives, whatever it has."""
 
     def make(elect: Any) -> Any:
-        def any_replica(state: Any, rules: Any, candidates: Any, election: Any, replicas: Any, isr: Any, elr: Any) -> Any:
+        def any_replica(
+            state: Any,
+            rules: Any,
+            candidates: Any,
+            election: Any,
+            replicas: Any,
+            isr: Any,
+            elr: Any,
+        ) -> Any:
             living = [replica for replica in replicas if candidates.may_lead(state, replica)]
             still_leads = state.leader in living and state.leader in isr
-            return elect(state, rules, candidates, election, replicas, isr if still_leads else tuple(living) or isr, elr)
+            return elect(
+                state,
+                rules,
+                candidates,
+                election,
+                replicas,
+                isr if still_leads else tuple(living) or isr,
+                elr,
+            )
 
         return any_replica
 
@@ -70,7 +88,9 @@ def watermark_moved_by_one_follower() -> AbstractContextManager[None]:
     """Whoever fetches moves it, however far the others lag."""
 
     def make(fetched: Any) -> Any:
-        def moved(leader: Leader, replica_id: int, broker_epoch: int, offset: int, *args: Any) -> IsrProposal | None:
+        def moved(
+            leader: Leader, replica_id: int, broker_epoch: int, offset: int, *args: Any
+        ) -> IsrProposal | None:
             proposal: IsrProposal | None = fetched(leader, replica_id, broker_epoch, offset, *args)
             leader.high_watermark = max(leader.high_watermark, min(offset, leader.counted_end))
             return proposal
@@ -84,7 +104,11 @@ def watermark_over_the_proposed_isr() -> AbstractContextManager[None]:
     """Those that are to leave are not waited for any more, before the controller agreed."""
 
     def smaller(leader: Leader) -> tuple[int, ...]:
-        return leader.isr if leader.pending is None else tuple(member.broker_id for member in leader.pending.isr)
+        return (
+            leader.isr
+            if leader.pending is None
+            else tuple(member.broker_id for member in leader.pending.isr)
+        )
 
     return replaced(Leader, "maximal_isr", lambda _was: property(smaller))
 
@@ -139,7 +163,9 @@ def metadata_committed_by_a_minority() -> AbstractContextManager[None]:
 
 
 def unsynced_metadata_counts() -> AbstractContextManager[None]:
-    return replaced(quorum_log.QuorumLog, "synced_end", lambda _was: property(lambda log: log.end.offset))
+    return replaced(
+        quorum_log.QuorumLog, "synced_end", lambda _was: property(lambda log: log.end.offset)
+    )
 
 
 def uncommitted_records_are_served() -> AbstractContextManager[None]:
@@ -159,12 +185,18 @@ def uncommitted_records_are_served() -> AbstractContextManager[None]:
 
 
 def old_lives_count() -> AbstractContextManager[None]:
-    """A fetch that a broker sent before it was started anew is taken for one of its present life."""
+    """A fetch that a broker sent before it was started anew is taken for one of its present
+    life."""
 
     def make(check: Any) -> Any:
         def lenient(brokers: Any, node_id: int, replica_id: int, broker_epoch: int) -> None:
             known = brokers.get(replica_id)
-            check(brokers, node_id, replica_id, broker_epoch if known is None else max(broker_epoch, known.epoch))
+            check(
+                brokers,
+                node_id,
+                replica_id,
+                broker_epoch if known is None else max(broker_epoch, known.epoch),
+            )
 
         return lenient
 
@@ -181,7 +213,9 @@ def votes_given_to_the_outdated() -> AbstractContextManager[None]:
 
     def make(grants: Any) -> Any:
         def lenient(core: Core, candidate: int, ask: Any, now: float) -> bool:
-            forgiving = type(ask)(ask.epoch, max(ask.end, core.log.end, key=lambda end: end.rank), ask.pre_vote)
+            forgiving = type(ask)(
+                ask.epoch, max(ask.end, core.log.end, key=lambda end: end.rank), ask.pre_vote
+            )
             return bool(grants(core, candidate, forgiving, now))
 
         return lenient

@@ -1,15 +1,16 @@
-"""Bugs planted in the coordinator of groups: as `planted`, for the rules that groups have to keep."""
+"""Bugs planted in the coordinator of groups: as `planted`, for the rules that groups have to
+keep."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from typing import Any
 
-from penstock.coordinator import offset_commit
-from penstock.coordinator.step import Answer
+from penstock.coordinator.offsets import commit as offset_commit
+from penstock.coordinator.runtime.step import Answer
 from penstock.errors import ErrorCode
-from penstock.node.group_loading import Loading
-from penstock.node.group_shard import GroupShard
+from penstock.node.shards.group_shard import GroupShard
+from penstock.node.shards.loading import Loading
 from penstock.sim.patching import replaced
 
 
@@ -31,4 +32,8 @@ def stale_members_may_commit() -> AbstractContextManager[None]:
     return replaced(offset_commit, "_group_error", lambda _was: lambda *_args: ErrorCode.NONE)
 
 
-PLANTED_GROUPS = (commits_answered_before_they_are_committed, groups_forgotten_by_a_new_coordinator, stale_members_may_commit)
+PLANTED_GROUPS = (
+    commits_answered_before_they_are_committed,
+    groups_forgotten_by_a_new_coordinator,
+    stale_members_may_commit,
+)

@@ -1,4 +1,5 @@
-"""Thousands of crashes make millions of warnings: a run of many seeds keeps the node's own log silent."""
+"""Thousands of crashes make millions of warnings: a run of many seeds keeps the node's own log
+silent."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""What fresh seeds came to, added up for each commit in a small file: a run that was broken off goes on where it was."""
+"""What fresh seeds came to, added up for each commit in a small file: a run that was broken off
+goes on where it was."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
-from penstock.sim.cluster_run import Report
+from penstock.sim.cluster.run import Report
 
 # `seeds` are those that count: in the others nothing was elected, cut or acknowledged.
 _NUMBERS = ("seeds", "uncounted", "failed", "elections", "truncations", "acknowledged")
@@ -43,7 +44,10 @@ class Results:
         self._failing.append(str(seed))
 
     def save(self) -> None:
-        row = {"commit": self._commit, **{name: str(number) for name, number in self.numbers.items()}}
+        row = {
+            "commit": self._commit,
+            **{name: str(number) for name, number in self.numbers.items()},
+        }
         self._rows[self._commit] = {**row, "failing_seeds": " ".join(self._failing)}
         with self._path.open("w", newline="") as file:
             writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")

@@ -1,7 +1,8 @@
 """Spark for Penstock: `format("penstock")` reads and writes topics of any Kafka-protocol cluster.
 
-Importing this before the session is made is all that a plain script needs: it sets JAVA_HOME and PYSPARK_PYTHON where they are unset.
-`session(**conf)` gives the session that Penstock's commands use.
+Importing this before the session is made is all that a plain script needs: it sets JAVA_HOME and
+PYSPARK_PYTHON where they are unset. `session(**conf)` gives the session that Penstock's commands
+use.
 """
 
 from __future__ import annotations

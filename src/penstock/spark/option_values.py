@@ -1,4 +1,5 @@
-"""How the value of an option is read: numbers, flags, times and JSON, each error with an example of what would do. Pure."""
+"""How the value of an option is read: numbers, flags, times and JSON, each error with an example of
+what would do. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from penstock.ids import TopicPartition
 MAX_INT64 = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
 
-_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1e-3}
+_UNITS_S = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "": 1e-3,
+}
 
 
 class OptionError(ValueError):
@@ -23,7 +33,9 @@ class OptionError(ValueError):
 class OptionTable:
     """The names that one of source and sink knows; Spark's options have no case."""
 
-    def __init__(self, owner: str, names: Iterable[str], without_effect: Iterable[str] = ()) -> None:
+    def __init__(
+        self, owner: str, names: Iterable[str], without_effect: Iterable[str] = ()
+    ) -> None:
         self._owner = owner
         self._names = {name.lower(): name for name in names}
         self._without_effect = {name.lower(): name for name in without_effect}
@@ -36,7 +48,9 @@ class OptionTable:
             if name in self._names:
                 given[self._names[name]] = value
             elif not name.startswith("kafka.") and name not in self._without_effect:
-                raise OptionError(f"penstock's {self._owner} has no option {key}{self._nearest(name)}")
+                raise OptionError(
+                    f"penstock's {self._owner} has no option {key}{self._nearest(name)}"
+                )
         return given
 
     def _nearest(self, name: str) -> str:
@@ -51,7 +65,11 @@ def whole(given: Mapping[str, str], name: str, *, least: int, most: int = MAX_IN
         return None
     text = given[name].strip()
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= most:
-        bound = f"a whole number of at least {least}" if most == MAX_INT64 else f"a whole number from {least} to {most}"
+        bound = (
+            f"a whole number of at least {least}"
+            if most == MAX_INT64
+            else f"a whole number from {least} to {most}"
+        )
         raise OptionError(f"{name} is {given[name]!r}: {bound} is expected")
     return int(text)
 
@@ -77,7 +95,11 @@ def assigned(text: str) -> frozenset[TopicPartition]:
     found = {
         _partition("assign", topic, index, example)
         for topic, indexes in _object("assign", text, example).items()
-        for index in (indexes if isinstance(indexes, list) else _refuse("assign", f"topic {topic} has no list of partitions", example))
+        for index in (
+            indexes
+            if isinstance(indexes, list)
+            else _refuse("assign", f"topic {topic} has no list of partitions", example)
+        )
     }
     return frozenset(found) if found else _refuse("assign", "it names no partition", example)
 
@@ -90,8 +112,19 @@ def per_partition(option: str, text: str, *, least: int, example: str) -> dict[T
             _refuse(option, f"topic {topic} has no partitions with a number each", example)
         for key, number in numbers.items():
             index = int(key) if re.fullmatch(r"[0-9]{1,10}", key) else key
-            if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= MAX_INT64:
-                _refuse(option, f"{topic}-{key} has {json.dumps(number)}, where a whole number of at least {least} is expected", example)
+            if (
+                isinstance(number, bool)
+                or not isinstance(number, int)
+                or not least <= number <= MAX_INT64
+            ):
+                _refuse(
+                    option,
+                    (
+                        f"{topic}-{key} has {json.dumps(number)}, where a whole number of at least "
+                        f"{least} is expected"
+                    ),
+                    example,
+                )
             found[_partition(option, topic, index, example)] = number
     return found or _refuse(option, "it names no partition", example)
 

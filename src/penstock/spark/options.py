@@ -1,6 +1,8 @@
-"""The options of the source and the sink, as Spark's own Kafka source has them: read, checked, and turned into values. Pure.
+"""The options of the source and the sink, as Spark's own Kafka source has them: read, checked, and
+turned into values. Pure.
 
-Owns every option's name, default and meaning. Must never know Spark, nor ask a cluster: what only a cluster can tell is in `offsets`.
+Owns every option's name, default and meaning. Must never know Spark, nor ask a cluster: what only a
+cluster can tell is in `offsets`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
 from penstock.spark.kafka_options import KafkaOptions
 from penstock.spark.option_values import OptionError, OptionTable, assigned, duration_s, flag, whole
-from penstock.spark.positions import EARLIEST, LATEST, AtOffsets, Position, at_times, position
+from penstock.spark.source.positions import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    Position,
+    at_times,
+    position,
+)
 
 SOURCE_OPTIONS = OptionTable(
     "source",
@@ -48,7 +57,9 @@ SOURCE_OPTIONS = OptionTable(
         "partition.metadata.cache.ttl.ms",
     ),
 )
-SINK_OPTIONS = OptionTable("sink", ("topic",), without_effect=("includeHeaders", "checkpointLocation", "queryName"))
+SINK_OPTIONS = OptionTable(
+    "sink", ("topic",), without_effect=("includeHeaders", "checkpointLocation", "queryName")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,8 @@ Subscription = Topics | Pattern | Assigned
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """`patience_s` is how long trouble that may pass is waited out: a leader that moves, a broker that restarts."""
+    """`patience_s` is how long trouble that may pass is waited out: a leader that moves, a broker
+    that restarts."""
 
     bootstrap_servers: str
     client_id: str
@@ -102,10 +114,12 @@ class SourceOptions:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_s: float
-    # Makes offset lookups of filters. Off by default, because Spark (4.3) keeps the plan of a filtered read for all other uses of the same
-    # DataFrame, which then miss rows: it is for one that is used once.
+    # Makes offset lookups of filters. Off by default, because Spark (4.3) keeps the plan of a
+    # filtered read for all other uses of the same DataFrame, which then miss rows: it is for one
+    # that is used once.
     filter_pushdown: bool
-    # To which a query's offsets are committed after each batch, for others to see: Spark's checkpoint is what it goes on from.
+    # To which a query's offsets are committed after each batch, for others to see: Spark's
+    # checkpoint is what it goes on from.
     group_id: str | None
 
 
@@ -128,9 +142,14 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     kafka = KafkaOptions.of_source(options)
     if streaming:
         _refuse_ends(given)
-    minimum, maximum = (whole(given, name, least=1) for name in ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"))
+    minimum, maximum = (
+        whole(given, name, least=1) for name in ("minOffsetsPerTrigger", "maxOffsetsPerTrigger")
+    )
     if minimum is not None and maximum is not None and minimum > maximum:
-        raise OptionError(f"minOffsetsPerTrigger is {minimum}, more than maxOffsetsPerTrigger ({maximum}): make it at most as large")
+        raise OptionError(
+            f"minOffsetsPerTrigger is {minimum}, more than maxOffsetsPerTrigger ({maximum}): make "
+            "it at most as large"
+        )
     return SourceOptions(
         connection=_connection(kafka),
         fetch=FetchOptions(
@@ -159,7 +178,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     acks = kafka.acks()
     topic = given.get("topic", "").strip()
     if "topic" in given and not topic:
-        raise OptionError("the option topic is empty: name the topic to write to, or leave it out and have a column topic")
+        raise OptionError(
+            "the option topic is empty: name the topic to write to, or leave it out and have a "
+            "column topic"
+        )
     return SinkOptions(
         connection=_connection(kafka),
         topic=topic or None,
@@ -186,14 +208,22 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     names = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(names) != 1:
         found = " and ".join(names) if names else "none of them"
-        raise OptionError(f"what to read is said by one of subscribe, subscribePattern and assign, and {found} is given: give one")
+        raise OptionError(
+            f"what to read is said by one of subscribe, subscribePattern and assign, and {found} "
+            "is given: give one"
+        )
     if names == ["assign"]:
         return Assigned(assigned(given["assign"]))
     if names == ["subscribePattern"]:
         return Pattern(_expression(given["subscribePattern"].strip()))
-    topics = tuple(dict.fromkeys(name.strip() for name in given["subscribe"].split(",") if name.strip()))
+    topics = tuple(
+        dict.fromkeys(name.strip() for name in given["subscribe"].split(",") if name.strip())
+    )
     if not topics:
-        raise OptionError('subscribe names no topic: give one, or several separated by commas, like "orders,payments"')
+        raise OptionError(
+            "subscribe names no topic: give one, or several separated by commas, like "
+            '"orders,payments"'
+        )
     return Topics(topics)
 
 
@@ -202,8 +232,13 @@ def _expression(text: str) -> re.Pattern[str]:
         if text:
             return re.compile(text)
     except re.error as error:
-        raise OptionError(f"subscribePattern is {text!r}, which is no regular expression: {error}") from error
-    raise OptionError('subscribePattern is empty: give a regular expression for whole topic names, like "orders-.*"')
+        raise OptionError(
+            f"subscribePattern is {text!r}, which is no regular expression: {error}"
+        ) from error
+    raise OptionError(
+        "subscribePattern is empty: give a regular expression for whole topic names, like "
+        '"orders-.*"'
+    )
 
 
 def _starting(given: Mapping[str, str], streaming: bool) -> Position:
@@ -212,7 +247,12 @@ def _starting(given: Mapping[str, str], streaming: bool) -> Position:
         return by_time
     found = position(given, "startingOffsets", default=LATEST if streaming else EARLIEST)
     if not streaming:
-        _refuse_edge("startingOffsets", found, LATEST, "a batch read that begins at the end has nothing to read: use earliest")
+        _refuse_edge(
+            "startingOffsets",
+            found,
+            LATEST,
+            "a batch read that begins at the end has nothing to read: use earliest",
+        )
     return found
 
 
@@ -221,26 +261,42 @@ def _ending(given: Mapping[str, str]) -> Position:
     if by_time is not None:
         return by_time
     found = position(given, "endingOffsets", default=LATEST)
-    _refuse_edge("endingOffsets", found, EARLIEST, "a read that ends at the beginning has nothing to read: use latest")
+    _refuse_edge(
+        "endingOffsets",
+        found,
+        EARLIEST,
+        "a read that ends at the beginning has nothing to read: use latest",
+    )
     return found
 
 
 def _refuse_edge(option: str, found: Position, edge: int, advice: str) -> None:
     offsets = found.offsets.values() if isinstance(found, AtOffsets) else [found]
     if edge in offsets:
-        raise OptionError(f"{option} has {'latest (-1)' if edge == LATEST else 'earliest (-2)'}; {advice}")
+        raise OptionError(
+            f"{option} has {'latest (-1)' if edge == LATEST else 'earliest (-2)'}; {advice}"
+        )
 
 
 def _group_id(given: Mapping[str, str], streaming: bool) -> str | None:
     group_id = given.get("groupId")
     if group_id is not None and not streaming:
-        raise OptionError("groupId is for streams, whose offsets are committed to it at each batch: leave it out of a batch read")
+        raise OptionError(
+            "groupId is for streams, whose offsets are committed to it at each batch: leave it "
+            "out of a batch read"
+        )
     if group_id is not None and not group_id.strip():
-        raise OptionError("the option groupId is empty: name the group that the query's offsets are committed to, or leave it out")
+        raise OptionError(
+            "the option groupId is empty: name the group that the query's offsets are committed "
+            "to, or leave it out"
+        )
     return group_id
 
 
 def _refuse_ends(given: Mapping[str, str]) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in given:
-            raise OptionError(f"{name} is for batch reads: a stream has no end. Leave it out, or use read instead of readStream")
+            raise OptionError(
+                f"{name} is for batch reads: a stream has no end. Leave it out, or use read "
+                "instead of readStream"
+            )

@@ -1,7 +1,9 @@
-"""The Python that Spark starts on this machine: this environment's, by a program of our own that finds PySpark where it lies compiled.
+"""The Python that Spark starts on this machine: this environment's, by a program of our own that
+finds PySpark where it lies compiled.
 
-Spark puts PySpark as a zip first on the path of each Python process, and Python compiles what it imports from a zip anew at every start: a
-second of work, several times a query. On a busy machine that is longer than Spark waits.
+Spark puts PySpark as a zip first on the path of each Python process, and Python compiles what it
+imports from a zip anew at every start: a second of work, several times a query. On a busy machine
+that is longer than Spark waits.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ _PLAIN = '#!/bin/sh\nexec {python} "$@"\n'
 def environment_python() -> Path:
     """The program, written where it is not there yet."""
     launcher = (_LAUNCHER if _has_pyspark() else _PLAIN).format(python=shlex.quote(sys.executable))
-    path = cache_directory() / f"python-{hashlib.sha256(launcher.encode()).hexdigest()[:16]}" / PYTHON
+    path = (
+        cache_directory() / f"python-{hashlib.sha256(launcher.encode()).hexdigest()[:16]}" / PYTHON
+    )
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         write_program(path, launcher)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.java import java_home
-from penstock.spark.pipeline_errors import reason
+from penstock.spark.pipeline.errors import reason
 from penstock.spark.python import environment_python
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ class NoSession(RuntimeError):
 
 
 def prepare() -> None:
-    """Sets what is unset: JAVA_HOME, and PYSPARK_PYTHON to this environment's Python, where format("penstock") is found. Must come before
-    the session, because Java is started with it. A JAVA_HOME that Spark cannot use is replaced, and that is said."""
+    """Sets what is unset: JAVA_HOME, and PYSPARK_PYTHON to this environment's Python, where
+    format("penstock") is found. Must come before the session, because Java is started with it. A
+    JAVA_HOME that Spark cannot use is replaced, and that is said."""
     os.environ["JAVA_HOME"] = str(java_home())
     python = str(environment_python())
     os.environ.setdefault("PYSPARK_PYTHON", python)
@@ -36,8 +37,9 @@ def prepare() -> None:
 
 
 def settings(**conf: object) -> dict[str, str]:
-    """Settings are Spark's own. Those given win over these: all cores of this machine, as many shuffle partitions as cores (Spark's 200
-    make small streams crawl), filters pushed down to the source, and quiet logs."""
+    """Settings are Spark's own. Those given win over these: all cores of this machine, as many
+    shuffle partitions as cores (Spark's 200 make small streams crawl), filters pushed down to the
+    source, and quiet logs."""
     found: dict[str, object] = {
         "spark.app.name": "penstock",
         "spark.master": "local[*]",
@@ -49,7 +51,10 @@ def settings(**conf: object) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         **conf,
     }
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in found.items()
+    }
 
 
 def session(**conf: object) -> SparkSession:
@@ -64,14 +69,18 @@ def session(**conf: object) -> SparkSession:
 
 
 def quiet_session(log: Path, **conf: object) -> SparkSession:
-    """A session that logs to a file, as does Java, which has something to say whenever it starts. NoSession where there is none."""
+    """A session that logs to a file, as does Java, which has something to say whenever it starts.
+    NoSession where there is none."""
     log.parent.mkdir(parents=True, exist_ok=True)
     _silence()
     with _stderr_to(log):
         try:
             return session(**conf)
         except Exception as error:
-            said = f"Spark cannot be started with the master {settings(**conf)['spark.master']}: {reason(str(error))}"
+            said = (
+                f"Spark cannot be started with the master {settings(**conf)['spark.master']}: "
+                f"{reason(str(error))}"
+            )
             raise NoSession("\n".join([said, *_last_words(log)])) from error
 
 
@@ -86,7 +95,9 @@ def _silence() -> None:
 def _last_words(log: Path) -> list[str]:
     """Without stack traces."""
     lines = log.read_text(errors="replace").splitlines()
-    return [line for line in lines if line.strip() and not line.lstrip().startswith("at ")][-_SHOWN_LINES:]
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("at ")][
+        -_SHOWN_LINES:
+    ]
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
-"""This environment for the workers of a Spark cluster: Penstock with its kernel, and the packages it needs, as archives that Spark unpacks
-in each executor's own directory. The workers need Spark and a Python of the same version, and nothing else.
+"""This environment for the workers of a Spark cluster: Penstock with its kernel, and the packages
+it needs, as archives that Spark unpacks in each executor's own directory. The workers need Spark
+and a Python of the same version, and nothing else.
 
-Spark starts Python by one command on the driver and on executors, so that is a name, `penstock-python`, which each finds on its own PATH.
-Must never know pipelines: it is told which modules to look at.
+Spark starts Python by one command on the driver and on executors, so that is a name,
+`penstock-python`, which each finds on its own PATH. Must never know pipelines: it is told which
+modules to look at.
 """
 
 from __future__ import annotations
@@ -17,13 +19,18 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+)
 from pathlib import Path
 
 import penstock
 import pyspark_penstock
 from penstock.spark.java import cache_directory
-from penstock.spark.pipeline_errors import MODULES
+from penstock.spark.pipeline.errors import MODULES
 from penstock.spark.python import PYTHON, environment_python, write_program
 
 _PENSTOCK, _PACKAGES = "penstock-environment", "penstock-packages"
@@ -49,8 +56,9 @@ def is_local(master: str) -> bool:
 
 
 def ship(master: str, into: Path, beside: Path | None = None) -> dict[str, str]:
-    """The settings with which a session on this master has this environment on its workers; none for a local one. Must come before the
-    session, whose archive is written `into` a directory. `beside` is one of modules whose imports are shipped too."""
+    """The settings with which a session on this master has this environment on its workers; none
+    for a local one. Must come before the session, whose archive is written `into` a directory.
+    `beside` is one of modules whose imports are shipped too."""
     if is_local(master):
         return {}
     driver = environment_python().parent
@@ -85,7 +93,9 @@ def needed_packages(imported: Iterable[str]) -> list[Distribution]:
         if name not in found and (name not in _NOT_SHIPPED or name == "penstock"):
             found[name] = one = _installed(name)
             asked += [] if one is None else _requirements(one)
-    return [one for name, one in sorted(found.items()) if one is not None and name not in _NOT_SHIPPED]
+    return [
+        one for name, one in sorted(found.items()) if one is not None and name not in _NOT_SHIPPED
+    ]
 
 
 def packages_archive(packages: list[Distribution]) -> Path:
@@ -93,7 +103,11 @@ def packages_archive(packages: list[Distribution]) -> Path:
     versions = " ".join(f"{one.name}={one.version}" for one in packages)
     target = cache_directory() / f"packages-{_hash(f'{sys.version} {versions}')}.tar.gz"
     if not target.exists():
-        files = ((Path(str(one.locate_file(file))), str(file)) for one in packages for file in one.files or ())
+        files = (
+            (Path(str(one.locate_file(file))), str(file))
+            for one in packages
+            for file in one.files or ()
+        )
         _pack(target, [(path, name) for path, name in files if _is_needed(name) and path.is_file()])
     return target
 
@@ -103,11 +117,16 @@ def penstock_archive(into: Path) -> Path:
     launcher = into / PYTHON
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = shlex.quote(getattr(sys, "_base_executable", sys.executable))
-    write_program(launcher, _WORKERS_PYTHON.format(penstock=_PENSTOCK, packages=_PACKAGES, base=base, name=name))
+    write_program(
+        launcher,
+        _WORKERS_PYTHON.format(penstock=_PENSTOCK, packages=_PACKAGES, base=base, name=name),
+    )
     files = [(launcher, PYTHON)]
     for package in (penstock, pyspark_penstock):
         root = Path(str(package.__file__)).parent
-        files += [(path, str(path.relative_to(root.parent))) for path in root.rglob("*") if path.is_file()]
+        files += [
+            (path, str(path.relative_to(root.parent))) for path in root.rglob("*") if path.is_file()
+        ]
     target = into / "penstock.tar.gz"
     _pack(target, [(path, name) for path, name in files if _is_needed(name)])
     return target
@@ -135,7 +154,11 @@ def _installed(name: str) -> Distribution | None:
 
 
 def _requirements(package: Distribution) -> list[str]:
-    wanted = [line for line in package.requires or () if "extra ==" not in line or (package.name == "penstock" and "'spark'" in line)]
+    wanted = [
+        line
+        for line in package.requires or ()
+        if "extra ==" not in line or (package.name == "penstock" and "'spark'" in line)
+    ]
     return [found[0] for line in wanted if (found := re.match(r"[A-Za-z0-9._-]+", line))]
 
 
@@ -153,7 +176,11 @@ def _imports(directory: Path) -> set[str]:
     for path in _modules(directory):
         for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            names += (
+                [node.module]
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level
+                else []
+            )
             found |= {name.partition(".")[0] for name in names}
     return found
 

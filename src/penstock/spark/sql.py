@@ -1,6 +1,8 @@
-"""Asking topics a question in SQL: `topic('orders')` is a table with the source's columns and one for each top-level JSON field of values.
+"""Asking topics a question in SQL: `topic('orders')` is a table with the source's columns and one
+for each top-level JSON field of values.
 
-The fields and their types are those of a sample, the newest records of the topic; Spark infers the types.
+The fields and their types are those of a sample, the newest records of the topic; Spark infers the
+types.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.client.client import Client
-from penstock.spark.asking import snapshot
 from penstock.spark.background import Background
-from penstock.spark.offsets import Range
 from penstock.spark.options import source_options
-from penstock.spark.source import read_range
+from penstock.spark.source.batch import read_range
+from penstock.spark.source.lookup import snapshot
+from penstock.spark.source.offsets import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +31,11 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 _QUOTED = r"'(?:[^'\\]|\\.|'')*'"
 _TOPIC = r"\btopic\s*\(\s*(?P<quote>['\"]?)(?P<topic>[\w.-]+)(?P=quote)\s*\)"
 # What is quoted or a comment is passed over.
-_WORDS = re.compile(rf"{_QUOTED}|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/|{_TOPIC}", re.IGNORECASE | re.DOTALL)
-# With these one topic(...) may be read twice in a plan, and Spark (4.3) narrows both reads by the filters of one.
+_WORDS = re.compile(
+    rf"{_QUOTED}|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/|{_TOPIC}", re.IGNORECASE | re.DOTALL
+)
+# With these one topic(...) may be read twice in a plan, and Spark (4.3) narrows both reads by the
+# filters of one.
 _READ_TWICE = re.compile(r"\b(with|lateral)\b", re.IGNORECASE)
 _NAMED_OTHERWISE = "json_"
 
@@ -57,11 +62,20 @@ def sample(bootstrap_servers: str, topic: str) -> Sample:
         now = await snapshot(client, options, may_be_gone=False)
         each = max(SAMPLE_RECORDS // max(len(now.latest), 1), 1)
         starts = {one: max(now.earliest[one], end - each) for one, end in now.latest.items()}
-        return [Range(topic, now.ids[topic], one.partition, starts[one], end) for one, end in now.latest.items()]
+        return [
+            Range(topic, now.ids[topic], one.partition, starts[one], end)
+            for one, end in now.latest.items()
+        ]
 
     with Background(options.connection) as background:
         ranges = background.call(newest)
-    values = (value for one in ranges if one.size for batch in read_range(options, one) for value in batch.column("value").to_pylist())
+    values = (
+        value
+        for one in ranges
+        if one.size
+        for batch in read_range(options, one)
+        for value in batch.column("value").to_pylist()
+    )
     return sampled(topic, values)
 
 
@@ -78,8 +92,11 @@ def sampled(topic: str, values: Iterator[bytes | None]) -> Sample:
     return Sample(topic, records, tuple(objects))
 
 
-def ask(spark: SparkSession, text: str, bootstrap_servers: str, samples: Mapping[str, Sample]) -> DataFrame:
-    """The answer, not computed yet. Each topic(...) becomes a view of its own, because filters are pushed down into its read."""
+def ask(
+    spark: SparkSession, text: str, bootstrap_servers: str, samples: Mapping[str, Sample]
+) -> DataFrame:
+    """The answer, not computed yet. Each topic(...) becomes a view of its own, because filters are
+    pushed down into its read."""
     pushdown = not _READ_TWICE.search(text)
     count = 0
 
@@ -95,10 +112,16 @@ def ask(spark: SparkSession, text: str, bootstrap_servers: str, samples: Mapping
     return spark.sql(_WORDS.sub(view, text))
 
 
-def topic_table(spark: SparkSession, bootstrap_servers: str, seen: Sample, *, pushdown: bool) -> DataFrame:
+def topic_table(
+    spark: SparkSession, bootstrap_servers: str, seen: Sample, *, pushdown: bool
+) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as every Spark user writes it
 
-    options = {**_options(bootstrap_servers, seen.topic), "includeHeaders": "true", "filterPushdown": str(pushdown).lower()}
+    options = {
+        **_options(bootstrap_servers, seen.topic),
+        "includeHeaders": "true",
+        "filterPushdown": str(pushdown).lower(),
+    }
     rows = spark.read.format("penstock").options(**options).load()
     if not seen.objects:
         return rows
@@ -106,11 +129,15 @@ def topic_table(spark: SparkSession, bootstrap_servers: str, seen: Sample, *, pu
     with_json = rows.withColumn("_json", parsed)
     fields = with_json.select("_json.*").columns
     names = field_names(fields, rows.columns)
-    return with_json.select(*rows.columns, *(F.col("_json").getField(field).alias(name) for field, name in names.items()))
+    return with_json.select(
+        *rows.columns,
+        *(F.col("_json").getField(field).alias(name) for field, name in names.items()),
+    )
 
 
 def field_names(fields: list[str], taken: list[str]) -> dict[str, str]:
-    """What each field is called: Spark knows names without their case, and the source's columns come first."""
+    """What each field is called: Spark knows names without their case, and the source's columns
+    come first."""
     used = {name.lower() for name in taken}
     found: dict[str, str] = {}
     for field in fields:

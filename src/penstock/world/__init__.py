@@ -1,10 +1,11 @@
-"""The seam to the world: clock, chance, disk, network and work done elsewhere, as small protocols.
+"""The seam to the world: clock, rng, disk, network and work done elsewhere, as small protocols.
 
-Everything that Penstock knows of the outside comes through a `World`. `world.real` has the real forms (uvloop, files, sockets, threads, a
-child process) and `world.sim` the simulated ones, with which a whole cluster runs in one process, in virtual time, from one seed.
+Everything that Penstock knows of the outside comes through a `World`. `world.real` has the real
+forms (uvloop, files, sockets, threads, a child process) and `world.sim` the simulated ones, with
+which a whole cluster runs in one process, in virtual time, from one seed.
 
-Timers need no seam of their own: both worlds run on an asyncio loop (`asyncio.sleep`, `loop.call_later`), the simulated one in virtual
-time. This file must never import either form.
+Timers need no seam of their own: both worlds run on an asyncio loop (`asyncio.sleep`,
+`loop.call_later`), the simulated one in virtual time. This file must never import either form.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class Clock(Protocol):
         """Milliseconds since 1970, for timestamps in records."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for durations and deadlines. The same clock as the event loop's time()."""
+        """Seconds that never go back, for durations and deadlines. The same clock as the event
+        loop's time()."""
 
 
-class Chance(Protocol):
+class Rng(Protocol):
     """Randomness, uuids included."""
 
     def random(self) -> float:
@@ -42,11 +44,13 @@ class Chance(Protocol):
         """An int in [0, stop)."""
 
     def uuid(self) -> UUID:
-        """A random uuid that Kafka can use: not a reserved one, and its text does not begin with a dash."""
+        """A random uuid that Kafka can use: not a reserved one, and its text does not begin with a
+        dash."""
 
 
 class File(Protocol):
-    """One open file, read and written at positions: there is no cursor. Every call may raise OSError."""
+    """One open file, read and written at positions: there is no cursor. Every call may raise
+    OSError."""
 
     path: str
 
@@ -54,27 +58,32 @@ class File(Protocol):
         """Up to length bytes; fewer only at the end of the file."""
 
     def pread_at_once(self, length: int, position: int, /) -> bytes | bytearray | None:
-        """All of it, or None where that would have to wait for a disk. Never raises: what is wrong is told by the `pread` that follows."""
+        """All of it, or None where that would have to wait for a disk. Never raises: what is wrong
+        is told by the `pread` that follows."""
 
     def in_memory(self, length: int, position: int, /) -> bool:
         """Whether it can be sent without waiting for a disk."""
 
     def bring_in(self, length: int, position: int, /) -> None:
-        """Into memory, and begins with what follows, which is probably asked for next. Blocks, so call it through `Offload.thread`."""
+        """Into memory, and begins with what follows, which is probably asked for next. Blocks, so
+        call it through `Offload.thread`."""
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
-        """Writes all of data, or raises. What was written may be lost by a power failure until `sync` returns."""
+        """Writes all of data, or raises. What was written may be lost by a power failure until
+        `sync` returns."""
 
     def truncate(self, size: int, /) -> None: ...
 
     def size(self) -> int: ...
 
     def sync(self) -> None:
-        """fdatasync: blocks, so call it through `Offload.thread`. After an error nothing unsynced may be assumed to be on disk."""
+        """fdatasync: blocks, so call it through `Offload.thread`. After an error nothing unsynced
+        may be assumed to be on disk."""
 
     def write_back(self, position: int, length: int, /) -> None:
-        """Begins to write a part out, and promises nothing: it leaves less to do for `sync`, and for a kernel that makes writers wait when
-        too much is unwritten. Blocks while the disk is busy, so call it through `Offload.thread`."""
+        """Begins to write a part out, and promises nothing: it leaves less to do for `sync`, and
+        for a kernel that makes writers wait when too much is unwritten. Blocks while the disk is
+        busy, so call it through `Offload.thread`."""
 
     def fileno(self) -> int:
         """For sendfile; the simulated file has none and raises OSError."""
@@ -90,7 +99,8 @@ class Volume(NamedTuple):
 
 
 class Disk(Protocol):
-    """A file system. Paths are absolute or relative strings with '/'. Every call may raise OSError (FileNotFoundError and so on)."""
+    """A file system. Paths are absolute or relative strings with '/'. Every call may raise OSError
+    (FileNotFoundError and so on)."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens for reading and writing; with create, an absent file is made empty."""
@@ -99,8 +109,9 @@ class Disk(Protocol):
         """The whole file. For small ones: checkpoints, properties."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Writes a whole small file so that a crash leaves either the old or the new one: a temporary file beside it (path + '.tmp'), sync,
-        rename, sync of the directory. Blocks, so call it through `Offload.thread` once the node serves."""
+        """Writes a whole small file so that a crash leaves either the old or the new one: a
+        temporary file beside it (path + '.tmp'), sync, rename, sync of the directory. Blocks, so
+        call it through `Offload.thread` once the node serves."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -120,18 +131,20 @@ class Disk(Protocol):
         """Makes a directory and its parents; no error where it is there already."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces an existing file. Survives power loss only after `sync_dir` of the directory."""
+        """Atomic; replaces an existing file. Survives power loss only after `sync_dir` of the
+        directory."""
 
     def remove(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync_dir(self, path: str) -> None:
-        """fsync of a directory: names created, renamed and removed in it survive power loss from here on. Blocks."""
+        """fsync of a directory: names created, renamed and removed in it survive power loss from
+        here on. Blocks."""
 
     def lock(self, path: str) -> object:
-        """Takes a lock file for this process, made if absent; BlockingIOError where another one has it. Held until the process ends, or
-        until nothing refers to what it gives."""
+        """Takes a lock file for this process, made if absent; BlockingIOError where another one has
+        it. Held until the process ends, or until nothing refers to what it gives."""
 
 
 class Listener(Protocol):
@@ -153,25 +166,38 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 class Network(Protocol):
-    """Connections in the shape of asyncio's transports and protocols (BufferedProtocol included)."""
+    """Connections in the shape of asyncio's transports and protocols (BufferedProtocol
+    included)."""
 
     async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, backlog: int = ACCEPT_BACKLOG, *, accepting: bool = True
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        backlog: int = ACCEPT_BACKLOG,
+        *,
+        accepting: bool = True,
     ) -> Listener:
-        """Port 0 takes a free one. The backlog is how many connections may wait to be taken. Not accepting, the port is ours, but whoever
-        connects is refused until `Listener.accept`."""
+        """Port 0 takes a free one. The backlog is how many connections may wait to be taken. Not
+        accepting, the port is ours, but whoever connects is refused until `Listener.accept`."""
 
-    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
 
 
 class Offload(Protocol):
     """Work that may not run on the event loop."""
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """For calls that release the GIL: fdatasync, cold reads. No threads share broker state: pass values, not objects that change."""
+        """For calls that release the GIL: fdatasync, cold reads. No threads share broker state:
+        pass values, not objects that change."""
 
-    async def process(self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """For work on records one by one. A module-level function, given the disk of its world and picklable arguments."""
+    async def process(
+        self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """For work on records one by one. A module-level function, given the disk of its world and
+        picklable arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +205,7 @@ class World:
     """All of it, handed to what needs it by `start` alone."""
 
     clock: Clock
-    chance: Chance
+    rng: Rng
     disk: Disk
     network: Network
     offload: Offload

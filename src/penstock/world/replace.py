@@ -1,6 +1,8 @@
-"""How a small file is replaced as a whole, the same in every world: written beside, synced, renamed, and its name synced.
+"""How a small file is replaced as a whole, the same in every world: written beside, synced,
+renamed, and its name synced.
 
-Owns the order of these steps. It must never know which disk it works on, so that the simulated disk's faults fall between its steps.
+Owns the order of these steps. It must never know which disk it works on, so that the simulated
+disk's faults fall between its steps.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """After a crash at any point the file is the old one or the new one. A temporary file left behind is overwritten by the next call."""
+    """After a crash at any point the file is the old one or the new one. A temporary file left
+    behind is overwritten by the next call."""
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True)
     try:

@@ -1,4 +1,5 @@
-"""A pipeline for a cluster: copies a topic, and says in each record's header where the worker that read it has Penstock from."""
+"""A pipeline for a cluster: copies a topic, and says in each record's header where the worker that
+read it has Penstock from."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ def build(pipeline: Pipeline) -> dict[str, DataStreamWriter]:
 
 
 def located(rows: DataFrame) -> DataFrame:
-    header = F.struct(F.lit(HEADER).alias("key"), F.udf(_penstocks_file, "string", useArrow=False)("value").cast("binary").alias("value"))
+    header = F.struct(
+        F.lit(HEADER).alias("key"),
+        F.udf(_penstocks_file, "string", useArrow=False)("value").cast("binary").alias("value"),
+    )
     return rows.select("value", F.array(header).alias("headers"))
 
 

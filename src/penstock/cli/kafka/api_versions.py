@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 _PURPOSE = "This tool helps to retrieve broker version information."
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server(s) to use for bootstrapping"),
-    "command-config": Option("A file with settings of the client.", "String: command config property file"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server(s) to use for bootstrapping"
+    ),
+    "command-config": Option(
+        "A file with settings of the client.", "String: command config property file"
+    ),
 }
 
 
@@ -42,7 +46,10 @@ async def _show(client: Client) -> None:
         offered = (await client.cluster.broker(broker.id)).offered
         lines = [f"\t{line}" for line in _lines(offered)]
         fenced = "true" if broker.fenced else "false"
-        print(f"{broker.host}:{broker.port} (id: {broker.id} rack: {broker.rack or 'null'} isFenced: {fenced}) -> (")
+        print(
+            f"{broker.host}:{broker.port} (id: {broker.id} rack: {broker.rack or 'null'} "
+            f"isFenced: {fenced}) -> ("
+        )
         print(",\n".join(lines))
         print(")")
 
@@ -53,12 +60,24 @@ def _lines(offered: Mapping[int, Versions]) -> list[str]:
     names = {api.key: api for api in APIS}
     lines = []
     for key, versions in sorted(offered.items()):
-        span = f"{versions.first} to {versions.last}" if versions.last > versions.first else f"{versions.first}"
+        span = (
+            f"{versions.first} to {versions.last}"
+            if versions.last > versions.first
+            else f"{versions.first}"
+        )
         if key not in names:
             lines.append(f"UNKNOWN({key}): {span}")
             continue
         usable = min(versions.last, names[key].versions.last - names[key].newest_unstable)
-        use = str(usable) if usable >= max(versions.first, names[key].versions.first) else "UNSUPPORTED"
+        use = (
+            str(usable)
+            if usable >= max(versions.first, names[key].versions.first)
+            else "UNSUPPORTED"
+        )
         lines.append(f"{names[key].name}({key}): {span} [usable: {use}]")
-    missing = [f"{api.name}({api.key}): UNSUPPORTED" for api in APIS if api.key not in offered and "broker" in api.listeners]
+    missing = [
+        f"{api.name}({api.key}): UNSUPPORTED"
+        for api in APIS
+        if api.key not in offered and "broker" in api.listeners
+    ]
     return lines + missing

@@ -13,13 +13,20 @@ from penstock.cli.kafka.session import read_settings, with_admin
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.client.admin import ConfigEntry, Resource
+    from penstock.client.admin.admin import ConfigEntry, Resource
     from penstock.client.client import Client
 
-_PURPOSE = "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics or group"
+_PURPOSE = (
+    "This tool helps to manipulate and describe entity config for a topic, client, user, "
+    "broker, ip, client-metrics or group"
+)
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
-    "command-config": Option("A file with settings of the client.", "String: command config property file"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    ),
+    "command-config": Option(
+        "A file with settings of the client.", "String: command config property file"
+    ),
     "alter": Option("Alter the settings of an entity."),
     "describe": Option("Show the settings of an entity."),
     "all": Option("With --describe: all settings, with their defaults."),
@@ -58,13 +65,17 @@ def run(words: Sequence[str]) -> int:
         kind, name = _entity(options)
         act = _alter if options.has("alter") else _describe
         with_admin(
-            options.value("bootstrap-server") or "", options.value("command-config"), lambda client: act(client, options, kind, name)
+            options.value("bootstrap-server") or "",
+            options.value("command-config"),
+            lambda client: act(client, options, kind, name),
         )
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
     except KafkaError as error:
-        print(f"Error while executing config command with args '{' '.join(words)}'", file=sys.stderr)
+        print(
+            f"Error while executing config command with args '{' '.join(words)}'", file=sys.stderr
+        )
         print(f"java.util.concurrent.ExecutionException: {java_text(error)}", file=sys.stderr)
         return 1
     return 0
@@ -75,20 +86,34 @@ def _entity(options: Options) -> tuple[str, str | None]:
     if options.has("alter") == options.has("describe"):
         options.usage("Command must include exactly one action: --describe, --alter")
     kinds = options.values("entity-type")
-    kinds += ["topics"] * options.has("topic") + ["brokers"] * options.has("broker", "broker-defaults") + ["groups"] * options.has("group")
+    kinds += (
+        ["topics"] * options.has("topic")
+        + ["brokers"] * options.has("broker", "broker-defaults")
+        + ["groups"] * options.has("group")
+    )
     if not kinds:
         raise Refused("At least one entity type must be specified")
     kind, *more = kinds
     if kind not in _TYPES.split(", "):
         argument = "with a --bootstrap-server or --bootstrap-controller argument"
-        raise Refused(f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}")
+        raise Refused(
+            f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}"
+        )
     if more or kind not in ("topics", "brokers", "groups"):
         raise Refused(
-            f"the settings of {' and '.join(kinds)} cannot be described or altered: Penstock has those of topics, brokers and groups so far"
+            f"the settings of {' and '.join(kinds)} cannot be described or altered: Penstock has "
+            "those of topics, brokers and groups so far"
         )
     if not options.has("bootstrap-server"):
         raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
-    name = next((options.value(one) for one in ("entity-name", "topic", "broker", "group") if options.has(one)), None)
+    name = next(
+        (
+            options.value(one)
+            for one in ("entity-name", "topic", "broker", "group")
+            if options.has(one)
+        ),
+        None,
+    )
     if options.has("entity-default", "broker-defaults"):
         name = _BROKER_DEFAULTS
     _check(options, kind, name)
@@ -97,16 +122,24 @@ def _entity(options: Options) -> tuple[str, str | None]:
 
 def _check(options: Options, kind: str, name: str | None) -> None:
     if kind == "brokers" and name and not name.isdecimal():
-        raise Refused(f"The entity name for brokers must be a valid integer broker id, but it is: {name}")
+        raise Refused(
+            f"The entity name for brokers must be a valid integer broker id, but it is: {name}"
+        )
     if options.has("describe") and kind != "brokers" and name == _BROKER_DEFAULTS:
         raise Refused(f"--entity-default must not be specified with --describe of {kind}")
     if options.has("alter"):
         if name is None and kind == "brokers":
-            raise Refused("An entity-name or default entity must be specified with --alter of users, clients, brokers or ips")
+            raise Refused(
+                "An entity-name or default entity must be specified with --alter of users, "
+                "clients, brokers or ips"
+            )
         if not name and kind != "brokers":
             raise Refused(f"An entity name must be specified with --alter of {kind}")
         if not options.has("add-config", "add-config-file", "delete-config"):
-            raise Refused("At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter")
+            raise Refused(
+                "At least one of --add-config, --add-config-file, or --delete-config must be "
+                "specified with --alter"
+            )
         if options.has("add-config") and options.has("add-config-file"):
             raise Refused("Only one of --add-config or --add-config-file must be specified")
     elif options.has("add-config", "add-config-file", "delete-config"):
@@ -118,7 +151,9 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
     file = options.value("add-config-file")
     if file is not None:
         put = read_settings(file)
-    delete = [one.strip() for one in (options.value("delete-config") or "").split(",") if one.strip()]
+    delete = [
+        one.strip() for one in (options.value("delete-config") or "").split(",") if one.strip()
+    ]
     await client.admin.alter_configs(_resource(kind), name or "", put=put, delete=delete)
     if name:
         print(f"Completed updating config for {kind[:-1]} {name}.")
@@ -149,8 +184,14 @@ async def _describe_one(client: Client, kind: str, name: str, *, every: bool) ->
 
 
 def _text(entry: ConfigEntry) -> str:
-    synonyms = ", ".join(f"{_SOURCES.get(one.source, 'UNKNOWN')}:{one.name}={_value(one.value)}" for one in entry.synonyms)
-    return f"{entry.name}={_value(entry.value)} sensitive={str(entry.sensitive).lower()} synonyms={{{synonyms}}}"
+    synonyms = ", ".join(
+        f"{_SOURCES.get(one.source, 'UNKNOWN')}:{one.name}={_value(one.value)}"
+        for one in entry.synonyms
+    )
+    return (
+        f"{entry.name}={_value(entry.value)} sensitive={str(entry.sensitive).lower()} "
+        f"synonyms={{{synonyms}}}"
+    )
 
 
 def _value(value: str | None) -> str:
@@ -168,7 +209,7 @@ async def _names(client: Client, kind: str) -> list[str]:
 
 
 def _resource(kind: str) -> Resource:
-    from penstock.client.admin import Resource
+    from penstock.client.admin.admin import Resource
 
     return {"topics": Resource.TOPIC, "brokers": Resource.BROKER, "groups": Resource.GROUP}[kind]
 
@@ -180,6 +221,9 @@ def parse_added(text: str | None) -> dict[str, str]:
         parts = re.split(rf"\s*=\s*{_OUTSIDE_BRACKETS}", pair)
         if len(parts) != 2:
             form = 'the format "key=val" or  "key=[val1,val2]" to group values which contain commas'
-            raise Refused(f"requirement failed: Invalid entity config: all configs to be added must be in {form}.")
+            raise Refused(
+                "requirement failed: Invalid entity config: all configs to be added must be in "
+                f"{form}."
+            )
         found[parts[0].strip()] = re.sub(r"[\[\]]", "", parts[1]).strip()
     return found

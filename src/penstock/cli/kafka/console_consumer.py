@@ -19,16 +19,23 @@ from penstock.ids import NO_TIMESTAMP, TopicPartition
 if TYPE_CHECKING:
     from penstock.client.client import Client
     from penstock.client.consumer import Consumer, ConsumerRecord, Start
-    from penstock.client.group_consumer import GroupConsumer
+    from penstock.client.groups.consumer import GroupConsumer
 
 _PURPOSE = "This tool helps to read data from Kafka topics and outputs it to standard output."
 _FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    ),
     "topic": Option("The topic to read.", "String: topic"),
     "include": Option("A regular expression of the topics to read.", "String: Java regex (String)"),
-    "partition": Option("Only this partition; from the end unless --offset says otherwise.", "Integer: partition"),
-    "offset": Option("Where to begin: an offset, earliest or latest. Needs --partition.", "String: consume offset"),
+    "partition": Option(
+        "Only this partition; from the end unless --offset says otherwise.", "Integer: partition"
+    ),
+    "offset": Option(
+        "Where to begin: an offset, earliest or latest. Needs --partition.",
+        "String: consume offset",
+    ),
     "from-beginning": Option("From the first record, where the group has no offset yet."),
     "max-messages": Option("End after so many.", "Integer: num_messages"),
     "timeout-ms": Option("End when nothing came for so long.", "Long: timeout_ms"),
@@ -37,7 +44,8 @@ _OPTIONS = {
     "formatter": Option(f"Only {_FORMATTER}.", "String: class"),
     "property": Option("The old name of --formatter-property.", "String: prop"),
     "formatter-property": Option(
-        "print.timestamp, print.key, print.offset, print.partition, print.headers, print.value, key.separator, line.separator, "
+        "print.timestamp, print.key, print.offset, print.partition, print.headers, print.value, "
+        "key.separator, line.separator, "
         "headers.separator, null.literal.",
         "String: prop",
     ),
@@ -91,7 +99,11 @@ class Formatter:
     def line(self, record: ConsumerRecord) -> bytes:
         cells: list[bytes] = []
         if self.timestamp:
-            cells.append(b"NO_TIMESTAMP" if record.timestamp == NO_TIMESTAMP else b"CreateTime:%d" % record.timestamp)
+            cells.append(
+                b"NO_TIMESTAMP"
+                if record.timestamp == NO_TIMESTAMP
+                else b"CreateTime:%d" % record.timestamp
+            )
         if self.partition:
             cells.append(b"Partition:%d" % record.partition)
         if self.offset:
@@ -122,13 +134,18 @@ def run(words: Sequence[str]) -> int:
         settings = given_settings(options, file, "consumer-property", "command-property")
         formatter = Formatter.of(given_settings(options, None, "property", "formatter-property"))
         with_settings(
-            options.value("bootstrap-server") or "", settings, lambda client: _consume(client, options, settings, formatter, shown)
+            options.value("bootstrap-server") or "",
+            settings,
+            lambda client: _consume(client, options, settings, formatter, shown),
         )
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
     except KafkaError as error:
-        print(f"Error processing message, terminating consumer process: {java_text(error)}", file=sys.stderr)
+        print(
+            f"Error processing message, terminating consumer process: {java_text(error)}",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         pass
@@ -139,7 +156,9 @@ def run(words: Sequence[str]) -> int:
 def _check(options: Options) -> None:
     options.require("bootstrap-server")
     if options.has("topic") == options.has("include"):
-        options.usage("Exactly one of --include/--topic is required." + ("" if options.has("topic") else " "))
+        options.usage(
+            "Exactly one of --include/--topic is required." + ("" if options.has("topic") else " ")
+        )
     if options.has("partition") and options.has("include"):
         options.usage("The topic is required when partition is specified.")
     if options.has("offset"):
@@ -151,20 +170,33 @@ def _check(options: Options) -> None:
         options.usage("Options group and partition cannot be specified together.")
     formatter = options.value("formatter")
     if formatter is not None and formatter not in _FORMATTERS:
-        raise Refused(f"{formatter} cannot be used: classes of Java cannot run here. {_FORMATTER} is there")
+        raise Refused(
+            f"{formatter} cannot be used: classes of Java cannot run here. {_FORMATTER} is there"
+        )
 
 
-async def _consume(client: Client, options: Options, settings: Mapping[str, str], formatter: Formatter, shown: list[int]) -> None:
+async def _consume(
+    client: Client,
+    options: Options,
+    settings: Mapping[str, str],
+    formatter: Formatter,
+    shown: list[int],
+) -> None:
     from penstock.client.offsets import Isolation
 
     level = options.value("isolation-level") or settings.get("isolation.level", "read_uncommitted")
     if level not in (levels := {one.name.lower(): one for one in Isolation}):
-        raise Refused(f"Invalid value {level} for configuration isolation.level: String must be one of: read_committed, read_uncommitted")
+        raise Refused(
+            f"Invalid value {level} for configuration isolation.level: String must be one of: "
+            "read_committed, read_uncommitted"
+        )
     start = _start(options, settings)
     topics = await _topics(client, options)
     group = options.value("group") or settings.get("group.id")
     if group is not None and not options.has("partition"):
-        async with client.group_consumer(group, topics, start=start, isolation=levels[level]) as member:
+        async with client.group_consumer(
+            group, topics, start=start, isolation=levels[level]
+        ) as member:
             await _show(member, options, formatter, shown)
         return
     async with client.consumer(isolation=levels[level]) as consumer:
@@ -184,11 +216,18 @@ def _start(options: Options, settings: Mapping[str, str]) -> Start:
 
     offset = options.value("offset")
     if offset is None:
-        return BEGINNING if options.has("from-beginning") or settings.get("auto.offset.reset") == "earliest" else END
+        return (
+            BEGINNING
+            if options.has("from-beginning") or settings.get("auto.offset.reset") == "earliest"
+            else END
+        )
     if offset.lower() in ("earliest", "latest"):
         return BEGINNING if offset.lower() == "earliest" else END
     if not offset.isdecimal():
-        raise Refused(f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a non-negative long.")
+        raise Refused(
+            f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', "
+            "'latest', or a non-negative long."
+        )
     return int(offset)
 
 
@@ -197,7 +236,9 @@ async def _topics(client: Client, options: Options) -> list[str]:
     if topic is not None:
         return [topic]
     try:
-        found = [name for name in await client.admin.list_topics() if re.fullmatch(pattern or "", name)]
+        found = [
+            name for name in await client.admin.list_topics() if re.fullmatch(pattern or "", name)
+        ]
     except re.error as error:
         raise Refused(f"{pattern} is an invalid regex: {error}") from error
     if not found:
@@ -205,7 +246,9 @@ async def _topics(client: Client, options: Options) -> list[str]:
     return found
 
 
-async def _show(consumer: Consumer | GroupConsumer, options: Options, formatter: Formatter, shown: list[int]) -> None:
+async def _show(
+    consumer: Consumer | GroupConsumer, options: Options, formatter: Formatter, shown: list[int]
+) -> None:
     most, timeout_ms = options.number("max-messages"), options.number("timeout-ms")
     left = -1 if most is None or most < 0 else most
     while left != 0:
@@ -214,7 +257,11 @@ async def _show(consumer: Consumer | GroupConsumer, options: Options, formatter:
                 records = await _some(consumer)
         except TimeoutError:
             print(
-                "Error processing message, terminating consumer process: org.apache.kafka.common.errors.TimeoutException", file=sys.stderr
+                (
+                    "Error processing message, terminating consumer process: "
+                    "org.apache.kafka.common.errors.TimeoutException"
+                ),
+                file=sys.stderr,
             )
             return
         if left > 0:

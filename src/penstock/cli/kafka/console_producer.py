@@ -17,15 +17,21 @@ from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.pending import Delivered
+    from penstock.client.producer.pending import Delivered
     from penstock.records.record import Headers
 
 _PURPOSE = "This tool helps to read data from standard input and publish it to Kafka."
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    ),
     "topic": Option("REQUIRED: The topic to write to.", "String: topic"),
     "sync": Option("Wait for each record before the next."),
-    "compression-codec": Option("none, gzip, snappy, lz4 or zstd; gzip where none is named.", "String: compression-codec", optional=True),
+    "compression-codec": Option(
+        "none, gzip, snappy, lz4 or zstd; gzip where none is named.",
+        "String: compression-codec",
+        optional=True,
+    ),
     "batch-size": Option("The bytes of a batch.", "Integer: size"),
     "timeout": Option("Milliseconds that a batch waits for more.", "Long: timeout_ms"),
     "request-required-acks": Option("-1 or all, 0, 1.", "String: request required acks"),
@@ -33,7 +39,10 @@ _OPTIONS = {
     "max-memory-bytes": Option("The bytes that may wait.", "Long: total memory in bytes"),
     "property": Option("The old name of --reader-property.", "String: prop"),
     "reader-property": Option(
-        "parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, headers.key.separator, null.marker, ignore.error.",
+        (
+            "parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
+            "headers.key.separator, null.marker, ignore.error."
+        ),
         "String: prop",
     ),
     "producer-property": Option("The old name of --command-property.", "String: producer_prop"),
@@ -106,7 +115,9 @@ class LineReader:
             return ()
         found = []
         for pair in text.split(self.headers_separator):
-            key, value = self._split(pair, self.headers_key_separator, number, "header key separator")
+            key, value = self._split(
+                pair, self.headers_key_separator, number, "header key separator"
+            )
             found.append((key.decode(errors="replace"), self._or_null(value)))
         return tuple(found)
 
@@ -127,7 +138,11 @@ def run(words: Sequence[str]) -> int:
         file = "command-config" if options.has("command-config") else "producer.config"
         settings = given_settings(options, file, "producer-property", "command-property")
         reader = LineReader.of(given_settings(options, None, "property", "reader-property"))
-        with_settings(options.value("bootstrap-server") or "", settings, lambda client: _produce(client, options, settings, reader))
+        with_settings(
+            options.value("bootstrap-server") or "",
+            settings,
+            lambda client: _produce(client, options, settings, reader),
+        )
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
@@ -139,7 +154,9 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-async def _produce(client: Client, options: Options, settings: Mapping[str, str], reader: LineReader) -> None:
+async def _produce(
+    client: Client, options: Options, settings: Mapping[str, str], reader: LineReader
+) -> None:
     topic = options.value("topic") or ""
     failed: list[BaseException] = []
 
@@ -169,7 +186,11 @@ def _prompt() -> None:
 
 def _producer_options(options: Options, settings: Mapping[str, str]) -> dict[str, object]:
     """The options are other names of settings, and go before them."""
-    given = {name: value for option, name in _AS_SETTINGS.items() if (value := options.value(option)) is not None}
+    given = {
+        name: value
+        for option, name in _AS_SETTINGS.items()
+        if (value := options.value(option)) is not None
+    }
     if options.has("compression-codec"):
         given["compression.type"] = options.value("compression-codec") or "gzip"
     return producer_options({"linger.ms": _LINGER_MS, **settings, **given})

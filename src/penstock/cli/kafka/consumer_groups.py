@@ -1,4 +1,5 @@
-"""kafka-consumer-groups.sh: lists and describes groups, resets and deletes their offsets, deletes groups."""
+"""kafka-consumer-groups.sh: lists and describes groups, resets and deletes their offsets, deletes
+groups."""
 
 from __future__ import annotations
 
@@ -15,26 +16,42 @@ if TYPE_CHECKING:
     from penstock.client.client import Client
 
 _PURPOSE = (
-    "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset consumer group offsets."
+    "This tool helps to list all consumer groups, describe a consumer group, delete "
+    "consumer group info, or reset consumer group offsets."
 )
 _ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
-    "command-config": Option("A file with settings of the client.", "String: command config property file"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    ),
+    "command-config": Option(
+        "A file with settings of the client.", "String: command config property file"
+    ),
     "timeout": Option("How long an answer may take.", "Long: timeout (ms)"),
     "list": Option("List all groups."),
     "describe": Option("Describe groups: their offsets and lag, --members or --state."),
     "delete": Option("Delete groups."),
-    "reset-offsets": Option("Set the offsets of a group without members. --dry-run (the default), --execute or --export."),
-    "delete-offsets": Option("Delete the offsets of a group for topics that it does not subscribe to."),
-    "validate-regex": Option("Whether the new protocol takes a regular expression (RE2).", "String: regex"),
+    "reset-offsets": Option(
+        "Set the offsets of a group without members. --dry-run (the default), --execute or "
+        "--export."
+    ),
+    "delete-offsets": Option(
+        "Delete the offsets of a group for topics that it does not subscribe to."
+    ),
+    "validate-regex": Option(
+        "Whether the new protocol takes a regular expression (RE2).", "String: regex"
+    ),
     "group": Option("A group; may be repeated.", "String: consumer group"),
     "all-groups": Option("All groups."),
-    "topic": Option("A topic, or with --reset-offsets topic:0,1; may be repeated.", "String: topic"),
+    "topic": Option(
+        "A topic, or with --reset-offsets topic:0,1; may be repeated.", "String: topic"
+    ),
     "all-topics": Option("With --reset-offsets: all topics of the group."),
     "members": Option("With --describe: members."),
     "offsets": Option("With --describe: offsets, which is the default."),
-    "state": Option("With --describe or --list: states; with --list, only these.", "String", optional=True),
+    "state": Option(
+        "With --describe or --list: states; with --list, only these.", "String", optional=True
+    ),
     "type": Option("With --list: types; only these.", "String", optional=True),
     "verbose": Option("With --describe: more of it."),
     "dry-run": Option("Only show what would be done."),
@@ -60,13 +77,20 @@ def run(words: Sequence[str]) -> int:
     try:
         options = Options(_OPTIONS, words, _PURPOSE)
         if sum(options.has(action) for action in _ACTIONS) != 1:
-            options.usage(f"Command must include exactly one action: {', '.join('--' + action for action in _ACTIONS)}")
+            options.usage(
+                "Command must include exactly one action: "
+                f"{', '.join('--' + action for action in _ACTIONS)}"
+            )
         regex = options.value("validate-regex")
         if regex is not None:
             print(_validated(regex))
             return 0
         _check(options)
-        with_admin(options.value("bootstrap-server") or "", options.value("command-config"), lambda client: _act(client, options))
+        with_admin(
+            options.value("bootstrap-server") or "",
+            options.value("command-config"),
+            lambda client: _act(client, options),
+        )
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
@@ -80,17 +104,27 @@ def _check(options: Options) -> None:
     for action in ("describe", "delete", "reset-offsets"):
         if options.has(action) and not options.has("group", "all-groups"):
             options.usage(f"Option [{action}] takes one of these options: [group], [all-groups]")
-    if options.has("describe") and sum(options.has(one) for one in ("members", "offsets", "state")) > 1:
-        options.usage("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+    if (
+        options.has("describe")
+        and sum(options.has(one) for one in ("members", "offsets", "state")) > 1
+    ):
+        options.usage(
+            "Option [describe] takes at most one of these options: [members], [offsets], [state]"
+        )
     if options.has("delete") and options.has("topic"):
-        options.usage("The consumer does not support topic-specific offset deletion from a consumer group.")
+        options.usage(
+            "The consumer does not support topic-specific offset deletion from a consumer group."
+        )
     if options.has("delete-offsets") and not (options.has("group") and options.has("topic")):
         options.usage("Option [delete-offsets] takes the following options: [group], [topic]")
     if options.has("reset-offsets"):
         if options.has("dry-run") and options.has("execute"):
             options.usage("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
         if not options.has("topic", "all-topics", "from-file"):
-            options.usage("Option [reset-offsets] takes one of these options: [topic], [all-topics], unless [from-file] is given")
+            options.usage(
+                "Option [reset-offsets] takes one of these options: [topic], [all-topics], unless "
+                "[from-file] is given"
+            )
 
 
 async def _act(client: Client, options: Options) -> None:
@@ -126,13 +160,19 @@ async def _delete(client: Client, groups: list[str]) -> None:
             failures[group] = error
     done = [group for group in groups if group not in failures]
     if not failures:
-        print(f"Deletion of requested consumer groups ({', '.join(repr(one) for one in groups)}) was successful.")
+        print(
+            f"Deletion of requested consumer groups ({', '.join(repr(one) for one in groups)}) "
+            "was successful."
+        )
         return
     print("\nError: Deletion of some consumer groups failed:")
     for group, failure in failures.items():
         print(f"* Group '{group}' could not be deleted due to: {java_text(failure)}")
     if done:
-        print(f"\nThese consumer groups were deleted successfully: {', '.join(repr(one) for one in done)}")
+        print(
+            "\nThese consumer groups were deleted successfully: "
+            f"{', '.join(repr(one) for one in done)}"
+        )
 
 
 async def _delete_offsets(client: Client, options: Options) -> None:
@@ -142,9 +182,18 @@ async def _delete_offsets(client: Client, options: Options) -> None:
     partitions = await chosen_partitions(client, options.values("topic"))
     try:
         outcomes = await client.groups.delete_offsets(group, partitions)
-        print(f"Request succeed for deleting offsets from group {group}." if not any(outcomes.values()) else "", end="")
+        print(
+            f"Request succeed for deleting offsets from group {group}."
+            if not any(outcomes.values())
+            else "",
+            end="",
+        )
     except KafkaError as error:
-        if error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.NON_EMPTY_GROUP):
+        if error.code in (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.INVALID_GROUP_ID,
+            ErrorCode.NON_EMPTY_GROUP,
+        ):
             print(f"\nError: Deletion of offsets failed due to: {java_text(error)}")
             return
         raise
@@ -152,11 +201,14 @@ async def _delete_offsets(client: Client, options: Options) -> None:
         print("\nError: Encountered some partition-level error, see the follow-up details.", end="")
     print(f"\n{'TOPIC':<30} {'PARTITION':<15} {'STATUS':<15}")
     for one, failure in sorted(outcomes.items()):
-        print(f"{one.topic:<30} {one.partition:<15} {'Successful' if failure is None else f'Error: {java_text(failure)}':<15}")
+        print(
+            f"{one.topic:<30} {one.partition:<15} "
+            f"{'Successful' if failure is None else f'Error: {java_text(failure)}':<15}"
+        )
 
 
 def _validated(regex: str) -> str:
-    from penstock.coordinator.regex import compiled
+    from penstock.coordinator.consumer.regex import compiled
 
     try:
         compiled(regex)

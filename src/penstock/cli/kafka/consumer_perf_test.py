@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _PURPOSE = "This tool is used to verify the consumer performance."
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    ),
     "topic": Option("REQUIRED: The topic to read.", "String: topic"),
     "messages": Option("The old name of --num-records.", "Long: count"),
     "num-records": Option("REQUIRED: How many records to read.", "Long: count"),
@@ -32,7 +34,10 @@ _OPTIONS = {
     "command-config": Option("A file with settings of the consumer.", "String: config file"),
     "command-property": Option("A setting of the consumer: name=value.", "String: prop"),
 }
-_FIGURES = "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+_FIGURES = (
+    "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
+    "fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+)
 _HEADER, _DETAILED = f"start.time, end.time, {_FIGURES}", f"time, threadId, {_FIGURES}"
 _MEGABYTE = 1024 * 1024
 
@@ -47,8 +52,16 @@ def run(words: Sequence[str]) -> int:
         options.require("bootstrap-server", "topic")
         if not options.has("num-records", "messages"):
             options.usage('Missing required argument "[num-records]"')
-        settings = given_settings(options, "command-config" if options.has("command-config") else "consumer.config", "command-property")
-        with_settings(options.value("bootstrap-server") or "", settings, lambda client: _consume(client, options))
+        settings = given_settings(
+            options,
+            "command-config" if options.has("command-config") else "consumer.config",
+            "command-property",
+        )
+        with_settings(
+            options.value("bootstrap-server") or "",
+            settings,
+            lambda client: _consume(client, options),
+        )
     except (Refused, KafkaError) as error:
         print(java_text(error) if isinstance(error, KafkaError) else error, file=sys.stderr)
         return 1
@@ -59,16 +72,25 @@ async def _consume(client: Client, options: Options) -> None:
     from penstock.client.consumer import BEGINNING, END
 
     clock = client.cluster.world.clock
-    topic, wanted = options.value("topic") or "", options.number("num-records") or options.number("messages") or 0
-    group = options.value("group") or f"perf-consumer-{client.cluster.world.chance.randrange(100_000)}"
-    timeout_s, interval_s = (options.number("timeout") or 10_000) / 1000, (options.number("reporting-interval") or 5_000) / 1000
+    topic, wanted = (
+        options.value("topic") or "",
+        options.number("num-records") or options.number("messages") or 0,
+    )
+    group = options.value("group") or f"perf-consumer-{client.cluster.world.rng.randrange(100_000)}"
+    timeout_s, interval_s = (
+        (options.number("timeout") or 10_000) / 1000,
+        (options.number("reporting-interval") or 5_000) / 1000,
+    )
     detailed = options.has("show-detailed-stats")
     if not options.has("hide-header"):
         print(_DETAILED if detailed else _HEADER)
     await client.cluster.topic(topic)
     fetch_bytes = options.number("fetch-size") or _MEGABYTE
     async with client.group_consumer(
-        group, [topic], start=END if options.has("from-latest") else BEGINNING, partition_max_bytes=fetch_bytes
+        group,
+        [topic],
+        start=END if options.has("from-latest") else BEGINNING,
+        partition_max_bytes=fetch_bytes,
     ) as consumer:
         began, started = datetime.now(), clock.monotonic()
         count = size = told_count = told_size = 0
@@ -81,23 +103,38 @@ async def _consume(client: Client, options: Options) -> None:
             count += len(records)
             size += sum(len(one.key or b"") + len(one.value or b"") for one in records)
             if detailed and now - told >= interval_s:
-                print(_line(f"{_time(datetime.now())}, 0", count - told_count, size - told_size, now - told, 0.0))
+                print(
+                    _line(
+                        f"{_time(datetime.now())}, 0",
+                        count - told_count,
+                        size - told_size,
+                        now - told,
+                        0.0,
+                    )
+                )
                 told, told_count, told_size = now, count, size
         ended, seconds = datetime.now(), clock.monotonic() - started
         if count < wanted:
             print(
-                f"WARNING: Exiting before consuming the expected number of records: timeout ({timeout_s * 1000:g} ms) exceeded. "
+                "WARNING: Exiting before consuming the expected number of records: timeout "
+                f"({timeout_s * 1000:g} ms) exceeded. "
                 "You can use the --timeout option to increase the timeout."
             )
         if not detailed:
-            print(_line(f"{_time(began)}, {_time(ended)}", count, size, seconds, consumer.joined_after_s))
+            print(
+                _line(
+                    f"{_time(began)}, {_time(ended)}", count, size, seconds, consumer.joined_after_s
+                )
+            )
 
 
 def _line(times: str, count: int, size: int, seconds: float, joined_s: float) -> str:
     megabytes, fetching = size / _MEGABYTE, max(seconds - joined_s, 1e-9)
     return (
-        f"{times}, {megabytes:.4f}, {megabytes / max(seconds, 1e-9):.4f}, {count}, {count / max(seconds, 1e-9):.4f}, "
-        f"{round(joined_s * 1000)}, {round(fetching * 1000)}, {megabytes / fetching:.4f}, {count / fetching:.4f}"
+        f"{times}, {megabytes:.4f}, {megabytes / max(seconds, 1e-9):.4f}, {count}, "
+        f"{count / max(seconds, 1e-9):.4f}, "
+        f"{round(joined_s * 1000)}, {round(fetching * 1000)}, {megabytes / fetching:.4f}, "
+        f"{count / fetching:.4f}"
     )
 
 

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
 
 _PURPOSE = "This tool helps to delete records of the given partitions down to the specified offset."
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server(s) to use for bootstrapping"),
-    "command-config": Option("A file with settings of the client.", "String: command config property file path"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server(s) to use for bootstrapping"
+    ),
+    "command-config": Option(
+        "A file with settings of the client.", "String: command config property file path"
+    ),
     "offset-json-file": Option(
-        'REQUIRED: {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}; -1 deletes all.',
+        (
+            'REQUIRED: {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": '
+            "1}; "
+            "-1 deletes all."
+        ),
         "String: Offset json file path",
     ),
 }
@@ -38,7 +46,11 @@ def run(words: Sequence[str]) -> int:
         options = Options(_OPTIONS, words, _PURPOSE)
         options.require("bootstrap-server", "offset-json-file")
         before = _read(options.value("offset-json-file") or "")
-        with_admin(options.value("bootstrap-server") or "", options.value("command-config"), lambda client: _delete(client, before))
+        with_admin(
+            options.value("bootstrap-server") or "",
+            options.value("command-config"),
+            lambda client: _delete(client, before),
+        )
     except (Refused, KafkaError) as error:
         print(java_text(error) if isinstance(error, KafkaError) else error, file=sys.stderr)
         return 1
@@ -47,7 +59,10 @@ def run(words: Sequence[str]) -> int:
 
 async def _delete(client: Client, before: dict[TopicPartition, int]) -> None:
     print("Executing records delete operation")
-    outcomes = await asyncio.gather(*(client.admin.delete_records({one: offset}) for one, offset in before.items()), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(client.admin.delete_records({one: offset}) for one, offset in before.items()),
+        return_exceptions=True,
+    )
     print("Records delete operation completed:")
     for one, outcome in zip(before, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
@@ -63,7 +78,10 @@ def _read(file: str) -> dict[TopicPartition, int]:
         data = json.loads(Path(file).read_text())
         if data.get("version", 1) != 1:
             raise Refused(f"Not supported version field value {data['version']}")
-        rows = [(TopicPartition(str(one["topic"]), int(one["partition"])), int(one["offset"])) for one in data["partitions"]]
+        rows = [
+            (TopicPartition(str(one["topic"]), int(one["partition"])), int(one["offset"]))
+            for one in data["partitions"]
+        ]
     except OSError as error:
         raise Refused(f"{file}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

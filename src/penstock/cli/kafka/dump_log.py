@@ -17,7 +17,10 @@ from penstock.cli.kafka.segment_lines import (
 )
 from penstock.world.real import RealDisk
 
-_PURPOSE = "This tool helps to parse a log file and dump its contents to the console, useful for debugging a seemingly corrupt log segment."
+_PURPOSE = (
+    "This tool helps to parse a log file and dump its contents to the console, useful for "
+    "debugging a seemingly corrupt log segment."
+)
 _OPTIONS = {
     "files": Option("REQUIRED: Files, separated by commas.", "String: file1, file2, ..."),
     "print-data-log": Option("Show the records of segments."),
@@ -46,7 +49,11 @@ def run(words: Sequence[str]) -> int:
         for name in ("value-decoder-class", "key-decoder-class"):
             if options.has(name) and not (options.value(name) or "").endswith("StringDecoder"):
                 raise Refused(f"--{name} {options.value(name)} {_JAVA}")
-        failed = [path for path in (options.value("files") or "").split(",") if path.strip() and not _dump(path.strip(), options)]
+        failed = [
+            path
+            for path in (options.value("files") or "").split(",")
+            if path.strip() and not _dump(path.strip(), options)
+        ]
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
@@ -74,9 +81,13 @@ def _lines(path: str, suffix: str, options: Options) -> Sequence[str]:
         case ".log" | ".checkpoint":
             return list(segment_lines(disk, path, options))
         case ".index":
-            return list(offset_index_lines(disk, path, only_check=only_check, only_compare=only_compare))
+            return list(
+                offset_index_lines(disk, path, only_check=only_check, only_compare=only_compare)
+            )
         case ".timeindex":
-            return list(time_index_lines(disk, path, only_check=only_check, only_compare=only_compare))
+            return list(
+                time_index_lines(disk, path, only_check=only_check, only_compare=only_compare)
+            )
         case ".txnindex":
             return list(aborted_lines(disk, path))
         case ".snapshot":

@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         change.add_argument("--dry-run", action="store_true", help="Only validate the change.")
         if name == "downgrade":
             change.add_argument("--unsafe", action="store_true", help="Allow a loss of metadata.")
-    disable = commands.add_parser("disable", help="Disable one or more feature flags, which is the level 0.")
+    disable = commands.add_parser(
+        "disable", help="Disable one or more feature flags, which is the level 0."
+    )
     disable.add_argument("--feature", action="append", required=True, help="The feature's name.")
     disable.add_argument("--dry-run", action="store_true", help="Only validate the change.")
     disable.add_argument("--unsafe", action="store_true", help="Allow a loss of metadata.")
@@ -74,14 +76,32 @@ async def _describe(client: Client) -> None:
     finalized = {one.name: one.max_version_level for one in answer.finalized_features}
     for one in sorted(answer.supported_features, key=lambda each: each.name):
         levels = (one.min_version, one.max_version, finalized.get(one.name, 0))
-        low, high, level = (_NAMED.get(number, str(number)) if one.name == _METADATA else str(number) for number in levels)
-        columns = [f"Feature: {one.name}", f"SupportedMinVersion: {low}", f"SupportedMaxVersion: {high}"]
-        print("\t".join([*columns, f"FinalizedVersionLevel: {level}", f"Epoch: {answer.finalized_features_epoch}"]))
+        low, high, level = (
+            _NAMED.get(number, str(number)) if one.name == _METADATA else str(number)
+            for number in levels
+        )
+        columns = [
+            f"Feature: {one.name}",
+            f"SupportedMinVersion: {low}",
+            f"SupportedMaxVersion: {high}",
+        ]
+        print(
+            "\t".join(
+                [
+                    *columns,
+                    f"FinalizedVersionLevel: {level}",
+                    f"Epoch: {answer.finalized_features_epoch}",
+                ]
+            )
+        )
 
 
 async def _update(client: Client, asked: argparse.Namespace) -> None:
     from penstock.client.faults import check
-    from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+    from penstock.protocol.messages.update_features import (
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+    )
 
     updates = tuple(_change(text, asked) for text in asked.feature)
     request = UpdateFeaturesRequest(feature_updates=updates, validate_only=asked.dry_run)
@@ -104,9 +124,15 @@ def _change(text: str, asked: argparse.Namespace) -> UpdateFeaturesRequest.Featu
 
     name, equals, level = text.partition("=")
     if asked.command != "disable" and (not equals or not level.strip().isdecimal()):
-        raise Refused(f"Can't parse feature=level string {text}: equals sign not found." if not equals else f"Can't parse level {level}")
+        raise Refused(
+            f"Can't parse feature=level string {text}: equals sign not found."
+            if not equals
+            else f"Can't parse level {level}"
+        )
     lower = _UNSAFE_DOWNGRADE if getattr(asked, "unsafe", False) else _SAFE_DOWNGRADE
     number = 0 if asked.command == "disable" else int(level)
     return UpdateFeaturesRequest.FeatureUpdate(
-        feature=name.strip(), max_version_level=number, upgrade_type=_UPGRADE if asked.command == "upgrade" else lower
+        feature=name.strip(),
+        max_version_level=number,
+        upgrade_type=_UPGRADE if asked.command == "upgrade" else lower,
     )

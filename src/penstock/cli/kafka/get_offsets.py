@@ -18,12 +18,20 @@ if TYPE_CHECKING:
 
 _PURPOSE = "An interactive shell for getting topic-partition offsets."
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: HOST1:PORT1,...,HOST3:PORT3"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: HOST1:PORT1,...,HOST3:PORT3"
+    ),
     "command-config": Option("A file with settings of the client.", "String: config file"),
     "topic": Option("A regular expression of the topics.", "String: topic"),
     "partitions": Option("Only these: 0,1.", "String: partition ids"),
-    "topic-partitions": Option("topic:partition,... where either may be left out; 1-3 is 1 and 2.", "String: topic1:1,topic2:0-3,topic3"),
-    "time": Option("latest (-1, the default), earliest (-2), max-timestamp (-3), or milliseconds since 1970.", "String: timestamp"),
+    "topic-partitions": Option(
+        "topic:partition,... where either may be left out; 1-3 is 1 and 2.",
+        "String: topic1:1,topic2:0-3,topic3",
+    ),
+    "time": Option(
+        "latest (-1, the default), earliest (-2), max-timestamp (-3), or milliseconds since 1970.",
+        "String: timestamp",
+    ),
     "exclude-internal-topics": Option("Without internal topics."),
 }
 _TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
@@ -46,20 +54,29 @@ def run(words: Sequence[str]) -> int:
         for line in with_admin(bootstrap, config, lambda client: _lines(client, wanted, time)):
             print(line)
     except (Refused, KafkaError) as error:
-        print(f"Error occurred: {java_text(error) if isinstance(error, KafkaError) else error}", file=sys.stderr)
+        print(
+            f"Error occurred: {java_text(error) if isinstance(error, KafkaError) else error}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
 
 async def _lines(client: Client, wanted: Wanted, time: int) -> list[str]:
     topics = await client.admin.describe_topics()
-    partitions = [TopicPartition(topic.name, one.index) for topic in topics for one in topic.partitions]
+    partitions = [
+        TopicPartition(topic.name, one.index) for topic in topics for one in topic.partitions
+    ]
     chosen = sorted(one for one in partitions if wanted(one))
     if not chosen:
         raise Refused("Could not match any topic-partitions with the specified filters")
     found = await client.admin.list_offsets(dict.fromkeys(chosen, time))
     # Kafka's tool leaves out a partition that has no such offset.
-    return [f"{one.topic}:{one.partition}:{found[one].offset}" for one in chosen if found[one].offset >= 0]
+    return [
+        f"{one.topic}:{one.partition}:{found[one].offset}"
+        for one in chosen
+        if found[one].offset >= 0
+    ]
 
 
 def _time(text: str) -> int:
@@ -69,22 +86,32 @@ def _time(text: str) -> int:
         return int(text)
     except ValueError:
         kinds = "earliest | latest | max-timestamp | timestamp"
-        raise Refused(f"Malformed time argument {text}, please use one of: {kinds} (in milliseconds)") from None
+        raise Refused(
+            f"Malformed time argument {text}, please use one of: {kinds} (in milliseconds)"
+        ) from None
 
 
 def _wanted(options: Options) -> Wanted:
     listed = options.value("topic-partitions")
     rules = [_rule(text) for text in listed.split(",")] if listed else [_by_topic(options)]
     public_only = options.has("exclude-internal-topics")
-    return lambda one: any(rule(one) for rule in rules) and not (public_only and one.topic in _INTERNAL)
+    return lambda one: (
+        any(rule(one) for rule in rules) and not (public_only and one.topic in _INTERNAL)
+    )
 
 
 def _by_topic(options: Options) -> Wanted:
     numbers = options.value("partitions")
     if numbers is not None and not all(number.isdecimal() for number in numbers.split(",")):
-        raise Refused(f"--partitions expects a comma separated list of numeric partition ids, but received: {numbers}")
+        raise Refused(
+            "--partitions expects a comma separated list of numeric partition ids, but received: "
+            f"{numbers}"
+        )
     topics = _pattern(options.value("topic") or ".*")
-    return lambda one: bool(topics.fullmatch(one.topic)) and (numbers is None or str(one.partition) in numbers.split(","))
+    return lambda one: (
+        bool(topics.fullmatch(one.topic))
+        and (numbers is None or str(one.partition) in numbers.split(","))
+    )
 
 
 def _rule(text: str) -> Wanted:

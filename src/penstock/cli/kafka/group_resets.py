@@ -13,25 +13,44 @@ from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.groups import Committed
-    from penstock.client.lag import Target
+    from penstock.client.groups.admin import Committed
+    from penstock.client.groups.lag import Target
 
-_SCENARIOS = ("to-offset", "shift-by", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "from-file")
-_DURATION = re.compile(r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?")
+_SCENARIOS = (
+    "to-offset",
+    "shift-by",
+    "to-datetime",
+    "by-duration",
+    "to-earliest",
+    "to-latest",
+    "to-current",
+    "from-file",
+)
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
 
 
 async def reset(client: Client, groups: list[str], options: Options) -> None:
     if sum(options.has(scenario) for scenario in _SCENARIOS) != 1:
-        options.usage(f"Option [reset-offsets] requires one of these: {', '.join(f'[{one}]' for one in _SCENARIOS)}")
+        options.usage(
+            "Option [reset-offsets] requires one of these: "
+            f"{', '.join(f'[{one}]' for one in _SCENARIOS)}"
+        )
     planned: dict[str, dict[TopicPartition, int]] = {}
     for group in groups:
         state = await _state(client, group)
         if state in ("Empty", "Dead"):
             planned[group] = await _plan(client, group, options, alone=len(groups) == 1)
             if options.has("execute"):
-                await client.groups.commit(group, {one: _at(offset) for one, offset in planned[group].items()})
+                await client.groups.commit(
+                    group, {one: _at(offset) for one, offset in planned[group].items()}
+                )
         else:
-            reason = f"Assignments can only be reset if the group '{group}' is inactive, but the current state is {state}."
+            reason = (
+                f"Assignments can only be reset if the group '{group}' is inactive, but the "
+                f"current state is {state}."
+            )
             print(f"\nError: {reason}")
             planned[group] = {}
     if options.has("export"):
@@ -51,9 +70,11 @@ async def _state(client: Client, group: str) -> str:
         return "Dead"
 
 
-async def _plan(client: Client, group: str, options: Options, *, alone: bool) -> dict[TopicPartition, int]:
+async def _plan(
+    client: Client, group: str, options: Options, *, alone: bool
+) -> dict[TopicPartition, int]:
     from penstock.cli.groups import chosen_partitions
-    from penstock.client.lag import At, reset_targets
+    from penstock.client.groups.lag import At, reset_targets
 
     committed: Mapping[TopicPartition, Committed] = await client.groups.committed(group)
     file = options.value("from-file")
@@ -63,12 +84,16 @@ async def _plan(client: Client, group: str, options: Options, *, alone: bool) ->
         for partition, offset in rows.items():
             planned |= await reset_targets(client.cluster, committed, [partition], At(offset))
         return planned
-    partitions = sorted(committed) if options.has("all-topics") else await chosen_partitions(client, options.values("topic"))
+    partitions = (
+        sorted(committed)
+        if options.has("all-topics")
+        else await chosen_partitions(client, options.values("topic"))
+    )
     return await reset_targets(client.cluster, committed, partitions, _target(client, options))
 
 
 def _target(client: Client, options: Options) -> Target:
-    from penstock.client.lag import At, Current, Earliest, Latest, Shift, SinceTime
+    from penstock.client.groups.lag import At, Current, Earliest, Latest, Shift, SinceTime
 
     if options.has("to-earliest"):
         return Earliest()
@@ -76,7 +101,11 @@ def _target(client: Client, options: Options) -> Target:
         return Latest()
     if options.has("to-current"):
         return Current()
-    offset, shift, duration = options.number("to-offset"), options.number("shift-by"), options.value("by-duration")
+    offset, shift, duration = (
+        options.number("to-offset"),
+        options.number("shift-by"),
+        options.value("by-duration"),
+    )
     if offset is not None:
         return At(offset)
     if shift is not None:
@@ -90,7 +119,12 @@ def _duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
         raise Refused(f"Text cannot be parsed to a Duration: {text}")
-    return int(timedelta(**{unit: float(value) for unit, value in found.groupdict().items() if value}).total_seconds() * 1000)
+    return int(
+        timedelta(
+            **{unit: float(value) for unit, value in found.groupdict().items() if value}
+        ).total_seconds()
+        * 1000
+    )
 
 
 def _datetime_ms(text: str) -> int:
@@ -103,7 +137,8 @@ def _datetime_ms(text: str) -> int:
 
 
 def _read_csv(file: str, group: str, *, alone: bool) -> dict[TopicPartition, int]:
-    """Lines of topic,partition,offset for one group, or group,topic,partition,offset for several."""
+    """Lines of topic,partition,offset for one group, or group,topic,partition,offset for
+    several."""
     found: dict[TopicPartition, int] = {}
     try:
         lines = Path(file).read_text().split()
@@ -121,7 +156,7 @@ def _read_csv(file: str, group: str, *, alone: bool) -> dict[TopicPartition, int
 
 
 def _at(offset: int) -> Committed:
-    from penstock.client.groups import Committed
+    from penstock.client.groups.admin import Committed
 
     return Committed(offset)
 
@@ -129,7 +164,12 @@ def _at(offset: int) -> Committed:
 def _print_csv(planned: dict[str, dict[TopicPartition, int]]) -> None:
     for group, offsets in planned.items():
         for one, offset in offsets.items():
-            fields = [*([group] if len(planned) > 1 else []), one.topic, str(one.partition), str(offset)]
+            fields = [
+                *([group] if len(planned) > 1 else []),
+                one.topic,
+                str(one.partition),
+                str(offset),
+            ]
             print(",".join(f'"{field}"' if not field.isdecimal() else field for field in fields))
 
 
@@ -138,7 +178,12 @@ def _print_table(planned: dict[str, dict[TopicPartition, int]]) -> None:
     topic_width = max([15, *(len(one.topic) for offsets in planned.values() for one in offsets)])
     if not any(planned.values()):
         return
-    print(f"\n{'GROUP':<{group_width}} {'TOPIC':<{topic_width}} {'PARTITION':<10} {'NEW-OFFSET':<15}")
+    print(
+        f"\n{'GROUP':<{group_width}} {'TOPIC':<{topic_width}} {'PARTITION':<10} {'NEW-OFFSET':<15}"
+    )
     for group, offsets in planned.items():
         for one, offset in offsets.items():
-            print(f"{group:<{group_width}} {one.topic:<{topic_width}} {one.partition:<10} {offset:<15}")
+            print(
+                f"{group:<{group_width}} {one.topic:<{topic_width}} {one.partition:<10} "
+                f"{offset:<15}"
+            )

@@ -12,10 +12,19 @@ from penstock.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.groups import GroupDescription, GroupListing, GroupMember
-    from penstock.client.lag import PartitionLag
+    from penstock.client.groups.admin import GroupDescription, GroupListing, GroupMember
+    from penstock.client.groups.lag import PartitionLag
 
-_STATES = ("Empty", "Dead", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Unknown")
+_STATES = (
+    "Empty",
+    "Dead",
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Unknown",
+)
 _TYPES = ("Classic", "Consumer")
 _NARROW, _COORDINATOR, _ASSIGNMENT, _INSTANCE = 15, 25, 20, 17
 
@@ -26,11 +35,21 @@ def listing(groups: Iterable[GroupListing], options: Options) -> list[str]:
     with_type, with_state = options.has("type"), options.has("state")
     if not with_type and not with_state:
         return [one.id for one in shown]
-    states, types = _wanted(options.value("state"), _STATES, "state"), _wanted(options.value("type"), _TYPES, "types")
-    shown = [one for one in shown if (not states or one.state in states) and (not types or one.kind in types)]
+    states, types = (
+        _wanted(options.value("state"), _STATES, "state"),
+        _wanted(options.value("type"), _TYPES, "types"),
+    )
+    shown = [
+        one
+        for one in shown
+        if (not states or one.state in states) and (not types or one.kind in types)
+    ]
     width = max([_NARROW, *(len(one.id) for one in shown)]) + 10
     lines = [f"{'GROUP':<{width}}" + f" {'TYPE':<20}" * with_type + f" {'STATE':<20}" * with_state]
-    return lines + [f"{one.id:<{width}}" + f" {one.kind:<20}" * with_type + f" {one.state:<20}" * with_state for one in shown]
+    return lines + [
+        f"{one.id:<{width}}" + f" {one.kind:<20}" * with_type + f" {one.state:<20}" * with_state
+        for one in shown
+    ]
 
 
 def _wanted(text: str | None, known: Sequence[str], what: str) -> set[str]:
@@ -39,12 +58,14 @@ def _wanted(text: str | None, known: Sequence[str], what: str) -> set[str]:
     by_name = {name.lower(): name for name in known}
     words = [word.strip().lower() for word in text.split(",")]
     if any(word not in by_name for word in words):
-        raise Refused(f"Invalid {what} list '{text}'. Valid {what.removesuffix('s')}s are: {', '.join(known)}")
+        raise Refused(
+            f"Invalid {what} list '{text}'. Valid {what.removesuffix('s')}s are: {', '.join(known)}"
+        )
     return {by_name[word] for word in words}
 
 
 async def describe(client: Client, group: str, options: Options) -> None:
-    from penstock.client.lag import lag_of
+    from penstock.client.groups.lag import lag_of
 
     verbose = options.has("verbose")
     try:
@@ -72,11 +93,40 @@ async def describe(client: Client, group: str, options: Options) -> None:
 def _offsets(group: str, partitions: Sequence[PartitionLag], *, verbose: bool) -> list[str]:
     if not partitions:
         return []
-    heading = ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
+    heading = [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "LEADER-EPOCH",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    ]
     rows = [_offset_row(group, one) for one in partitions]
-    widths = [_widest(rows, 0), _widest(rows, 1), 10, 15, 15, 15, 15, _widest(rows, 7), _widest(rows, 8), 0]
+    widths = [
+        _widest(rows, 0),
+        _widest(rows, 1),
+        10,
+        15,
+        15,
+        15,
+        15,
+        _widest(rows, 7),
+        _widest(rows, 8),
+        0,
+    ]
     shown = [column for column, name in enumerate(heading) if verbose or name != "LEADER-EPOCH"]
-    return ["", *(_line([row[column] for column in shown], [widths[column] for column in shown]) for row in [heading, *rows]), ""]
+    return [
+        "",
+        *(
+            _line([row[column] for column in shown], [widths[column] for column in shown])
+            for row in [heading, *rows]
+        ),
+        "",
+    ]
 
 
 def _offset_row(group: str, one: PartitionLag) -> list[str]:
@@ -98,15 +148,32 @@ def _offset_row(group: str, one: PartitionLag) -> list[str]:
 
 def _members(group: GroupDescription, *, verbose: bool) -> list[str]:
     static = any(one.instance_id for one in group.members)
-    heading = ["GROUP", "CONSUMER-ID", *["GROUP-INSTANCE-ID"] * static, "HOST", "CLIENT-ID", "#PARTITIONS"]
+    heading = [
+        "GROUP",
+        "CONSUMER-ID",
+        *["GROUP-INSTANCE-ID"] * static,
+        "HOST",
+        "CLIENT-ID",
+        "#PARTITIONS",
+    ]
     rows = [
-        [group.id, one.id, *[one.instance_id or ""] * static, f"/{one.host.lstrip('/')}", one.client_id, str(len(one.assignment))]
+        [
+            group.id,
+            one.id,
+            *[one.instance_id or ""] * static,
+            f"/{one.host.lstrip('/')}",
+            one.client_id,
+            str(len(one.assignment)),
+        ]
         for one in group.members
     ]
     least = [_NARROW, _NARROW, *[_INSTANCE] * static, _NARROW, _NARROW, _NARROW]
     widths = [max(narrow, _widest(rows, column)) for column, narrow in enumerate(least)]
     if verbose:
-        more = [[_number(one.epoch), _assignment(one), _number(group.epoch), _assignment(one)] for one in group.members]
+        more = [
+            [_number(one.epoch), _assignment(one), _number(group.epoch), _assignment(one)]
+            for one in group.members
+        ]
         assigned = max([_ASSIGNMENT, *(len(row[1]) for row in more)])
         heading += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
         rows = [row + added for row, added in zip(rows, more, strict=True)]
@@ -120,7 +187,14 @@ def _assignment(member: GroupMember) -> str:
 
 
 def _state(group: GroupDescription, client: Client, *, verbose: bool) -> list[str]:
-    at = next((one.id for one in client.cluster.metadata.brokers.values() if f"{one.host}:{one.port}" == group.coordinator), "?")
+    at = next(
+        (
+            one.id
+            for one in client.cluster.metadata.brokers.values()
+            if f"{one.host}:{one.port}" == group.coordinator
+        ),
+        "?",
+    )
     coordinator = f"{group.coordinator}  ({at})"
     heading = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     row = [group.id, coordinator, group.assignor or "-", group.state]
@@ -129,7 +203,11 @@ def _state(group: GroupDescription, client: Client, *, verbose: bool) -> list[st
         heading += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         row += [_number(group.epoch), _number(group.epoch)]
         widths += [15, 25]
-    return ["", _line([*heading, "#MEMBERS"], [*widths, 0]), _line([*row, str(len(group.members))], [*widths, 0])]
+    return [
+        "",
+        _line([*heading, "#MEMBERS"], [*widths, 0]),
+        _line([*row, str(len(group.members))], [*widths, 0]),
+    ]
 
 
 def _number(epoch: int | None) -> str:

@@ -1,4 +1,5 @@
-"""kafka-leader-election.sh: elects preferred leaders or, where nobody in sync is left, unclean ones."""
+"""kafka-leader-election.sh: elects preferred leaders or, where nobody in sync is left, unclean
+ones."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ _OPTIONS = {
     "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: host:port"),
     "admin.config": Option("The old name of --command-config.", "String: config file"),
     "command-config": Option("A file with settings of the client.", "String: config file"),
-    "path-to-json-file": Option('The partitions: {"partitions": [{"topic": "foo", "partition": 1}]}.', "String: Path to JSON file"),
+    "path-to-json-file": Option(
+        'The partitions: {"partitions": [{"topic": "foo", "partition": 1}]}.',
+        "String: Path to JSON file",
+    ),
     "topic": Option("The topic; needs --partition.", "String: topic name"),
     "partition": Option("The partition of the topic.", "Integer: partition id"),
     "all-topic-partitions": Option("All partitions that need an election."),
@@ -43,7 +47,11 @@ def run(words: Sequence[str]) -> int:
         options = Options(_OPTIONS, words, _PURPOSE)
         election, partitions = _asked(options)
         config = options.value("command-config") or options.value("admin.config")
-        with_admin(options.value("bootstrap-server") or "", config, lambda client: _elect(client, election, partitions))
+        with_admin(
+            options.value("bootstrap-server") or "",
+            config,
+            lambda client: _elect(client, election, partitions),
+        )
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
@@ -67,11 +75,19 @@ def _asked(options: Options) -> tuple[str, list[TopicPartition] | None]:
         raise Refused("Option partition is only allowed if topic is used")
     election = (options.value("election-type") or "").upper()
     if election not in ("PREFERRED", "UNCLEAN"):
-        raise Refused(f"Cannot parse argument '{options.value('election-type')}' of option election-type")
-    file, topic, partition = options.value("path-to-json-file"), options.value("topic"), options.number("partition")
+        raise Refused(
+            f"Cannot parse argument '{options.value('election-type')}' of option election-type"
+        )
+    file, topic, partition = (
+        options.value("path-to-json-file"),
+        options.value("topic"),
+        options.number("partition"),
+    )
     if file is not None:
         return election, _read(file)
-    return election, None if topic is None or partition is None else [TopicPartition(topic, partition)]
+    return election, None if topic is None or partition is None else [
+        TopicPartition(topic, partition)
+    ]
 
 
 def _read(file: str) -> list[TopicPartition]:
@@ -84,27 +100,45 @@ def _read(file: str) -> list[TopicPartition]:
     if not isinstance(data, dict) or "partitions" not in data:
         raise Refused('Replica election data is missing "partitions" field')
     try:
-        partitions = [TopicPartition(str(one["topic"]), int(one["partition"])) for one in data["partitions"]]
+        partitions = [
+            TopicPartition(str(one["topic"]), int(one["partition"])) for one in data["partitions"]
+        ]
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused(f"Replica election data has a partition that cannot be read: {error!r}") from error
+        raise Refused(
+            f"Replica election data has a partition that cannot be read: {error!r}"
+        ) from error
     duplicates = sorted({str(one) for one in partitions if partitions.count(one) > 1})
     if duplicates:
-        raise Refused(f"Replica election data contains duplicate partitions: [{', '.join(duplicates)}]")
+        raise Refused(
+            f"Replica election data contains duplicate partitions: [{', '.join(duplicates)}]"
+        )
     return partitions
 
 
 async def _elect(client: Client, election: str, partitions: list[TopicPartition] | None) -> None:
-    from penstock.client.elections import Election
+    from penstock.client.admin.elections import Election
 
     outcomes = sorted((await client.admin.elect_leaders(Election[election], partitions)).items())
     elected = [str(one) for one, error in outcomes if error is None]
-    not_needed = [str(one) for one, error in outcomes if error and error.code is ErrorCode.ELECTION_NOT_NEEDED]
-    failed = [(one, error) for one, error in outcomes if error and error.code is not ErrorCode.ELECTION_NOT_NEEDED]
+    not_needed = [
+        str(one) for one, error in outcomes if error and error.code is ErrorCode.ELECTION_NOT_NEEDED
+    ]
+    failed = [
+        (one, error)
+        for one, error in outcomes
+        if error and error.code is not ErrorCode.ELECTION_NOT_NEEDED
+    ]
     if elected:
-        print(f"Successfully completed leader election ({election}) for partitions {', '.join(elected)}")
+        print(
+            f"Successfully completed leader election ({election}) for partitions "
+            f"{', '.join(elected)}"
+        )
     if not_needed:
         print(f"Valid replica already elected for partitions {', '.join(not_needed)}")
     for one, error in failed:
-        print(f"Error completing leader election ({election}) for partition: {one}: {java_text(error)}")
+        print(
+            f"Error completing leader election ({election}) for partition: {one}: "
+            f"{java_text(error)}"
+        )
     if failed:
         raise Refused(f"{len(failed)} replica(s) could not be elected")

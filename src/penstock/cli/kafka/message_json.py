@@ -16,7 +16,8 @@ def as_json(message: object, version: int) -> str:
 
 
 def as_object(message: object, version: int) -> dict[str, Any]:
-    """Fields of this version; a tagged one only where it is not what it would be anyway, as on the wire."""
+    """Fields of this version; a tagged one only where it is not what it would be anyway, as on the
+    wire."""
     shown = {}
     for field in fields_of(type(message)):
         value = getattr(message, field.name)

@@ -1,6 +1,8 @@
-"""Options as Kafka's tools read them (jopt-simple): --name value, --name=value or -name value, in any order. Knows no tool.
+"""Options as Kafka's tools read them (jopt-simple): --name value, --name=value or -name value, in
+any order. Knows no tool.
 
-`argument_parser` is the other kind, with subcommands (argparse4j): Python's own, but for the exit code.
+`argument_parser` is the other kind, with subcommands (argparse4j): Python's own, but for the exit
+code.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Option:
     optional: bool = False
 
 
-DEFAULT_OPTIONS = {"help": Option("Print usage information."), "version": Option("Display Kafka version.")}
+DEFAULT_OPTIONS = {
+    "help": Option("Print usage information."),
+    "version": Option("Display Kafka version."),
+}
 
 
 class Options:
@@ -85,7 +90,10 @@ class Options:
     def usage(self, reason: str) -> NoReturn:
         """On stderr, also where it was asked for."""
         print(reason, file=sys.stderr)
-        print(f"{'Option':<{_DESCRIPTION_COLUMN}}Description\n{'------':<{_DESCRIPTION_COLUMN}}-----------", file=sys.stderr)
+        print(
+            f"{'Option':<{_DESCRIPTION_COLUMN}}Description\n{'------':<{_DESCRIPTION_COLUMN}}-----------",
+            file=sys.stderr,
+        )
         for name, option in sorted(self._known.items()):
             left = f"--{name} <{option.argument}>" if option.argument else f"--{name}"
             lines = textwrap.wrap(option.help, _WIDTH - _DESCRIPTION_COLUMN - 2) or [""]
@@ -93,7 +101,10 @@ class Options:
                 print(left, file=sys.stderr)
                 left = ""
             for number, line in enumerate(lines):
-                print(f"{'' if number else left:<{_DESCRIPTION_COLUMN}}{'  ' if number else ''}{line}", file=sys.stderr)
+                print(
+                    f"{'' if number else left:<{_DESCRIPTION_COLUMN}}{'  ' if number else ''}{line}",
+                    file=sys.stderr,
+                )
         sys.exit(1)
 
     def _take(self, text: str, rest: deque[str]) -> None:
@@ -116,7 +127,11 @@ class Options:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        words = "too few arguments" if message == "the following arguments are required: command" else message
+        words = (
+            "too few arguments"
+            if message == "the following arguments are required: command"
+            else message
+        )
         print(f"{self.prog.split()[0]}: error: {words}", file=sys.stderr)
         sys.exit(1)
 

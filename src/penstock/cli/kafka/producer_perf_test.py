@@ -17,7 +17,7 @@ from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.pending import Delivered
+    from penstock.client.producer.pending import Delivered
 
 _MEGABYTE = 1024 * 1024
 _SHARES = (0.5, 0.95, 0.99, 0.999)
@@ -38,7 +38,10 @@ def run(words: Sequence[str]) -> int:
             settings[name] = value
         bootstrap = asked.bootstrap_server or settings.get("bootstrap.servers")
         if not bootstrap:
-            raise Refused("At least one of --bootstrap-server and bootstrap.servers in --command-property or --command-config is required")
+            raise Refused(
+                "At least one of --bootstrap-server and bootstrap.servers in --command-property "
+                "or --command-config is required"
+            )
         with_settings(bootstrap, settings, lambda client: _produce(client, asked, settings))
     except (Refused, KafkaError) as error:
         print(java_text(error) if isinstance(error, KafkaError) else error, file=sys.stderr)
@@ -47,19 +50,45 @@ def run(words: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argument_parser("producer-performance", "This tool is used to verify the producer performance.")
+    parser = argument_parser(
+        "producer-performance", "This tool is used to verify the producer performance."
+    )
     parser.add_argument("--topic", required=True, help="The topic to write to.")
     parser.add_argument("--bootstrap-server", help="The brokers to begin with.")
     parser.add_argument("--num-records", required=True, type=int, help="How many records.")
-    parser.add_argument("--throughput", required=True, type=float, help="Records a second at most; -1 for as many as can be.")
+    parser.add_argument(
+        "--throughput",
+        required=True,
+        type=float,
+        help="Records a second at most; -1 for as many as can be.",
+    )
     payload = parser.add_mutually_exclusive_group(required=True)
     payload.add_argument("--record-size", type=int, help="The bytes of each record.")
-    payload.add_argument("--payload-file", help="A file whose lines are the records, chosen at random.")
-    payload.add_argument("--payload-monotonic", action="store_true", help="Records are numbers, one after another.")
-    parser.add_argument("--payload-delimiter", default="\\n", help="What divides the records of a payload file.")
-    parser.add_argument("--producer-props", "--command-property", nargs="+", metavar="NAME=VALUE", help="Settings of the producer.")
-    parser.add_argument("--producer.config", "--command-config", dest="producer_config", help="A file with settings of the producer.")
-    parser.add_argument("--reporting-interval", type=int, default=5_000, help="Milliseconds between lines.")
+    payload.add_argument(
+        "--payload-file", help="A file whose lines are the records, chosen at random."
+    )
+    payload.add_argument(
+        "--payload-monotonic", action="store_true", help="Records are numbers, one after another."
+    )
+    parser.add_argument(
+        "--payload-delimiter", default="\\n", help="What divides the records of a payload file."
+    )
+    parser.add_argument(
+        "--producer-props",
+        "--command-property",
+        nargs="+",
+        metavar="NAME=VALUE",
+        help="Settings of the producer.",
+    )
+    parser.add_argument(
+        "--producer.config",
+        "--command-config",
+        dest="producer_config",
+        help="A file with settings of the producer.",
+    )
+    parser.add_argument(
+        "--reporting-interval", type=int, default=5_000, help="Milliseconds between lines."
+    )
     return parser
 
 
@@ -86,14 +115,17 @@ class Figures:
     def total(self, now: float) -> str:
         line = self._line(len(self._latencies), self._bytes, now - self._started, self._latencies)
         ordered = sorted(self._latencies) or [0]
-        shares = ", ".join(f"{ordered[int(share * len(ordered))]} ms {share * 100:g}th" for share in _SHARES)
+        shares = ", ".join(
+            f"{ordered[int(share * len(ordered))]} ms {share * 100:g}th" for share in _SHARES
+        )
         return f"{line}, {shares}."
 
     def _line(self, count: int, size: int, seconds: float, latencies: list[int]) -> str:
         rate, megabytes = count / max(seconds, 1e-9), size / _MEGABYTE / max(seconds, 1e-9)
         mean, worst = sum(latencies) / max(len(latencies), 1), max(latencies, default=0)
         return (
-            f"{count} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec), {mean:.1f} ms avg latency, {worst:.1f} ms max latency"
+            f"{count} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec), "
+            f"{mean:.1f} ms avg latency, {worst:.1f} ms max latency"
         )
 
 
@@ -104,11 +136,17 @@ async def _produce(client: Client, asked: argparse.Namespace, settings: dict[str
     figures, told_at = Figures(started), started
     async with client.producer(**producer_options(settings)) as producer:
         for number in range(asked.num_records):
-            value = str(number).encode() if asked.payload_monotonic else payloads[world.chance.randrange(len(payloads))]
+            value = (
+                str(number).encode()
+                if asked.payload_monotonic
+                else payloads[world.rng.randrange(len(payloads))]
+            )
             now = world.clock.monotonic()
             future = await producer.send(asked.topic, value)
 
-            def done(delivered: asyncio.Future[Delivered], sent_at: float = now, size: int = len(value)) -> None:
+            def done(
+                delivered: asyncio.Future[Delivered], sent_at: float = now, size: int = len(value)
+            ) -> None:
                 if (error := delivered.exception()) is not None:
                     print(f"error when sending: {error}", file=sys.stderr)
                 else:
@@ -134,5 +172,6 @@ def _payloads(asked: argparse.Namespace) -> list[bytes]:
         if not found:
             raise Refused("Payload file is empty.")
         return found
-    # Letters, as Kafka's tool makes them; the same record each time, for making them must not be what is measured.
+    # Letters, as Kafka's tool makes them; the same record each time, for making them must not be
+    # what is measured.
     return [bytes(65 + index * 7 % 26 for index in range(asked.record_size or 0))]

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.cli.kafka.message_json import as_json, as_object
 from penstock.cli.kafka.options import Options
 from penstock.errors import KafkaError, ProtocolError
-from penstock.log.producer_snapshot import SnapshotDamaged, decode_snapshot
+from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot
 from penstock.log.recovery import scan_batches
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
 from penstock.protocol.internal.metadata_records import decode_record
@@ -20,7 +20,13 @@ from penstock.protocol.primitives import read_uvarint
 from penstock.protocol.schema import schema_of
 from penstock.records.batch import BatchHeader, CorruptBatch, read_header
 from penstock.records.compression import Codec
-from penstock.records.record import ControlRecord, Record, control_kind, coordinator_epoch, records_of
+from penstock.records.record import (
+    ControlRecord,
+    Record,
+    control_kind,
+    coordinator_epoch,
+    records_of,
+)
 from penstock.world import Disk
 
 _OFFSET_ENTRY, _TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
@@ -54,13 +60,21 @@ def segment_lines(disk: Disk, path: str, options: Options) -> Iterator[str]:
 
 def _batch_line(position: int, header: BatchHeader) -> str:
     codec = Codec(header.codec).name.lower() if header.codec in list(Codec) else str(header.codec)
-    horizon = f"OptionalLong[{header.base_timestamp}]" if header.has_delete_horizon else "OptionalLong.empty"
+    horizon = (
+        f"OptionalLong[{header.base_timestamp}]"
+        if header.has_delete_horizon
+        else "OptionalLong.empty"
+    )
     return (
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
-        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: {header.producer_id} "
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: "
+        f"{header.record_count} "
+        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: "
+        f"{header.producer_id} "
         f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.leader_epoch} "
-        f"isTransactional: {_word(header.is_transactional)} isControl: {_word(header.is_control)} deleteHorizonMs: {horizon} "
-        f"position: {position} {_time_type(header)}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
+        f"isTransactional: {_word(header.is_transactional)} isControl: {_word(header.is_control)} "
+        f"deleteHorizonMs: {horizon} "
+        f"position: {position} {_time_type(header)}: {header.max_timestamp} size: {header.size} "
+        f"magic: {header.magic} "
         f"compresscodec: {codec} crc: {header.crc} isvalid: true"
     )
 
@@ -70,14 +84,26 @@ def _record_lines(header: BatchHeader, batch: memoryview, options: Options) -> I
         for record in records_of(batch, header):
             yield "| " + " ".join(_record_words(header, record, options))
     except KafkaError as error:
-        raise DumpFailed(f"the records from offset {header.base_offset} on cannot be read: {error}") from error
+        raise DumpFailed(
+            f"the records from offset {header.base_offset} on cannot be read: {error}"
+        ) from error
 
 
 def _record_words(header: BatchHeader, record: Record, options: Options) -> Iterator[str]:
     if not options.has("skip-record-metadata"):
-        sequence = -1 if header.base_sequence < 0 else (header.base_sequence + record.offset - header.base_offset) % 2**31
-        yield f"offset: {record.offset} {_time_type(header)}: {record.timestamp} keySize: {_size(record.key)}"
-        yield f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: [{','.join(key for key, _ in record.headers)}]"
+        sequence = (
+            -1
+            if header.base_sequence < 0
+            else (header.base_sequence + record.offset - header.base_offset) % 2**31
+        )
+        yield (
+            f"offset: {record.offset} {_time_type(header)}: {record.timestamp} keySize: "
+            f"{_size(record.key)}"
+        )
+        yield (
+            f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: "
+            f"[{','.join(key for key, _ in record.headers)}]"
+        )
         if header.is_control:
             yield from _control(record)
     if header.is_control:
@@ -111,7 +137,10 @@ def _group_record(record: Record) -> Iterator[str]:
             yield "payload: <DELETE>"
         else:
             version = read_int16(record.value, "a value")
-            yield f'payload: {{"version":"{version}","data":{as_json(GROUP_LOG.decode_value(decoded, record.value), version)}}}'
+            yield (
+                "payload: "
+                f'{{"version":"{version}","data":{as_json(GROUP_LOG.decode_value(decoded, record.value), version)}}}'
+            )
     except ProtocolError as error:
         yield f"payload: unreadable, {error}"
 
@@ -129,42 +158,64 @@ def _metadata_record(record: Record) -> str:
         return f"unreadable, {error}"
     kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(message).__name__).upper()
     shown = {"type": kind, "version": version, "data": as_object(message, version)}
-    return json.dumps(shown, separators=(",", ":")) if schema_of(type(message)).api_key is not None else "unreadable"
+    return (
+        json.dumps(shown, separators=(",", ":"))
+        if schema_of(type(message)).api_key is not None
+        else "unreadable"
+    )
 
 
-def offset_index_lines(disk: Disk, path: str, *, only_check: bool, only_compare: bool) -> Iterator[str]:
+def offset_index_lines(
+    disk: Disk, path: str, *, only_check: bool, only_compare: bool
+) -> Iterator[str]:
     base = _base_offset(path)
-    entries = [(base + relative, position) for relative, position in _entries(disk, path, _OFFSET_ENTRY)]
+    entries = [
+        (base + relative, position) for relative, position in _entries(disk, path, _OFFSET_ENTRY)
+    ]
     if not entries:
         yield f"{path} is empty."
         return
     if entries != sorted(set(entries)):
-        raise DumpFailed(f"Corrupt index found, index file ({path}) has entries that are not in order")
+        raise DumpFailed(
+            f"Corrupt index found, index file ({path}) has entries that are not in order"
+        )
     if only_check:
         yield f"{path} passed sanity check."
         return
     segment = disk.open(str(Path(path).with_suffix(".log")))
     for offset, position in entries:
-        header = read_header(segment.pread(61, position)) if position + 61 <= segment.size() else None
+        header = (
+            read_header(segment.pread(61, position)) if position + 61 <= segment.size() else None
+        )
         if header is None or header.last_offset != offset:
             found = "none" if header is None else header.last_offset
-            raise DumpFailed(f"Mismatches in :{path}\n  Index offset: {offset}, log offset: {found}")
+            raise DumpFailed(
+                f"Mismatches in :{path}\n  Index offset: {offset}, log offset: {found}"
+            )
         if not only_compare:
             yield f"offset: {offset} position: {position}"
 
 
-def time_index_lines(disk: Disk, path: str, *, only_check: bool, only_compare: bool) -> Iterator[str]:
+def time_index_lines(
+    disk: Disk, path: str, *, only_check: bool, only_compare: bool
+) -> Iterator[str]:
     base = _base_offset(path)
     entries = [(time, base + relative) for time, relative in _entries(disk, path, _TIME_ENTRY)]
     if only_check:
         if entries != sorted(entries):
-            raise DumpFailed(f"Corrupt time index found, time index file ({path}) has entries that are not in order")
+            raise DumpFailed(
+                f"Corrupt time index found, time index file ({path}) has entries that are not in "
+                "order"
+            )
         yield f"{path} passed sanity check."
         return
     largest = _largest_times(disk, str(Path(path).with_suffix(".log")))
     for time, offset in entries:
         if largest.get(offset) != time:
-            raise DumpFailed(f"Found timestamp mismatch in :{path}\n  Index timestamp: {time}, log timestamp: {largest.get(offset)}")
+            raise DumpFailed(
+                f"Found timestamp mismatch in :{path}\n  Index timestamp: {time}, log timestamp: "
+                f"{largest.get(offset)}"
+            )
         if not only_compare:
             yield f"timestamp: {time} offset: {offset}"
 
@@ -172,12 +223,18 @@ def time_index_lines(disk: Disk, path: str, *, only_check: bool, only_compare: b
 def _largest_times(disk: Disk, segment: str) -> dict[int, int]:
     """Of each batch, by its last offset."""
     file = disk.open(segment)
-    return {header.last_offset: header.max_timestamp for _position, header, _batch in scan_batches(file, file.size())}
+    return {
+        header.last_offset: header.max_timestamp
+        for _position, header, _batch in scan_batches(file, file.size())
+    }
 
 
 def aborted_lines(disk: Disk, path: str) -> Iterator[str]:
     for version, producer, first, last, stable in _entries(disk, path, _ABORTED_ENTRY):
-        yield f"version: {version} producerId: {producer} firstOffset: {first} lastOffset: {last} lastStableOffset: {stable}"
+        yield (
+            f"version: {version} producerId: {producer} firstOffset: {first} lastOffset: {last} "
+            f"lastStableOffset: {stable}"
+        )
 
 
 def producer_lines(disk: Disk, path: str) -> Iterator[str]:
@@ -186,15 +243,21 @@ def producer_lines(disk: Disk, path: str) -> Iterator[str]:
     except SnapshotDamaged as error:
         raise DumpFailed(f"{path}: {error}") from error
     for number, producer in producers:
-        txn = "OptionalLong.empty" if producer.txn_first_offset is None else f"OptionalLong[{producer.txn_first_offset}]"
+        txn = (
+            "OptionalLong.empty"
+            if producer.txn_first_offset is None
+            else f"OptionalLong[{producer.txn_first_offset}]"
+        )
         line = (
-            f"producerId: {number} producerEpoch: {producer.epoch} coordinatorEpoch: {producer.coordinator_epoch} "
+            f"producerId: {number} producerEpoch: {producer.epoch} coordinatorEpoch: "
+            f"{producer.coordinator_epoch} "
             f"currentTxnFirstOffset: {txn} lastTimestamp: {producer.last_timestamp} "
         )
         if producer.batches:
             last = producer.batches[-1]
             line += (
-                f"firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} lastOffset: {last.last_offset} "
+                f"firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} "
+                f"lastOffset: {last.last_offset} "
                 f"offsetDelta: {last.last_offset - last.first_offset} timestamp: {last.timestamp}"
             )
         yield line
@@ -203,7 +266,9 @@ def producer_lines(disk: Disk, path: str) -> Iterator[str]:
 def _entries(disk: Disk, path: str, entry: struct.Struct) -> list[tuple[int, ...]]:
     data = disk.read(path)
     if len(data) % entry.size:
-        raise DumpFailed(f"{path}: {len(data)} bytes are not a whole number of entries of {entry.size}")
+        raise DumpFailed(
+            f"{path}: {len(data)} bytes are not a whole number of entries of {entry.size}"
+        )
     return list(entry.iter_unpack(data))
 
 

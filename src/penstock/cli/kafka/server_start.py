@@ -1,4 +1,5 @@
-"""kafka-server-start.sh: starts a node from its server.properties, in the foreground or, with -daemon, in the background."""
+"""kafka-server-start.sh: starts a node from its server.properties, in the foreground or, with
+-daemon, in the background."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def _serve(file: Path, overrides: dict[str, str]) -> int:
 
 
 def _detach() -> bool:
-    """True in the process that goes on: out of the terminal's reach, with its output in LOG_DIR/kafkaServer.out."""
+    """True in the process that goes on: out of the terminal's reach, with its output in
+    LOG_DIR/kafkaServer.out."""
     logs = Path(os.environ.get("LOG_DIR", "logs"))
     logs.mkdir(parents=True, exist_ok=True)
     output = os.open(logs / "kafkaServer.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -1,4 +1,5 @@
-"""kafka-server-stop.sh: tells the nodes that kafka-server-start.sh started to stop: all, or those of one id or role."""
+"""kafka-server-stop.sh: tells the nodes that kafka-server-start.sh started to stop: all, or those
+of one id or role."""
 
 from __future__ import annotations
 
@@ -22,14 +23,19 @@ def main() -> None:
 
 def run(words: Sequence[str]) -> int:
     try:
-        options = Options(_OPTIONS, words or ["-"], "Stops the nodes that kafka-server-start.sh started.")
+        options = Options(
+            _OPTIONS, words or ["-"], "Stops the nodes that kafka-server-start.sh started."
+        )
         node_id, roles = options.number("node-id"), options.value("process-role")
         number = _signal(os.environ.get("SIGNAL", "TERM"))
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
     if node_id is not None and roles is not None:
-        print("When both node-id and process-role are provided, the value for node-id will take precedence")
+        print(
+            "When both node-id and process-role are provided, the value for node-id will take "
+            "precedence"
+        )
     servers = started.alive()
     if not servers:
         print("No kafka server to stop")
@@ -42,6 +48,10 @@ def run(words: Sequence[str]) -> int:
 
 def _signal(name: str) -> signal.Signals:
     try:
-        return signal.Signals(int(name)) if name.isdecimal() else signal.Signals[f"SIG{name.removeprefix('SIG')}"]
+        return (
+            signal.Signals(int(name))
+            if name.isdecimal()
+            else signal.Signals[f"SIG{name.removeprefix('SIG')}"]
+        )
     except (KeyError, ValueError):
         raise Refused(f"SIGNAL={name} is no signal") from None

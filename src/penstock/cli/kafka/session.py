@@ -18,26 +18,41 @@ _TIMEOUT_MS = "request.timeout.ms"
 _DEFAULT_TIMEOUT_MS = "30000"
 
 
-def with_admin(bootstrap: str, config_file: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    return with_settings(bootstrap, read_settings(config_file) if config_file is not None else {}, work)
+def with_admin(
+    bootstrap: str, config_file: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]
+) -> T:
+    return with_settings(
+        bootstrap, read_settings(config_file) if config_file is not None else {}, work
+    )
 
 
-def with_settings(bootstrap: str, settings: Mapping[str, str], work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """Runs the work. Refused for settings that cannot be read or honoured; KafkaError as it comes."""
+def with_settings(
+    bootstrap: str, settings: Mapping[str, str], work: Callable[[Client], Coroutine[Any, Any, T]]
+) -> T:
+    """Runs the work. Refused for settings that cannot be read or honoured; KafkaError as it
+    comes."""
     from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
 
     if settings.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
-        raise Refused(f"security.protocol={settings['security.protocol']} cannot be used: Penstock speaks PLAINTEXT alone so far")
+        raise Refused(
+            f"security.protocol={settings['security.protocol']} cannot be used: Penstock speaks "
+            "PLAINTEXT alone so far"
+        )
     timeout_ms = settings.get(_TIMEOUT_MS, _DEFAULT_TIMEOUT_MS)
     if not timeout_ms.isdecimal():
-        raise Refused(f"Invalid value {timeout_ms} for configuration {_TIMEOUT_MS}: Not a number of type INT")
+        raise Refused(
+            f"Invalid value {timeout_ms} for configuration {_TIMEOUT_MS}: Not a number of type INT"
+        )
 
     async def main(world: World) -> T:
         try:
             client = Client(
-                world, bootstrap, client_id=settings.get("client.id", "adminclient-1"), request_timeout_s=int(timeout_ms) / 1000
+                world,
+                bootstrap,
+                client_id=settings.get("client.id", "adminclient-1"),
+                request_timeout_s=int(timeout_ms) / 1000,
             )
         except ValueError as error:
             raise Refused(str(error)) from error
@@ -64,7 +79,10 @@ def given_settings(options: Options, file: str | None, *properties: str) -> dict
 
 def read_settings(file: str) -> dict[str, str]:
     try:
-        return {name: entry.value for name, entry in decode_properties(Path(file).read_bytes(), file).entries.items()}
+        return {
+            name: entry.value
+            for name, entry in decode_properties(Path(file).read_bytes(), file).entries.items()
+        }
     except OSError as error:
         raise Refused(f"{file}: {error.strerror or error}") from error
     except PropertiesError as error:

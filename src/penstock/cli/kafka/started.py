@@ -1,6 +1,8 @@
-"""The nodes that kafka-server-start.sh started on this machine for this user, which are those that kafka-server-stop.sh may stop.
+"""The nodes that kafka-server-start.sh started on this machine for this user, which are those that
+kafka-server-stop.sh may stop.
 
-Each has a file that it holds a lock on while it lives: neither a crash nor a process id that is used again can mislead.
+Each has a file that it holds a lock on while it lives: neither a crash nor a process id that is
+used again can mislead.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class Started:
 def enter(node_id: int, roles: str) -> int:
     """Holds the entry of this process until it ends, by the descriptor given back."""
     own = Started(os.getpid(), node_id, roles)
-    descriptor = os.open(_directory() / f"{own.pid}.json", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(
+        _directory() / f"{own.pid}.json", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600
+    )
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, json.dumps(asdict(own)).encode())
     return descriptor

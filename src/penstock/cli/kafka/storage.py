@@ -11,14 +11,17 @@ from penstock.config.meta_properties import META_PROPERTIES, MetaProperties, dec
 from penstock.config.node import ConfigError, NodeConfig, read_node_config
 from penstock.config.properties import PropertiesError
 from penstock.ids import uuid_text
-from penstock.node.formatting import FormatError, check_standalone, format_directories
-from penstock.world.real import RealChance, RealDisk
+from penstock.node.broker.formatting import FormatError, check_standalone, format_directories
+from penstock.world.real import RealDisk, RealRng
 
 METADATA_VERSION = "4.3-IV0"
 _NOT_THERE = {
     "add_scram": "--add-scram cannot be used: Penstock has no SASL yet",
     "feature": "--feature cannot be used: Penstock's feature levels are those of its release",
-    "initial_controllers": "--initial-controllers cannot be used: Penstock's quorum is fixed. Set controller.quorum.voters",
+    "initial_controllers": (
+        "--initial-controllers cannot be used: Penstock's quorum is fixed. Set "
+        "controller.quorum.voters"
+    ),
 }
 
 
@@ -47,19 +50,33 @@ def run(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argument_parser("kafka-storage", "The Kafka storage tool.")
     commands = parser.add_subparsers(dest="command", required=True)
-    info = commands.add_parser("info", help="Get information about the Kafka log directories on this node.")
+    info = commands.add_parser(
+        "info", help="Get information about the Kafka log directories on this node."
+    )
     form = commands.add_parser("format", help="Format the Kafka log directories on this node.")
     commands.add_parser("random-uuid", help="Print a random UUID.")
     for one in (info, form):
         one.add_argument("--config", "-c", required=True, help="The node's server.properties.")
     form.add_argument("--cluster-id", "-t", required=True, help="The id of the cluster.")
     form.add_argument("--add-scram", "-S", action="append", help="Not there in Penstock yet.")
-    form.add_argument("--ignore-formatted", "-g", action="store_true", help="Leave formatted directories as they are.")
+    form.add_argument(
+        "--ignore-formatted",
+        "-g",
+        action="store_true",
+        help="Leave formatted directories as they are.",
+    )
     form.add_argument("--release-version", "-r", help=f"Only {METADATA_VERSION}.")
     form.add_argument("--feature", "-f", action="append", help="Not there in Penstock yet.")
     quorum = form.add_mutually_exclusive_group()
-    quorum.add_argument("--standalone", "-s", action="store_true", help="This controller is a quorum of its own.")
-    quorum.add_argument("--no-initial-controllers", "-N", action="store_true", help="For brokers: the quorum is elsewhere.")
+    quorum.add_argument(
+        "--standalone", "-s", action="store_true", help="This controller is a quorum of its own."
+    )
+    quorum.add_argument(
+        "--no-initial-controllers",
+        "-N",
+        action="store_true",
+        help="For brokers: the quorum is elsewhere.",
+    )
     quorum.add_argument("--initial-controllers", "-I", help="Not there in Penstock yet.")
     return parser
 
@@ -69,13 +86,27 @@ def _format(node: NodeConfig, asked: argparse.Namespace) -> int:
         if getattr(asked, name):
             raise FormatError(reason)
     if asked.release_version not in (None, METADATA_VERSION, METADATA_VERSION.partition("-")[0]):
-        raise FormatError(f"--release-version {asked.release_version} cannot be used: this release formats as {METADATA_VERSION}")
+        raise FormatError(
+            f"--release-version {asked.release_version} cannot be used: this release formats as "
+            f"{METADATA_VERSION}"
+        )
     check_standalone(node, asked.standalone)
 
     def say(line: str) -> None:
-        print(line.replace(f"with cluster.id {asked.cluster_id}.", f"with metadata.version {METADATA_VERSION}."))
+        print(
+            line.replace(
+                f"with cluster.id {asked.cluster_id}.", f"with metadata.version {METADATA_VERSION}."
+            )
+        )
 
-    format_directories(RealDisk(), RealChance(), node, asked.cluster_id, ignore_formatted=asked.ignore_formatted, say=say)
+    format_directories(
+        RealDisk(),
+        RealRng(),
+        node,
+        asked.cluster_id,
+        ignore_formatted=asked.ignore_formatted,
+        say=say,
+    )
     return 0
 
 
@@ -122,7 +153,7 @@ def _text(meta: MetaProperties) -> str:
 
 def _random_uuid() -> str:
     """One that can be given to a command: Kafka's never begin with a dash."""
-    chance = RealChance()
-    while (text := uuid_text(chance.uuid())).startswith("-"):
+    rng = RealRng()
+    while (text := uuid_text(rng.uuid())).startswith("-"):
         continue
     return text

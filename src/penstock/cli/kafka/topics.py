@@ -17,32 +17,64 @@ if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
 
 _ACTIONS = ("create", "alter", "list", "describe", "delete")
-_REPORTS = ("under-replicated-partitions", "unavailable-partitions", "under-min-isr-partitions", "at-min-isr-partitions")
+_REPORTS = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
 _KAFKA_CONFIGS = " (To alter topic configurations, the kafka-configs tool can be used.)"
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: server to connect to"),
-    "command-config": Option("A file with settings of the client.", "String: command config property file"),
+    "bootstrap-server": Option(
+        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    ),
+    "command-config": Option(
+        "A file with settings of the client.", "String: command config property file"
+    ),
     "list": Option("List all topics."),
     "create": Option("Create a new topic."),
     "delete": Option("Delete topics."),
     "alter": Option(f"Alter the number of partitions.{_KAFKA_CONFIGS}"),
     "describe": Option("Show topics and their partitions."),
-    "topic": Option("The topic to create, alter, describe or delete; but for --create, a regular expression.", "String: topic"),
+    "topic": Option(
+        "The topic to create, alter, describe or delete; but for --create, a regular expression.",
+        "String: topic",
+    ),
     "topic-id": Option("The id of the topic to describe.", "String: topic-id"),
-    "config": Option("A setting of the topic that is created; may be repeated.", "String: name=value"),
+    "config": Option(
+        "A setting of the topic that is created; may be repeated.", "String: name=value"
+    ),
     "delete-config": Option("No longer supported since 4.0.", "String: name"),
-    "partitions": Option("How many partitions a topic is to have; by default as many as the cluster says.", "Integer: # of partitions"),
-    "replication-factor": Option("How many replicas of each partition; by default as many as the cluster says.", "Integer"),
-    "replica-assignment": Option("The brokers of each partition: replicas divided by colons, partitions by commas.", "String: 1:2,2:3"),
-    "under-replicated-partitions": Option("With --describe, only partitions that lack in-sync replicas."),
+    "partitions": Option(
+        "How many partitions a topic is to have; by default as many as the cluster says.",
+        "Integer: # of partitions",
+    ),
+    "replication-factor": Option(
+        "How many replicas of each partition; by default as many as the cluster says.", "Integer"
+    ),
+    "replica-assignment": Option(
+        "The brokers of each partition: replicas divided by colons, partitions by commas.",
+        "String: 1:2,2:3",
+    ),
+    "under-replicated-partitions": Option(
+        "With --describe, only partitions that lack in-sync replicas."
+    ),
     "unavailable-partitions": Option("With --describe, only partitions without a live leader."),
-    "under-min-isr-partitions": Option("With --describe, only partitions with fewer in-sync replicas than the minimum."),
-    "at-min-isr-partitions": Option("With --describe, only partitions with as many in-sync replicas as the minimum."),
+    "under-min-isr-partitions": Option(
+        "With --describe, only partitions with fewer in-sync replicas than the minimum."
+    ),
+    "at-min-isr-partitions": Option(
+        "With --describe, only partitions with as many in-sync replicas as the minimum."
+    ),
     "topics-with-overrides": Option("With --describe, only topics with settings of their own."),
-    "if-exists": Option("With --alter, --delete and --describe: do nothing where there is no such topic."),
+    "if-exists": Option(
+        "With --alter, --delete and --describe: do nothing where there is no such topic."
+    ),
     "if-not-exists": Option("With --create: do nothing where there is such a topic."),
     "exclude-internal": Option("With --list and --describe: leave internal topics out."),
-    "partition-size-limit-per-response": Option("How many partitions are asked for at once.", "Integer"),
+    "partition-size-limit-per-response": Option(
+        "How many partitions are asked for at once.", "Integer"
+    ),
 }
 
 
@@ -58,7 +90,11 @@ def run(words: Sequence[str]) -> int:
         print(refused, file=sys.stderr)
         return 1
     try:
-        with_admin(options.value("bootstrap-server") or "", options.value("command-config"), lambda client: _act(client, options))
+        with_admin(
+            options.value("bootstrap-server") or "",
+            options.value("command-config"),
+            lambda client: _act(client, options),
+        )
     except KafkaError as error:
         return _failed(error.message)
     except Refused as refused:
@@ -73,16 +109,26 @@ def _failed(reason: str) -> int:
 
 def _check(options: Options) -> None:
     if sum(options.has(action) for action in _ACTIONS) != 1:
-        options.usage("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
+        options.usage(
+            "Command must include exactly one action: --list, --describe, --create, --alter or "
+            "--delete"
+        )
     if not options.has("bootstrap-server"):
         raise Refused("--bootstrap-server must be specified")
-    if options.has("describe") and options.has("if-exists") and not options.has("topic", "topic-id"):
+    if (
+        options.has("describe")
+        and options.has("if-exists")
+        and not options.has("topic", "topic-id")
+    ):
         options.usage("--topic or --topic-id is required to describe a topic")
     if not options.has("list", "describe"):
         options.require("topic")
     if options.has("alter"):
         if options.has("config"):
-            options.usage(f'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]"{_KAFKA_CONFIGS}')
+            options.usage(
+                'Option combination "[[bootstrap-server], [config]]" can\'t be used with option '
+                f'"[alter]"{_KAFKA_CONFIGS}'
+            )
         options.require("partitions")
     for name, allowed in {
         "config": ("alter", "create"),
@@ -99,7 +145,9 @@ def _check(options: Options) -> None:
     if options.has("create"):
         options.exclude("replica-assignment", "partitions", "replication-factor")
     for name in _REPORTS:
-        options.exclude(name, "topics-with-overrides", *(other for other in _REPORTS if other != name))
+        options.exclude(
+            name, "topics-with-overrides", *(other for other in _REPORTS if other != name)
+        )
 
 
 async def _act(client: Client, options: Options) -> None:
@@ -117,12 +165,17 @@ async def _act(client: Client, options: Options) -> None:
 
 
 async def _create(client: Client, options: Options) -> None:
-    name, partitions, factor = options.value("topic") or "", options.number("partitions"), options.number("replication-factor")
+    name, partitions, factor = (
+        options.value("topic") or "",
+        options.number("partitions"),
+        options.number("replication-factor"),
+    )
     configs = dict(_pair(text) for text in options.values("config"))
     assignments = parse_assignment(options.value("replica-assignment"))
     if "." in name or "_" in name:
         print(
-            "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
+            "WARNING: Due to limitations in metric names, topics with a period ('.') or "
+            "underscore ('_') could collide. "
             "To avoid issues it is best to use either, but not both."
         )
     if factor is not None and not 1 <= factor < 2**15:
@@ -131,7 +184,11 @@ async def _create(client: Client, options: Options) -> None:
         raise Refused("The partitions must be greater than 0")
     try:
         await client.admin.create_topic(
-            name, partitions=partitions or -1, replication_factor=factor or -1, assignments=assignments, configs=configs
+            name,
+            partitions=partitions or -1,
+            replication_factor=factor or -1,
+            assignments=assignments,
+            configs=configs,
         )
     except KafkaError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not options.has("if-not-exists"):
@@ -144,7 +201,9 @@ async def _alter(client: Client, options: Options) -> None:
     count = options.number("partitions") or 0
     assignments = parse_assignment(options.value("replica-assignment"))
     for topic in await _existing(client, options):
-        await client.admin.create_partitions(topic.name, count, assignments[len(topic.partitions) :])
+        await client.admin.create_partitions(
+            topic.name, count, assignments[len(topic.partitions) :]
+        )
 
 
 async def _describe(client: Client, options: Options) -> None:
@@ -162,7 +221,11 @@ async def _describe(client: Client, options: Options) -> None:
     page_size = options.number("partition-size-limit-per-response")
     if found:
         names = [topic.name for topic in found]
-        topics = await (client.admin.describe_partitions(names, page_size) if page_size else client.admin.describe_partitions(names))
+        topics = await (
+            client.admin.describe_partitions(names, page_size)
+            if page_size
+            else client.admin.describe_partitions(names)
+        )
         for line in await described(client, topics, shown):
             print(line)
 
@@ -181,7 +244,11 @@ async def _existing(client: Client, options: Options) -> list[TopicInfo]:
 
 
 async def _matching(client: Client, options: Options) -> list[TopicInfo]:
-    topics = [topic for topic in await client.admin.describe_topics() if not (options.has("exclude-internal") and topic.internal)]
+    topics = [
+        topic
+        for topic in await client.admin.describe_topics()
+        if not (options.has("exclude-internal") and topic.internal)
+    ]
     topic_id, pattern = _topic_id(options), options.value("topic")
     if topic_id is not None:
         return [topic for topic in topics if uuid_text(topic.id) == topic_id]
@@ -203,13 +270,18 @@ def _topic_id(options: Options) -> str | None:
     try:
         return text if parse_uuid(text) != NO_UUID else None
     except ValueError as error:
-        raise Refused(f"Input string `{text}` cannot be decoded as a base64-encoded UUID: {error}") from error
+        raise Refused(
+            f"Input string `{text}` cannot be decoded as a base64-encoded UUID: {error}"
+        ) from error
 
 
 def _pair(text: str) -> tuple[str, str]:
     parts = re.split(r"\s*=\s*", text)
     if len(parts) != 2 or not parts[1]:
-        raise Refused('requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".')
+        raise Refused(
+            "requirement failed: Invalid topic config: all configs to be added must be in the "
+            'format "key=val".'
+        )
     return parts[0].strip(), parts[1].strip()
 
 
@@ -223,7 +295,10 @@ def parse_assignment(text: str | None) -> list[list[int]]:
             raise Refused(f'For input string: "{part}"') from None
         duplicates = [broker for broker in dict.fromkeys(brokers) if brokers.count(broker) > 1]
         if duplicates:
-            raise Refused(f"Partition replica lists may not contain duplicate entries: {','.join(map(str, duplicates))}")
+            raise Refused(
+                "Partition replica lists may not contain duplicate entries: "
+                f"{','.join(map(str, duplicates))}"
+            )
         assignment.append(brokers)
         if len(brokers) != len(assignment[0]):
             raise Refused(f"Partition {number} has different replication factor: {brokers}")

@@ -1,1 +1,2 @@
-"""What a cluster keeps in its own logs and files, declared and encoded by the same means as the messages of the wire."""
+"""What a cluster keeps in its own logs and files, declared and encoded by the same means as the
+messages of the wire."""

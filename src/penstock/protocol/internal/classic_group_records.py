@@ -1,4 +1,5 @@
-"""Keys and values of the consumer offsets log for committed offsets and classic groups. `coordinator_logs` frames them."""
+"""Keys and values of the consumer offsets log for committed offsets and classic groups.
+`coordinator_logs` frames them."""
 
 from __future__ import annotations
 

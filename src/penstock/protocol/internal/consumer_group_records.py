@@ -1,10 +1,22 @@
-"""Keys and values of the consumer offsets log for consumer groups (KIP-848). `coordinator_logs` frames them."""
+"""Keys and values of the consumer offsets log for consumer groups (KIP-848). `coordinator_logs`
+frames them."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, blob, int8, int32, int64, message, one, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    blob,
+    int8,
+    int32,
+    int64,
+    message,
+    one,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=3, versions="0")
@@ -70,9 +82,12 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = string("0+", nullable="0+")
     rebalance_timeout_ms: int = int32("0+", default=-1)
     server_assignor: str | None = string("0+", nullable="0+")
-    # Kafka means null by default here but has the empty struct (its definition says null, not "null"). Set it to None for a member that
-    # speaks the consumer protocol: readers take an absent one for a classic member without protocols.
-    classic_member_metadata: ClassicMemberMetadata | None = one(ClassicMemberMetadata, "0+", nullable="0+", tag=0, null_by_default=False)
+    # Kafka means null by default here but has the empty struct (its definition says null, not
+    # "null"). Set it to None for a member that speaks the consumer protocol: readers take an absent
+    # one for a classic member without protocols.
+    classic_member_metadata: ClassicMemberMetadata | None = one(
+        ClassicMemberMetadata, "0+", nullable="0+", tag=0, null_by_default=False
+    )
 
 
 @message(api_key=6, versions="0")

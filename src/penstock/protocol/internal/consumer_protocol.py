@@ -1,7 +1,9 @@
-"""What classic consumers tell each other through the group coordinator: subscriptions in JoinGroup, assignments in SyncGroup.
+"""What classic consumers tell each other through the group coordinator: subscriptions in JoinGroup,
+assignments in SyncGroup.
 
-The coordinator passes these on unread, except where it must understand them: to describe a group, to keep offsets of subscribed topics, and
-when a classic group becomes a consumer group. Members write the version they know; a newer one is read as the newest that we know.
+The coordinator passes these on unread, except where it must understand them: to describe a group,
+to keep offsets of subscribed topics, and when a classic group becomes a consumer group. Members
+write the version they know; a newer one is read as the newest that we know.
 """
 
 from __future__ import annotations
@@ -43,13 +45,16 @@ class ConsumerProtocolAssignment:
 T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
 
-def encode_consumer_protocol(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int | None = None) -> bytes:
+def encode_consumer_protocol(
+    message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int | None = None
+) -> bytes:
     """Without a version, in the newest one."""
     return encode_versioned(message, version)
 
 
 def decode_consumer_protocol(cls: type[T], buffer: Buffer) -> T:
-    """Later versions add fields at the end, so what follows the fields that we know is left unread, as Kafka does."""
+    """Later versions add fields at the end, so what follows the fields that we know is left unread,
+    as Kafka does."""
     version = read_int16(buffer, cls.__name__)
     if version < 0:
         raise ProtocolError(f"{cls.__name__} in version {version}")

@@ -1,7 +1,9 @@
-"""Control records: the ends of transactions in any partition; in the metadata log the quorum's leaders, voters and snapshots.
+"""Control records: the ends of transactions in any partition; in the metadata log the quorum's
+leaders, voters and snapshots.
 
-A control record's key is a version and a type. What ends a transaction has its version before its value; the quorum's records have theirs
-as a field instead, and Kafka writes and reads version 0 of them all.
+A control record's key is a version and a type. What ends a transaction has its version before its
+value; the quorum's records have theirs as a field instead, and Kafka writes and reads version 0 of
+them all.
 """
 
 from __future__ import annotations
@@ -13,8 +15,24 @@ from penstock.errors import ProtocolError
 from penstock.ids import Buffer
 from penstock.protocol.codec import decode, decode_from, encode_bytes
 from penstock.protocol.internal.unknown import UnknownRecord
-from penstock.protocol.internal.versioned import VERSION_BYTES, decode_versioned, encode_versioned, read_int16
-from penstock.protocol.schema import array, int16, int32, int64, message, one, string, struct, uint16, uuid
+from penstock.protocol.internal.versioned import (
+    VERSION_BYTES,
+    decode_versioned,
+    encode_versioned,
+    read_int16,
+)
+from penstock.protocol.schema import (
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(versions="0")
@@ -107,7 +125,8 @@ def encode_control_key(control_type: ControlType) -> bytes:
 
 
 def decode_control_key(buffer: Buffer) -> ControlType:
-    """UnknownRecord for a type that we do not know; readers skip those. Later key versions may only add fields."""
+    """UnknownRecord for a type that we do not know; readers skip those. Later key versions may only
+    add fields."""
     if read_int16(buffer, "the key of a control record") < 0:
         raise ProtocolError("the key of a control record has a negative version")
     key, _ = decode_from(ControlRecordTypeSchema, 0, buffer, VERSION_BYTES)

@@ -1,7 +1,8 @@
 """Framing of the logs that coordinators keep their state in: groups, transactions and share groups.
 
-A record's key begins with an int16 that says its type, its value with an int16 that says its version. A null value is a tombstone and never
-comes here. The modules with the messages are imported when a type is first met.
+A record's key begins with an int16 that says its type, its value with an int16 that says its
+version. A null value is a tombstone and never comes here. The modules with the messages are
+imported when a type is first met.
 """
 
 from __future__ import annotations
@@ -13,13 +14,20 @@ from importlib import import_module
 
 from penstock.ids import Buffer
 from penstock.protocol.internal.unknown import UnknownRecord
-from penstock.protocol.internal.versioned import decode_behind, decode_versioned, encode_behind, encode_versioned, read_int16
+from penstock.protocol.internal.versioned import (
+    decode_behind,
+    decode_versioned,
+    encode_behind,
+    encode_versioned,
+    read_int16,
+)
 from penstock.protocol.schema import schema_of
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLog:
-    """One log: its topic, and for each type of record the module and the stem of its two classes, <stem>Key and <stem>Value."""
+    """One log: its topic, and for each type of record the module and the stem of its two classes,
+    <stem>Key and <stem>Value."""
 
     topic: str
     types: Mapping[int, tuple[str, str]]
@@ -40,7 +48,8 @@ class CoordinatorLog:
         return decode_behind(self.class_of(type_, "Key"), 0, buffer)
 
     def decode_value(self, key: object, buffer: Buffer) -> object:
-        """The value of the record with this key, as `decode_key` gave it. UnknownRecord for a version that we do not know."""
+        """The value of the record with this key, as `decode_key` gave it. UnknownRecord for a
+        version that we do not know."""
         return decode_versioned(self.class_of(self._type_of(key), "Value"), buffer)
 
     def class_of(self, type_: int, suffix: str) -> type:
@@ -51,7 +60,11 @@ class CoordinatorLog:
     def _type_of(self, message: object) -> int:
         cls = type(message)
         type_ = schema_of(cls).api_key
-        if type_ is not None and type_ in self.types and cls in (self.class_of(type_, "Key"), self.class_of(type_, "Value")):
+        if (
+            type_ is not None
+            and type_ in self.types
+            and cls in (self.class_of(type_, "Key"), self.class_of(type_, "Value"))
+        ):
             return type_
         raise ValueError(f"{cls.__name__} does not belong into {self.topic}")
 
@@ -90,8 +103,11 @@ GROUP_LOG = CoordinatorLog(
     },
 )
 
-TRANSACTION_LOG = CoordinatorLog("__transaction_state", {0: ("transaction_records", "TransactionLog")})
+TRANSACTION_LOG = CoordinatorLog(
+    "__transaction_state", {0: ("transaction_records", "TransactionLog")}
+)
 
 SHARE_STATE_LOG = CoordinatorLog(
-    "__share_group_state", {0: ("share_state_records", "ShareSnapshot"), 1: ("share_state_records", "ShareUpdate")}
+    "__share_group_state",
+    {0: ("share_state_records", "ShareSnapshot"), 1: ("share_state_records", "ShareUpdate")},
 )

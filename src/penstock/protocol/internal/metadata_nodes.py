@@ -1,10 +1,23 @@
-"""Records of the cluster metadata log about brokers and controllers. `metadata_records` frames them."""
+"""Records of the cluster metadata log about brokers and controllers. `metadata_records` frames
+them."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int8, int16, int32, int64, message, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=0, versions="0-4", flexible="0+")
@@ -32,7 +45,9 @@ class RegisterBrokerRecord:
     fenced: bool = boolean("0+", default=True)
     in_controlled_shutdown: bool = boolean("1+")
     log_dirs: tuple[UUID, ...] = array(uuid, "3+", tag=0)
-    cordoned_log_dirs: tuple[UUID, ...] | None = array(uuid, "4+", nullable="4+", tag=1, default=None)
+    cordoned_log_dirs: tuple[UUID, ...] | None = array(
+        uuid, "4+", nullable="4+", tag=1, default=None
+    )
 
 
 @message(api_key=1, versions="0", flexible="0+")
@@ -55,14 +70,17 @@ class UnfenceBrokerRecord:
 
 @message(api_key=17, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """Changes part of a registration. `fenced` and `in_controlled_shutdown`: -1 no longer, 0 no change, 1 from now on."""
+    """Changes part of a registration. `fenced` and `in_controlled_shutdown`: -1 no longer, 0 no
+    change, 1 from now on."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+")
     fenced: int = int8("0+", tag=0)
     in_controlled_shutdown: int = int8("1+", tag=1)
     log_dirs: tuple[UUID, ...] = array(uuid, "2+", tag=2)
-    cordoned_log_dirs: tuple[UUID, ...] | None = array(uuid, "3+", nullable="3+", tag=3, default=None)
+    cordoned_log_dirs: tuple[UUID, ...] | None = array(
+        uuid, "3+", nullable="3+", tag=3, default=None
+    )
 
 
 @message(api_key=27, versions="0", flexible="0+")

@@ -1,4 +1,5 @@
-"""Framing of the cluster metadata log: each record's value is a frame version, the record's key and version, and then its fields.
+"""Framing of the cluster metadata log: each record's value is a frame version, the record's key and
+version, and then its fields.
 
 The records themselves are in the `metadata_*` files beside this one.
 """
@@ -10,7 +11,12 @@ from functools import cache
 from penstock.errors import ProtocolError
 from penstock.ids import Buffer
 from penstock.protocol.codec import decode_from, encode_bytes
-from penstock.protocol.internal import metadata_nodes, metadata_security, metadata_settings, metadata_topics
+from penstock.protocol.internal import (
+    metadata_nodes,
+    metadata_security,
+    metadata_settings,
+    metadata_topics,
+)
 from penstock.protocol.internal.unknown import UnknownRecord
 from penstock.protocol.primitives import encode_uvarint, read_uvarint
 from penstock.protocol.schema import schema_of
@@ -50,7 +56,8 @@ _BY_KEY = {schema_of(record).api_key: record for record in RECORDS}
 
 
 def encode_record(record: object, version: int | None = None) -> bytes:
-    """A record's value; without a version in its newest one. The controller picks versions by the metadata.version of the cluster."""
+    """A record's value; without a version in its newest one. The controller picks versions by the
+    metadata.version of the cluster."""
     cls: type = type(record)
     if version is None:
         version = schema_of(cls).versions.last
@@ -66,18 +73,30 @@ def _frame(record: type, version: int) -> bytes:
 
 
 def decode_record(buffer: Buffer) -> object:
-    """The record in a value. UnknownRecord if it was written by a newer release: its meaning cannot be guessed."""
+    """The record in a value. UnknownRecord if it was written by a newer release: its meaning cannot
+    be guessed."""
     try:
         frame_version, position = read_uvarint(buffer, 0)
         key, position = read_uvarint(buffer, position)
         version, position = read_uvarint(buffer, position)
     except IndexError as error:
-        raise ProtocolError(f"a metadata record of {len(buffer)} bytes is too short for its frame") from error
+        raise ProtocolError(
+            f"a metadata record of {len(buffer)} bytes is too short for its frame"
+        ) from error
     record = _BY_KEY.get(key)
-    if frame_version != FRAME_VERSION or record is None or version not in schema_of(record).versions:
-        raise UnknownRecord(f"metadata record with frame version {frame_version}, key {key} and version {version}")
+    if (
+        frame_version != FRAME_VERSION
+        or record is None
+        or version not in schema_of(record).versions
+    ):
+        raise UnknownRecord(
+            f"metadata record with frame version {frame_version}, key {key} and version {version}"
+        )
     message: object
     message, position = decode_from(record, version, buffer, position)
     if position != len(buffer):
-        raise ProtocolError(f"{record.__name__} v{version}: {len(buffer) - position} bytes are left over after the record")
+        raise ProtocolError(
+            f"{record.__name__} v{version}: {len(buffer) - position} bytes are left over after "
+            "the record"
+        )
     return message

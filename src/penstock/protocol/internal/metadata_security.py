@@ -1,4 +1,5 @@
-"""Records of the cluster metadata log about access control, delegation tokens and SCRAM credentials. `metadata_records` frames them."""
+"""Records of the cluster metadata log about access control, delegation tokens and SCRAM
+credentials. `metadata_records` frames them."""
 
 from __future__ import annotations
 

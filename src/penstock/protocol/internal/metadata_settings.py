@@ -1,4 +1,5 @@
-"""Records of the cluster metadata log about settings, quotas, features, and its own transactions. `metadata_records` frames them."""
+"""Records of the cluster metadata log about settings, quotas, features, and its own transactions.
+`metadata_records` frames them."""
 
 from __future__ import annotations
 

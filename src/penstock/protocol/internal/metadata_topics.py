@@ -1,4 +1,5 @@
-"""Records of the cluster metadata log about topics and partitions. `metadata_records` frames them."""
+"""Records of the cluster metadata log about topics and partitions. `metadata_records` frames
+them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class PartitionRecord:
     leader_epoch: int = int32("0+", default=-1)
     partition_epoch: int = int32("0+", default=-1)
     directories: tuple[UUID, ...] = array(uuid, "1+")
-    eligible_leader_replicas: tuple[int, ...] | None = array(int32, "2+", nullable="2+", tag=1, default=None)
+    eligible_leader_replicas: tuple[int, ...] | None = array(
+        int32, "2+", nullable="2+", tag=1, default=None
+    )
     last_known_elr: tuple[int, ...] | None = array(int32, "2+", nullable="2+", tag=2, default=None)
 
 
@@ -39,11 +42,15 @@ class PartitionChangeRecord:
     isr: tuple[int, ...] | None = array(int32, "0+", nullable="0+", tag=0, default=None)
     leader: int = int32("0+", tag=1, default=-2)
     replicas: tuple[int, ...] | None = array(int32, "0+", nullable="0+", tag=2, default=None)
-    removing_replicas: tuple[int, ...] | None = array(int32, "0+", nullable="0+", tag=3, default=None)
+    removing_replicas: tuple[int, ...] | None = array(
+        int32, "0+", nullable="0+", tag=3, default=None
+    )
     adding_replicas: tuple[int, ...] | None = array(int32, "0+", nullable="0+", tag=4, default=None)
     leader_recovery_state: int = int8("0+", tag=5, default=-1)
     directories: tuple[UUID, ...] | None = array(uuid, "1+", nullable="1+", tag=8, default=None)
-    eligible_leader_replicas: tuple[int, ...] | None = array(int32, "2+", nullable="2+", tag=6, default=None)
+    eligible_leader_replicas: tuple[int, ...] | None = array(
+        int32, "2+", nullable="2+", tag=6, default=None
+    )
     last_known_elr: tuple[int, ...] | None = array(int32, "2+", nullable="2+", tag=7, default=None)
 
 

@@ -1,4 +1,5 @@
-"""A principal in bytes, as a broker puts it into the Envelope of a request that it forwards: behind its version, see `versioned`."""
+"""A principal in bytes, as a broker puts it into the Envelope of a request that it forwards: behind
+its version, see `versioned`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The quorum-state file: a voter's epoch and vote, as Kafka keeps them, in JSON.
 
-Version 0 belongs to static voters (kraft.version 0), version 1 to dynamic ones (kraft.version 1), which know voters by directory id too.
+Version 0 belongs to static voters (kraft.version 0), version 1 to dynamic ones (kraft.version 1),
+which know voters by directory id too.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def decode_quorum_state(content: bytes) -> tuple[QuorumStateData, int]:
         fields = json.loads(content)
         version = fields.pop(DATA_VERSION)
         carried = layout_of(QuorumStateData, version).plain(QuorumStateData)
-        state = QuorumStateData(**{field.name: _from_json(field.kind, fields[_camel(field.name)]) for field in carried})
+        state = QuorumStateData(
+            **{field.name: _from_json(field.kind, fields[_camel(field.name)]) for field in carried}
+        )
         encode_bytes(state, version)  # Proves types and ranges.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, KafkaError) as error:
         raise ProtocolError(f"the quorum-state file is damaged: {error!r}") from error

@@ -1,4 +1,5 @@
-"""Keys and values of the consumer offsets log for share groups (KIP-932). `coordinator_logs` frames them."""
+"""Keys and values of the consumer offsets log for share groups (KIP-932). `coordinator_logs` frames
+them."""
 
 from __future__ import annotations
 

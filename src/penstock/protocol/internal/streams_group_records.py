@@ -1,8 +1,20 @@
-"""Keys and values of the consumer offsets log for streams groups (KIP-1071). `coordinator_logs` frames them."""
+"""Keys and values of the consumer offsets log for streams groups (KIP-1071). `coordinator_logs`
+frames them."""
 
 from __future__ import annotations
 
-from penstock.protocol.schema import array, int8, int16, int32, int64, message, one, string, struct, uint16
+from penstock.protocol.schema import (
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    string,
+    struct,
+    uint16,
+)
 
 
 @message(api_key=17, versions="0")
@@ -20,7 +32,9 @@ class StreamsGroupMetadataValue:
     epoch: int = int32("0+")
     metadata_hash: int = int64("0+")
     validated_topology_epoch: int = int32("0+", tag=0, default=-1)
-    last_assignment_configs: tuple[LastAssignmentConfig, ...] | None = array(LastAssignmentConfig, "0+", nullable="0+", tag=1)
+    last_assignment_configs: tuple[LastAssignmentConfig, ...] | None = array(
+        LastAssignmentConfig, "0+", nullable="0+", tag=1
+    )
 
 
 @message(api_key=19, versions="0")

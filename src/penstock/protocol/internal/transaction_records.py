@@ -24,7 +24,9 @@ class TransactionLogValue:
     next_producer_epoch: int = int16("1+", tag=3, default=-1)
     transaction_timeout_ms: int = int32("0+")
     transaction_status: int = int8("0+")
-    transaction_partitions: tuple[TransactionPartition, ...] | None = array(TransactionPartition, "0+", nullable="0+")
+    transaction_partitions: tuple[TransactionPartition, ...] | None = array(
+        TransactionPartition, "0+", nullable="0+"
+    )
     transaction_last_update_timestamp_ms: int = int64("0+")
     transaction_start_timestamp_ms: int = int64("0+")
     client_transaction_version: int = int16("1+", tag=2)

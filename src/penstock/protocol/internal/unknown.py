@@ -6,4 +6,5 @@ from penstock.errors import ProtocolError
 
 
 class UnknownRecord(ProtocolError):
-    """A well-formed record of a type or version that this release does not know. Coordinators skip those, as Kafka does."""
+    """A well-formed record of a type or version that this release does not know. Coordinators skip
+    those, as Kafka does."""

@@ -1,4 +1,5 @@
-"""Data behind an int16 that says its version: values of coordinator logs, the consumer protocol, control record keys, principals."""
+"""Data behind an int16 that says its version: values of coordinator logs, the consumer protocol,
+control record keys, principals."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ VERSION_BYTES = _INT16.size
 def read_int16(buffer: Buffer, what: str) -> int:
     """The int16 at the start, a version or type."""
     if len(buffer) < VERSION_BYTES:
-        raise ProtocolError(f"{what}: {len(buffer)} bytes are too short for the int16 it begins with")
+        raise ProtocolError(
+            f"{what}: {len(buffer)} bytes are too short for the int16 it begins with"
+        )
     number: int = _INT16.unpack_from(buffer)[0]
     return number
 
@@ -34,7 +37,9 @@ def decode_behind(cls: type[T], version: int, buffer: Buffer) -> T:
     """The message behind an int16 that was already read. All of the buffer must be used."""
     message, position = decode_from(cls, version, buffer, VERSION_BYTES)
     if position != len(buffer):
-        raise ProtocolError(f"{cls.__name__} v{version}: {len(buffer) - position} bytes are left over after it")
+        raise ProtocolError(
+            f"{cls.__name__} v{version}: {len(buffer) - position} bytes are left over after it"
+        )
     return message
 
 
@@ -48,5 +53,7 @@ def encode_versioned(message: object, version: int | None = None) -> bytes:
 def decode_versioned(cls: type[T], buffer: Buffer) -> T:
     version = read_int16(buffer, cls.__name__)
     if version not in schema_of(cls).versions:
-        raise UnknownRecord(f"{cls.__name__} in version {version}, where {schema_of(cls).versions} are known")
+        raise UnknownRecord(
+            f"{cls.__name__} in version {version}, where {schema_of(cls).versions} are known"
+        )
     return decode_behind(cls, version, buffer)

@@ -1,4 +1,5 @@
-"""AddPartitionsToTxn: adds partitions to a transaction, or lets a broker verify that they are part of it (KIP-890)."""
+"""AddPartitionsToTxn: adds partitions to a transaction, or lets a broker verify that they are part
+of it (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""AlterConfigs: replaces all dynamic settings of a resource. Deprecated in favour of IncrementalAlterConfigs."""
+"""AlterConfigs: replaces all dynamic settings of a resource. Deprecated in favour of
+IncrementalAlterConfigs."""
 
 from __future__ import annotations
 

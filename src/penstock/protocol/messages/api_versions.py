@@ -1,5 +1,5 @@
-"""ApiVersions: tells a client which APIs and versions are served, and the feature levels of the cluster. The first request of most
-clients."""
+"""ApiVersions: tells a client which APIs and versions are served, and the feature levels of the
+cluster. The first request of most clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ class ApiVersionsResponse:
     error_code: int = int16("0+")
     api_keys: tuple[ApiKey, ...] = array(ApiKey, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)
-    supported_features: tuple[SupportedFeature, ...] = array(SupportedFeature, "3+", tag=0, ignorable=True)
+    supported_features: tuple[SupportedFeature, ...] = array(
+        SupportedFeature, "3+", tag=0, ignorable=True
+    )
     finalized_features_epoch: int = int64("3+", tag=1, default=-1, ignorable=True)
-    finalized_features: tuple[FinalizedFeature, ...] = array(FinalizedFeature, "3+", tag=2, ignorable=True)
+    finalized_features: tuple[FinalizedFeature, ...] = array(
+        FinalizedFeature, "3+", tag=2, ignorable=True
+    )
     zk_migration_ready: bool = boolean("3+", tag=3, ignorable=True)

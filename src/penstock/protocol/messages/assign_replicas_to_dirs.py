@@ -1,4 +1,5 @@
-"""AssignReplicasToDirs: a broker tells the controller in which log directories its replicas are (KIP-858)."""
+"""AssignReplicasToDirs: a broker tells the controller in which log directories its replicas are
+(KIP-858)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""BrokerHeartbeat: a broker tells the controller that it lives, how far it has read the metadata and whether it wants to stop."""
+"""BrokerHeartbeat: a broker tells the controller that it lives, how far it has read the metadata
+and whether it wants to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ class BrokerHeartbeatRequest:
     want_fence: bool = boolean("0+")
     want_shut_down: bool = boolean("0+")
     offline_log_dirs: tuple[UUID, ...] = array(uuid, "1+", tag=0)
-    cordoned_log_dirs: tuple[UUID, ...] | None = array(uuid, "2+", nullable="2+", tag=1, default=None)
+    cordoned_log_dirs: tuple[UUID, ...] | None = array(
+        uuid, "2+", nullable="2+", tag=1, default=None
+    )
 
 
 @message(api_key=63, versions="0-2", flexible="0+")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int16, int32, int64, message, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=62, versions="0-4", flexible="0+")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int8, int16, int32, message, one, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    one,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=69, versions="0-1", flexible="0+")

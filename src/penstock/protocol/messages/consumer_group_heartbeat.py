@@ -1,4 +1,5 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group (KIP-848) joins, changes its subscription and leaves; its assignment comes back."""
+"""ConsumerGroupHeartbeat: a member of a consumer group (KIP-848) joins, changes its subscription
+and leaves; its assignment comes back."""
 
 from __future__ import annotations
 
@@ -20,10 +21,14 @@ class ConsumerGroupHeartbeatRequest:
     instance_id: str | None = string("0+", nullable="0+", default=None)
     rack_id: str | None = string("0+", nullable="0+", default=None)
     rebalance_timeout_ms: int = int32("0+", default=-1)
-    subscribed_topic_names: tuple[str, ...] | None = array(string, "0+", nullable="0+", default=None)
+    subscribed_topic_names: tuple[str, ...] | None = array(
+        string, "0+", nullable="0+", default=None
+    )
     subscribed_topic_regex: str | None = string("1+", nullable="1+", default=None)
     server_assignor: str | None = string("0+", nullable="0+", default=None)
-    topic_partitions: tuple[TopicPartition, ...] | None = array(TopicPartition, "0+", nullable="0+", default=None)
+    topic_partitions: tuple[TopicPartition, ...] | None = array(
+        TopicPartition, "0+", nullable="0+", default=None
+    )
 
 
 @message(api_key=68, versions="0-1", flexible="0+")

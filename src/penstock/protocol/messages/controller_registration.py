@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int16, int32, message, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=70, versions="0", flexible="0+")

@@ -1,4 +1,5 @@
-"""CreateDelegationToken: creates a delegation token, with which its bearer authenticates as the owner."""
+"""CreateDelegationToken: creates a delegation token, with which its bearer authenticates as the
+owner."""
 
 from __future__ import annotations
 

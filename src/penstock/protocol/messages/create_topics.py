@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int8, int16, int32, message, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=19, versions="2-7", flexible="5+")

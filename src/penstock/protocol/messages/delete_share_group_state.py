@@ -1,4 +1,5 @@
-"""DeleteShareGroupState: a group coordinator deletes the state of share partitions from the share coordinator (KIP-932)."""
+"""DeleteShareGroupState: a group coordinator deletes the state of share partitions from the share
+coordinator (KIP-932)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.protocol.schema import array, boolean, float64, int8, int16, int32, message, string, struct
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+)
 
 
 @message(api_key=48, versions="0-1", flexible="1+")

@@ -18,7 +18,9 @@ class DescribeGroupsResponse:
         @struct
         class Member:
             member_id: str = string("0+")
-            group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
+            group_instance_id: str | None = string(
+                "4+", nullable="4+", default=None, ignorable=True
+            )
             client_id: str = string("0+")
             client_host: str = string("0+")
             member_metadata: bytes = blob("0+")

@@ -1,4 +1,5 @@
-"""DescribeProducers: describes the producers that a partition knows of, to find hanging transactions."""
+"""DescribeProducers: describes the producers that a partition knows of, to find hanging
+transactions."""
 
 from __future__ import annotations
 

@@ -1,10 +1,21 @@
-"""DescribeQuorum: describes the metadata quorum: leader, voters, observers and how far each has replicated."""
+"""DescribeQuorum: describes the metadata quorum: leader, voters, observers and how far each has
+replicated."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, int16, int32, int64, message, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=55, versions="0-2", flexible="0+")

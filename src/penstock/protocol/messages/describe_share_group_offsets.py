@@ -1,4 +1,5 @@
-"""DescribeShareGroupOffsets: tells where share groups start in each partition, and how far they lag (KIP-932)."""
+"""DescribeShareGroupOffsets: tells where share groups start in each partition, and how far they lag
+(KIP-932)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int16, int32, message, one, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    message,
+    one,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=75, versions="0", flexible="0+")
@@ -35,7 +45,9 @@ class DescribeTopicPartitionsResponse:
             leader_epoch: int = int32("0+", default=-1, ignorable=True)
             replica_nodes: tuple[int, ...] = array(int32, "0+")
             isr_nodes: tuple[int, ...] = array(int32, "0+")
-            eligible_leader_replicas: tuple[int, ...] | None = array(int32, "0+", nullable="0+", default=None)
+            eligible_leader_replicas: tuple[int, ...] | None = array(
+                int32, "0+", nullable="0+", default=None
+            )
             last_known_elr: tuple[int, ...] | None = array(int32, "0+", nullable="0+", default=None)
             offline_replicas: tuple[int, ...] = array(int32, "0+", ignorable=True)
 

@@ -1,4 +1,5 @@
-"""EndQuorumEpoch: the leader of the metadata quorum resigns, so that the next election starts at once."""
+"""EndQuorumEpoch: the leader of the metadata quorum resigns, so that the next election starts at
+once."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class EndQuorumEpochRequest:
             leader_id: int = int32("0+")
             leader_epoch: int = int32("0+")
             preferred_successors: tuple[int, ...] = array(int32, "0", ignorable=True)
-            preferred_candidates: tuple[PreferredCandidate, ...] = array(PreferredCandidate, "1+", ignorable=True)
+            preferred_candidates: tuple[PreferredCandidate, ...] = array(
+                PreferredCandidate, "1+", ignorable=True
+            )
 
         topic_name: str = string("0+")
         partitions: tuple[Partition, ...] = array(Partition, "0+")

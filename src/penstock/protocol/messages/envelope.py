@@ -1,4 +1,5 @@
-"""Envelope: a broker forwards a client's request to the controller, with the client's principal and address."""
+"""Envelope: a broker forwards a client's request to the controller, with the client's principal and
+address."""
 
 from __future__ import annotations
 

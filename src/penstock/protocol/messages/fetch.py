@@ -1,10 +1,24 @@
-"""Fetch: consumers and followers read record batches from partitions; voters of the metadata quorum replicate with it too."""
+"""Fetch: consumers and followers read record batches from partitions; voters of the metadata quorum
+replicate with it too."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import Records, array, int8, int16, int32, int64, message, one, record_batches, string, struct, uuid
+from penstock.protocol.schema import (
+    Records,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    record_batches,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
@@ -85,7 +99,9 @@ class FetchResponse:
             diverging_epoch: DivergingEpoch = one(DivergingEpoch, "12+", tag=0)
             current_leader: CurrentLeader = one(CurrentLeader, "12+", tag=1)
             snapshot_id: SnapshotId = one(SnapshotId, "12+", tag=2)
-            aborted_transactions: tuple[AbortedTransaction, ...] | None = array(AbortedTransaction, "4+", nullable="4+", ignorable=True)
+            aborted_transactions: tuple[AbortedTransaction, ...] | None = array(
+                AbortedTransaction, "4+", nullable="4+", ignorable=True
+            )
             preferred_read_replica: int = int32("11+", default=-1)
             records: Records | None = record_batches("4+", nullable="4+")
 

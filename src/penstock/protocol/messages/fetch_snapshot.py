@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import Records, array, int16, int32, int64, message, one, record_batches, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    Records,
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    record_batches,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=59, versions="0-1", flexible="0+")

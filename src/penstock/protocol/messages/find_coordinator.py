@@ -1,4 +1,5 @@
-"""FindCoordinator: finds the broker that coordinates a group, a transactional id or a share group's partition."""
+"""FindCoordinator: finds the broker that coordinates a group, a transactional id or a share group's
+partition."""
 
 from __future__ import annotations
 

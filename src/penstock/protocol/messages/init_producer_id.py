@@ -1,4 +1,5 @@
-"""InitProducerId: gives a producer its id and epoch; for a transactional one it fences its predecessors and ends what they left open."""
+"""InitProducerId: gives a producer its id and epoch; for a transactional one it fences its
+predecessors and ends what they left open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""InitializeShareGroupState: a group coordinator sets up the state of share partitions with the share coordinator (KIP-932)."""
+"""InitializeShareGroupState: a group coordinator sets up the state of share partitions with the
+share coordinator (KIP-932)."""
 
 from __future__ import annotations
 

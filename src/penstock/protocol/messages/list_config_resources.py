@@ -1,4 +1,5 @@
-"""ListConfigResources: lists the resources of a type that can have settings, for instance client metrics subscriptions."""
+"""ListConfigResources: lists the resources of a type that can have settings, for instance client
+metrics subscriptions."""
 
 from __future__ import annotations
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int16, int32, int64, message, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=9, versions="1-10", flexible="6+")

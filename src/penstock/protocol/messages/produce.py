@@ -5,7 +5,18 @@ from __future__ import annotations
 from uuid import UUID
 
 from penstock.ids import Buffer
-from penstock.protocol.schema import array, int16, int32, int64, message, one, record_batches, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    record_batches,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=0, versions="3-13", flexible="9+")

@@ -1,4 +1,5 @@
-"""ReadShareGroupState: a share partition's leader reads its state from the share coordinator (KIP-932)."""
+"""ReadShareGroupState: a share partition's leader reads its state from the share coordinator
+(KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ReadShareGroupStateSummary: a group coordinator reads where share partitions start, from the share coordinator (KIP-932)."""
+"""ReadShareGroupStateSummary: a group coordinator reads where share partitions start, from the
+share coordinator (KIP-932)."""
 
 from __future__ import annotations
 

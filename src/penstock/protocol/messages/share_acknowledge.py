@@ -1,10 +1,23 @@
-"""ShareAcknowledge: a member of a share group acknowledges records: accept, release, reject or renew (KIP-932)."""
+"""ShareAcknowledge: a member of a share group acknowledges records: accept, release, reject or
+renew (KIP-932)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int8, int16, int32, int64, message, one, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=79, versions="1-2", flexible="1+")
@@ -20,7 +33,9 @@ class ShareAcknowledgeRequest:
                 acknowledge_types: tuple[int, ...] = array(int8, "1+")
 
             partition_index: int = int32("1+")
-            acknowledgement_batches: tuple[AcknowledgementBatch, ...] = array(AcknowledgementBatch, "1+")
+            acknowledgement_batches: tuple[AcknowledgementBatch, ...] = array(
+                AcknowledgementBatch, "1+"
+            )
 
         topic_id: UUID = uuid("1+")
         partitions: tuple[Partition, ...] = array(Partition, "1+")

@@ -1,10 +1,25 @@
-"""ShareFetch: a member of a share group acquires records, and may acknowledge earlier ones in passing (KIP-932)."""
+"""ShareFetch: a member of a share group acquires records, and may acknowledge earlier ones in
+passing (KIP-932)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import Records, array, boolean, int8, int16, int32, int64, message, one, record_batches, string, struct, uuid
+from penstock.protocol.schema import (
+    Records,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    record_batches,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=78, versions="1-2", flexible="1+")
@@ -20,7 +35,9 @@ class ShareFetchRequest:
                 acknowledge_types: tuple[int, ...] = array(int8, "1+")
 
             partition_index: int = int32("1+")
-            acknowledgement_batches: tuple[AcknowledgementBatch, ...] = array(AcknowledgementBatch, "1+")
+            acknowledgement_batches: tuple[AcknowledgementBatch, ...] = array(
+                AcknowledgementBatch, "1+"
+            )
 
         topic_id: UUID = uuid("1+")
         partitions: tuple[Partition, ...] = array(Partition, "1+")

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int16, int32, message, one, string, struct, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    message,
+    one,
+    string,
+    struct,
+    uuid,
+)
 
 
 @message(api_key=77, versions="1", flexible="1+")

@@ -1,4 +1,5 @@
-"""ShareGroupHeartbeat: a member of a share group (KIP-932) joins, stays and leaves; its assignment comes back."""
+"""ShareGroupHeartbeat: a member of a share group (KIP-932) joins, stays and leaves; its assignment
+comes back."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ class ShareGroupHeartbeatRequest:
     member_id: str = string("1+")
     member_epoch: int = int32("1+")
     rack_id: str | None = string("1+", nullable="1+", default=None)
-    subscribed_topic_names: tuple[str, ...] | None = array(string, "1+", nullable="1+", default=None)
+    subscribed_topic_names: tuple[str, ...] | None = array(
+        string, "1+", nullable="1+", default=None
+    )
 
 
 @message(api_key=76, versions="1", flexible="1+")

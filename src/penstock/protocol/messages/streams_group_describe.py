@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from penstock.protocol.schema import array, boolean, int16, int32, int64, message, one, string, struct, uint16
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    string,
+    struct,
+    uint16,
+)
 
 
 @message(api_key=89, versions="0", flexible="0+")
@@ -38,7 +49,9 @@ class StreamsGroupDescribeResponse:
                 repartition_source_topics: tuple[TopicInfo, ...] = array(TopicInfo, "0+")
 
             epoch: int = int32("0+")
-            subtopologies: tuple[Subtopology, ...] | None = array(Subtopology, "0+", nullable="0+", default=None)
+            subtopologies: tuple[Subtopology, ...] | None = array(
+                Subtopology, "0+", nullable="0+", default=None
+            )
 
         @struct
         class Member:

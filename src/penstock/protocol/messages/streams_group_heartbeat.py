@@ -1,8 +1,21 @@
-"""StreamsGroupHeartbeat: a member of a streams group (KIP-1071) joins with its topology, stays and leaves; its tasks come back."""
+"""StreamsGroupHeartbeat: a member of a streams group (KIP-1071) joins with its topology, stays and
+leaves; its tasks come back."""
 
 from __future__ import annotations
 
-from penstock.protocol.schema import array, boolean, int8, int16, int32, int64, message, one, string, struct, uint16
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    one,
+    string,
+    struct,
+    uint16,
+)
 
 
 @message(api_key=88, versions="0", flexible="0+")
@@ -75,8 +88,12 @@ class StreamsGroupHeartbeatRequest:
     process_id: str | None = string("0+", nullable="0+", default=None)
     user_endpoint: UserEndpoint | None = one(UserEndpoint, "0+", nullable="0+")
     client_tags: tuple[ClientTag, ...] | None = array(ClientTag, "0+", nullable="0+", default=None)
-    task_offsets: tuple[TaskOffset, ...] | None = array(TaskOffset, "0+", nullable="0+", default=None)
-    task_end_offsets: tuple[TaskOffset, ...] | None = array(TaskOffset, "0+", nullable="0+", default=None)
+    task_offsets: tuple[TaskOffset, ...] | None = array(
+        TaskOffset, "0+", nullable="0+", default=None
+    )
+    task_end_offsets: tuple[TaskOffset, ...] | None = array(
+        TaskOffset, "0+", nullable="0+", default=None
+    )
     shutdown_application: bool = boolean("0+")
 
 
@@ -121,4 +138,6 @@ class StreamsGroupHeartbeatResponse:
     standby_tasks: tuple[Task, ...] | None = array(Task, "0+", nullable="0+", default=None)
     warmup_tasks: tuple[Task, ...] | None = array(Task, "0+", nullable="0+", default=None)
     endpoint_information_epoch: int = int32("0+")
-    partitions_by_user_endpoint: tuple[EndpointPartitions, ...] | None = array(EndpointPartitions, "0+", nullable="0+", default=None)
+    partitions_by_user_endpoint: tuple[EndpointPartitions, ...] | None = array(
+        EndpointPartitions, "0+", nullable="0+", default=None
+    )

@@ -1,4 +1,5 @@
-"""SyncGroup: the leader of a classic group hands out assignments, and every member receives its own."""
+"""SyncGroup: the leader of a classic group hands out assignments, and every member receives its
+own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""UpdateRaftVoter: a voter of the metadata quorum updates its endpoints and supported versions (KIP-853)."""
+"""UpdateRaftVoter: a voter of the metadata quorum updates its endpoints and supported versions
+(KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,22 @@
-"""Vote: a candidate of the metadata quorum asks for votes, or with pre_vote whether it would get them (KIP-996)."""
+"""Vote: a candidate of the metadata quorum asks for votes, or with pre_vote whether it would get
+them (KIP-996)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, boolean, int16, int32, int64, message, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=52, versions="0-2", flexible="0+")

@@ -1,4 +1,5 @@
-"""WriteShareGroupState: a share partition's leader stores its state with the share coordinator (KIP-932)."""
+"""WriteShareGroupState: a share partition's leader stores its state with the share coordinator
+(KIP-932)."""
 
 from __future__ import annotations
 

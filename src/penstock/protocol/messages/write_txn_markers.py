@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.protocol.schema import array, boolean, int8, int16, int32, int64, message, string, struct
+from penstock.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+)
 
 
 @message(api_key=27, versions="1-2", flexible="1+")

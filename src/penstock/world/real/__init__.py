@@ -1,7 +1,8 @@
 """The real world: uvloop, files, sockets, threads and a child process.
 
-Owns the forms of `penstock.world`'s interfaces that a broker runs with, and how its event loop is run. Imported by `start`, `cli`, `spark`
-and `console` alone; it must never know of anything above the seam.
+Owns the forms of `penstock.world`'s interfaces that a broker runs with, and how its event loop is
+run. Imported by `start`, `cli`, `spark` and `console` alone; it must never know of anything above
+the seam.
 """
 
 from __future__ import annotations
@@ -11,26 +12,36 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from penstock.world import World
-from penstock.world.real.chance import RealChance
 from penstock.world.real.clock import RealClock
 from penstock.world.real.disk import RealDisk, RealFile
 from penstock.world.real.network import RealNetwork
 from penstock.world.real.offload import RealOffload
+from penstock.world.real.rng import RealRng
 
-__all__ = ["RealChance", "RealClock", "RealDisk", "RealFile", "RealNetwork", "RealOffload", "real_world", "run"]
+__all__ = [
+    "RealClock",
+    "RealDisk",
+    "RealFile",
+    "RealNetwork",
+    "RealOffload",
+    "RealRng",
+    "real_world",
+    "run",
+]
 
 T = TypeVar("T")
 
 
 def real_world() -> World:
-    """A world for one node. What it starts (threads, a child process) ends with the process; `run` ends it with the event loop."""
-    return World(RealClock(), RealChance(), RealDisk(), RealNetwork(), RealOffload())
+    """A world for one node. What it starts (threads, a child process) ends with the process; `run`
+    ends it with the event loop."""
+    return World(RealClock(), RealRng(), RealDisk(), RealNetwork(), RealOffload())
 
 
 def run(main: Callable[[World], Coroutine[Any, Any, T]]) -> T:
     """Runs main in the real world until it returns, on uvloop where there is one."""
     offload = RealOffload()
-    world = World(RealClock(), RealChance(), RealDisk(), RealNetwork(), offload)
+    world = World(RealClock(), RealRng(), RealDisk(), RealNetwork(), offload)
 
     async def run_and_close() -> T:
         try:

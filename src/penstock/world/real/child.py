@@ -1,10 +1,13 @@
-"""The child process of a node: takes pickled calls on its standard input and gives pickled outcomes on its standard output.
+"""The child process of a node: takes pickled calls on its standard input and gives pickled outcomes
+on its standard output.
 
-Owns the child's side and the form of its messages (a length in 8 bytes, then a pickle). It is started as a plain program, not by
-`multiprocessing`, because that would run the main module of whoever embeds Penstock once more.
+Owns the child's side and the form of its messages (a length in 8 bytes, then a pickle). It is
+started as a plain program, not by `multiprocessing`, because that would run the main module of
+whoever embeds Penstock once more.
 
-The child must never outlive its node: a compaction that goes on beside a restarted broker would write to the same files. So a thread reads
-the input all the time, also while a call runs, and the end of the input ends the process at once.
+The child must never outlive its node: a compaction that goes on beside a restarted broker would
+write to the same files. So a thread reads the input all the time, also while a call runs, and the
+end of the input ends the process at once.
 """
 
 from __future__ import annotations
@@ -23,14 +26,21 @@ from penstock.world.real.disk import RealDisk
 
 LENGTH_BYTES = 8
 # The parent's import path comes first, so that the child finds the same modules.
-BOOTSTRAP = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from penstock.world.real.child import serve; serve()"
+BOOTSTRAP = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from "
+    "penstock.world.real.child import serve; serve()"
+)
 
 
 def pack(message: object) -> bytes:
-    """Raises what pickle raises (PicklingError, AttributeError, TypeError) where the message is no plain value."""
+    """Raises what pickle raises (PicklingError, AttributeError, TypeError) where the message is no
+    plain value."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     if len(data) > MAX_CHILD_MESSAGE_BYTES:
-        raise ValueError(f"a message of {len(data)} bytes is too large for the child process: pass names and positions, not data")
+        raise ValueError(
+            f"a message of {len(data)} bytes is too large for the child process: pass names and "
+            "positions, not data"
+        )
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
@@ -63,7 +73,8 @@ def _outcome(request: bytes) -> bytes:
 
 
 def _packed_error(error: Exception) -> bytes:
-    """Some exceptions cannot be pickled, or not be built again from their pickle: those pass as their text."""
+    """Some exceptions cannot be pickled, or not be built again from their pickle: those pass as
+    their text."""
     try:
         packed = pack((False, error))
         pickle.loads(packed[LENGTH_BYTES:])

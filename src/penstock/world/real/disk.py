@@ -1,10 +1,12 @@
 """Files of the operating system, at the price of its calls alone.
 
-Owns file descriptors and how names and bytes reach the disk. It must never know what the files hold.
+Owns file descriptors and how names and bytes reach the disk. It must never know what the files
+hold.
 
-A file descriptor is closed when nobody can use it any more, not before: `close` gives up the file's own hold on it, and a call that is
-still running in a thread, or a range waiting to be sent by `sendfile`, keeps it open until it is done. So a number can never come to mean
-another file under a running call.
+A file descriptor is closed when nobody can use it any more, not before: `close` gives up the file's
+own hold on it, and a call that is still running in a thread, or a range waiting to be sent by
+`sendfile`, keeps it open until it is done. So a number can never come to mean another file under a
+running call.
 """
 
 from __future__ import annotations
@@ -23,16 +25,19 @@ from penstock.world import Volume
 from penstock.world.replace import replace_file
 
 _FILE_MODE = 0o644
-# macOS has no fdatasync. (Its fsync leaves the drive's own cache alone, as every database there accepts unless told otherwise.)
+# macOS has no fdatasync. (Its fsync leaves the drive's own cache alone, as every database there
+# accepts unless told otherwise.)
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
-# A read that gives up instead of waiting for the disk. Linux alone has it; elsewhere every read that may wait passes through a thread.
+# A read that gives up instead of waiting for the disk. Linux alone has it; elsewhere every read
+# that may wait passes through a thread.
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 # The kernel takes no more at once than it would read ahead by itself, which is this by default.
 _ADVISED_BYTES = 128 * 1024
 
 
 class _Descriptor(int):
-    """An open file descriptor; letting go of the last reference closes it. os.open makes it non-inheritable (O_CLOEXEC)."""
+    """An open file descriptor; letting go of the last reference closes it. os.open makes it
+    non-inheritable (O_CLOEXEC)."""
 
     __slots__ = ()
 
@@ -41,7 +46,8 @@ class _Descriptor(int):
 
 
 class RealFile:
-    """`pread` and `sync` are the system's calls bound to the descriptor: no Python frame in between."""
+    """`pread` and `sync` are the system's calls bound to the descriptor: no Python frame in
+    between."""
 
     __slots__ = ("_descriptor", "_pwrite", "path", "pread", "sync")
 
@@ -53,13 +59,20 @@ class RealFile:
         self.sync: Callable[[], None] = partial(_sync_data, descriptor)
 
     def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
-        return None if self._is_cached(length, position) is False else self._read_at_once(length, position)
+        return (
+            None
+            if self._is_cached(length, position) is False
+            else self._read_at_once(length, position)
+        )
 
     def in_memory(self, length: int, position: int, /) -> bool:
         cached, last = self._is_cached(length, position), position + length - 1
         if cached is False:
             return False
-        probes = (*range(position, last, PROBE_COMING_EVERY_BYTES if cached else PROBE_EVERY_BYTES), last)
+        probes = (
+            *range(position, last, PROBE_COMING_EVERY_BYTES if cached else PROBE_EVERY_BYTES),
+            last,
+        )
         return all(self._read_at_once(1, probe) is not None for probe in probes)
 
     def _is_cached(self, length: int, position: int) -> bool | None:
@@ -77,7 +90,8 @@ class RealFile:
             return None
 
     def bring_in(self, length: int, position: int, /) -> None:
-        # Asked for in words: what the kernel reads ahead by itself it has the next reader go on with, which would be the event loop.
+        # Asked for in words: what the kernel reads ahead by itself it has the next reader go on
+        # with, which would be the event loop.
         if hasattr(os, "posix_fadvise"):
             for ahead in range(position, position + length + READ_AHEAD_BYTES, _ADVISED_BYTES):
                 os.posix_fadvise(self.fileno(), ahead, _ADVISED_BYTES, os.POSIX_FADV_WILLNEED)
@@ -88,12 +102,17 @@ class RealFile:
         return written if written == len(data) else self._write_rest(data, position, written)
 
     def _write_rest(self, data: Buffer, position: int, written: int) -> int:
-        """A short write is rare: the disk is nearly full, or data is larger than one call may write (2 GB on Linux)."""
+        """A short write is rare: the disk is nearly full, or data is larger than one call may write
+        (2 GB on Linux)."""
         view = memoryview(data).cast("B")
         while written < view.nbytes:
             more = self._pwrite(view[written:], position + written)
             if more == 0:
-                raise OSError(errno.EIO, f"only {written} of {view.nbytes} bytes could be written at {position}", self.path)
+                raise OSError(
+                    errno.EIO,
+                    f"only {written} of {view.nbytes} bytes could be written at {position}",
+                    self.path,
+                )
             written += more
         return written
 
@@ -104,7 +123,9 @@ class RealFile:
         return os.fstat(self.fileno()).st_size
 
     def write_back(self, position: int, length: int, /) -> None:
-        from penstock.world.real.page_cache import begin_writing_out  # ctypes takes milliseconds to load
+        from penstock.world.real.page_cache import (
+            begin_writing_out,  # ctypes takes milliseconds to load
+        )
 
         begin_writing_out(self.fileno(), position, length)
 

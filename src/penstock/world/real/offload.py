@@ -1,6 +1,7 @@
 """Threads for calls that block, and one child process for work on records.
 
-Owns the threads and the child: both start with the first call that needs them. It must never know what the calls do.
+Owns the threads and the child: both start with the first call that needs them. It must never know
+what the calls do.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ T = TypeVar("T")
 
 
 class RealOffload:
-    """Calls to the child process take turns. A cancelled call ends the child, so that its work stops too; the next call starts another."""
+    """Calls to the child process take turns. A cancelled call ends the child, so that its work
+    stops too; the next call starts another."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="penstock-offload")
@@ -32,9 +34,13 @@ class RealOffload:
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = partial(call, *args, **kwargs) if args or kwargs else call
-        return await asyncio.get_running_loop().run_in_executor(self._threads, cast("Callable[[], T]", work))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, cast("Callable[[], T]", work)
+        )
 
-    async def process(self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def process(
+        self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         request = pack((call, args, kwargs))
         async with self._turn:
             if self._child is None:
@@ -64,7 +70,9 @@ class RealOffload:
 async def _start_child() -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE
     # A session of its own: Ctrl-C in a terminal is for the node to handle, not for its child.
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", BOOTSTRAP, stdin=pipe, stdout=pipe, start_new_session=True)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BOOTSTRAP, stdin=pipe, stdout=pipe, start_new_session=True
+    )
     _input(child).write(pickle.dumps(sys.path))
     return child
 
@@ -79,7 +87,8 @@ async def _ask(child: asyncio.subprocess.Process, request: bytes) -> tuple[bool,
         code = await child.wait()
         reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         raise ChildProcessError(
-            f"the child process {reason} before it answered; its work may be half done. The next call starts another"
+            f"the child process {reason} before it answered; its work may be half done. The next "
+            "call starts another"
         ) from error
     return answer
 

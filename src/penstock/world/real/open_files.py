@@ -7,7 +7,8 @@ import resource
 
 
 def raise_open_files() -> None:
-    """To what an administrator allows: the usual 1,024 is a default for programs of long ago, and a node needs one for each client."""
+    """To what an administrator allows: the usual 1,024 is a default for programs of long ago, and a
+    node needs one for each client."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         # macOS says that there is no limit, and refuses that.

@@ -1,7 +1,9 @@
-"""Calls about the page cache that Python's os does not have. Linux alone has them; elsewhere the kernel is left to do as it will.
+"""Calls about the page cache that Python's os does not have. Linux alone has them; elsewhere the
+kernel is left to do as it will.
 
-sync_file_range begins to write out. cachestat (since Linux 6.5) tells what is in memory and never reads: a read with RWF_NOWAIT, which
-could tell as well, makes the kernel begin to read ahead where it finds nothing, and whoever asked waits while the disk's queue is full.
+sync_file_range begins to write out. cachestat (since Linux 6.5) tells what is in memory and never
+reads: a read with RWF_NOWAIT, which could tell as well, makes the kernel begin to read ahead where
+it finds nothing, and whoever asked waits while the disk's queue is full.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ class _CacheStatRange(ctypes.Structure):
 
 
 class _CacheStat(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recently_evicted"))
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("cached", "dirty", "writeback", "evicted", "recently_evicted")
+    )
 
 
 @cache
@@ -43,7 +48,13 @@ def begin_writing_out(descriptor: int, position: int, length: int) -> None:
 
 def _system_call() -> Any:
     function = ctypes.CDLL(None).syscall
-    function.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+    function.argtypes = (
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_uint,
+    )
     function.restype = ctypes.c_long
     return function
 
@@ -52,8 +63,12 @@ _call = _system_call() if sys.platform == "linux" else None
 
 
 def is_cached(descriptor: int, length: int, position: int) -> bool | None:
-    """Whether every page of it is in memory, or on its way there; None where the kernel cannot tell."""
+    """Whether every page of it is in memory, or on its way there; None where the kernel cannot
+    tell."""
     asked, found = _CacheStatRange(position, length), _CacheStat()
-    if _call is None or _call(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0:
+    if (
+        _call is None
+        or _call(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0
+    ):
         return None
     return bool(found.cached > (position + length - 1) // _PAGE_BYTES - position // _PAGE_BYTES)

@@ -13,7 +13,19 @@ from penstock.world import Volume
 from penstock.world.replace import replace_file
 from penstock.world.sim.drive import SimDrive
 from penstock.world.sim.inode import Inode
-from penstock.world.sim.names import Directory, Link, Parts, Rename, Unlink, find, find_directory, find_file, joined, os_error, split
+from penstock.world.sim.names import (
+    Directory,
+    Link,
+    Parts,
+    Rename,
+    Unlink,
+    find,
+    find_directory,
+    find_file,
+    joined,
+    os_error,
+    split,
+)
 from penstock.world.sim.trace import fingerprint
 
 # What a drive without a bound holds: the most that the protocol can say.
@@ -50,7 +62,7 @@ class SimFile:
 
     def in_memory(self, _length: int, _position: int, /) -> bool:
         """Now and then it is not."""
-        return self._drive.chance.random() >= _NOT_IN_MEMORY
+        return self._drive.rng.random() >= _NOT_IN_MEMORY
 
     def bring_in(self, length: int, position: int, /) -> None:
         self.pread(length, position)
@@ -60,7 +72,9 @@ class SimFile:
         if position < 0:
             raise self._error(errno.EINVAL)
         data = bytes(data)
-        error = self._drive.fails("pwrite", self.path, position, len(data), fingerprint(data)) or self._no_space(position + len(data))
+        error = self._drive.fails(
+            "pwrite", self.path, position, len(data), fingerprint(data)
+        ) or self._no_space(position + len(data))
         if error is not None:
             self._write_prefix(data, position)
             raise error
@@ -81,9 +95,13 @@ class SimFile:
     def _write_prefix(self, data: bytes, position: int) -> None:
         """A failed write may leave its beginning, as far as there is room."""
         free = self._drive.free_bytes()
-        room = len(data) if free is None else max(0, min(len(data), len(self._inode.content) + free - position))
-        if room and self._drive.chance.random() < 0.5:
-            self._put(data[: self._drive.chance.randrange(room + 1)], position)
+        room = (
+            len(data)
+            if free is None
+            else max(0, min(len(data), len(self._inode.content) + free - position))
+        )
+        if room and self._drive.rng.random() < 0.5:
+            self._put(data[: self._drive.rng.randrange(room + 1)], position)
 
     def _put(self, data: bytes, position: int) -> None:
         if data:
@@ -108,13 +126,15 @@ class SimFile:
         self._check_open()
         error = self._drive.fails("sync", self.path)
         if error is not None:
-            self._inode.fail_sync(self._drive.chance)
+            self._inode.fail_sync(self._drive.rng)
             raise error
         if not self._drive.ignore_sync:
             self._inode.sync()
 
     def fileno(self) -> int:
-        raise OSError(errno.EBADF, "a simulated file has no descriptor: read its bytes instead", self.path)
+        raise OSError(
+            errno.EBADF, "a simulated file has no descriptor: read its bytes instead", self.path
+        )
 
     def close(self) -> None:
         """Allowed at any time, also for a crashed process: closing changes nothing on disk."""
@@ -218,7 +238,9 @@ class SimDisk:
         self._drive.begin("rename", joined(old), joined(new))
         self._drive.names.change(Rename(old, new))
 
-    def _check_target(self, entry: Directory | Inode, existing: Directory | Inode | None, new: Parts) -> None:
+    def _check_target(
+        self, entry: Directory | Inode, existing: Directory | Inode | None, new: Parts
+    ) -> None:
         if existing is None:
             return
         if isinstance(entry, Directory) and isinstance(existing, Directory) and existing.entries:

@@ -1,6 +1,8 @@
-"""The drive of a simulated machine: what outlives its processes, and every fault that a disk can have.
+"""The drive of a simulated machine: what outlives its processes, and every fault that a disk can
+have.
 
-Owns the files and names of one machine, and its faults. A process sees it through a `SimDisk`, which a crash makes useless.
+Owns the files and names of one machine, and its faults. A process sees it through a `SimDisk`,
+which a crash makes useless.
 
     drive = SimDrive(random.Random(seed))
     disk = SimDisk(drive)
@@ -23,7 +25,9 @@ from penstock.world.sim.trace import Detail
 
 # Every operation that a fault may be put on. "open" is also the creation of a file.
 READING = frozenset({"open", "read", "pread", "list", "size"})
-CHANGING = frozenset({"create", "pwrite", "truncate", "sync", "make_dir", "rename", "remove", "sync_dir"})
+CHANGING = frozenset(
+    {"create", "pwrite", "truncate", "sync", "make_dir", "rename", "remove", "sync_dir"}
+)
 OPERATIONS = READING | CHANGING
 
 
@@ -48,12 +52,17 @@ def _no_trace(kind: str, *details: Detail) -> None: ...
 
 
 class SimDrive:
-    """`capacity_bytes` bounds what the files hold together. With `ignore_sync` every sync claims success and does nothing, to show that a
-    test would notice a missing one."""
+    """`capacity_bytes` bounds what the files hold together. With `ignore_sync` every sync claims
+    success and does nothing, to show that a test would notice a missing one."""
 
-    def __init__(self, chance: random.Random, now_ms: Callable[[], int] = lambda: 0, record: Callable[..., None] = _no_trace) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        now_ms: Callable[[], int] = lambda: 0,
+        record: Callable[..., None] = _no_trace,
+    ) -> None:
         self.names = Names()
-        self.chance = chance
+        self.rng = rng
         self.now_ms = now_ms
         self.record = record
         self.capacity_bytes: int | None = None
@@ -65,7 +74,8 @@ class SimDrive:
     # Faults
 
     def crash(self, *, power_loss: bool = False) -> None:
-        """The process is gone, and with it all open files. Only a power loss takes what is not synced."""
+        """The process is gone, and with it all open files. Only a power loss takes what is not
+        synced."""
         self.epoch += 1
         self._changes_left = None
         self.record("disk-crash", power_loss, self.epoch)
@@ -74,23 +84,35 @@ class SimDrive:
 
     def _lose_power(self) -> None:
         # Now and then all or nothing survives: the extremes find other bugs than the mixture.
-        keep = self.chance.choice((0.0, 0.3, 0.6, 1.0))
+        keep = self.rng.choice((0.0, 0.3, 0.6, 1.0))
         changes = self.names.unsynced
-        self.names.lose_power(changes if keep == 1.0 else 0 if keep == 0.0 else self.chance.randrange(changes + 1))
+        self.names.lose_power(
+            changes if keep == 1.0 else 0 if keep == 0.0 else self.rng.randrange(changes + 1)
+        )
         for inode in self.names.files():
-            inode.lose_power(self.chance, keep)
+            inode.lose_power(self.rng, keep)
 
     def stop_after(self, changes: int | None) -> None:
-        """Lets that many more changes (writes, syncs, renames, ...) happen, then none: every use raises NodeCrashed until `crash`, or until
-        None takes it back."""
+        """Lets that many more changes (writes, syncs, renames, ...) happen, then none: every use
+        raises NodeCrashed until `crash`, or until None takes it back."""
         self._changes_left = changes
 
-    def fail(self, prefix: str, operations: Iterable[str], number: int = errno.EIO, *, times: int | None = None) -> Fault:
-        """Operations (see `OPERATIONS`) on paths that begin so raise OSError with this number, so many times or until `heal`."""
+    def fail(
+        self,
+        prefix: str,
+        operations: Iterable[str],
+        number: int = errno.EIO,
+        *,
+        times: int | None = None,
+    ) -> Fault:
+        """Operations (see `OPERATIONS`) on paths that begin so raise OSError with this number, so
+        many times or until `heal`."""
         struck = frozenset(operations)
         unknown = struck - OPERATIONS
         if unknown:
-            raise ValueError(f"no such disk operations: {sorted(unknown)}; there are {sorted(OPERATIONS)}")
+            raise ValueError(
+                f"no such disk operations: {sorted(unknown)}; there are {sorted(OPERATIONS)}"
+            )
         fault = Fault("/" + prefix.lstrip("/"), struck, number, times)
         self._faults.append(fault)
         self.record("disk-fault", fault.prefix, *sorted(fault.operations), number, times)
@@ -104,7 +126,9 @@ class SimDrive:
     def flip_bit(self, path: str, position: int, bit: int) -> None:
         inode = find_file(self.names.root, split(path))
         if not (0 <= position < len(inode.content) and 0 <= bit < 8):
-            raise ValueError(f"{path!r} has {len(inode.content)} bytes: there is no bit {bit} at {position}")
+            raise ValueError(
+                f"{path!r} has {len(inode.content)} bytes: there is no bit {bit} at {position}"
+            )
         inode.flip_bit(position, bit)
         self.record("disk-flip", path, position, bit)
 

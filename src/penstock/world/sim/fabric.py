@@ -1,6 +1,8 @@
-"""What lies between the simulated machines: who can reach whom, how long it takes, and the faults of all that.
+"""What lies between the simulated machines: who can reach whom, how long it takes, and the faults
+of all that.
 
-Owns machines as the network sees them and the state of the paths between them. It must never know what is sent.
+Owns machines as the network sees them and the state of the paths between them. It must never know
+what is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from penstock.world.sim.streams import stream
 from penstock.world.sim.trace import Trace
 
 FIRST_FREE_PORT = 32_768
-# A sender gives up when nothing was acknowledged for so long (Linux: about 15 minutes, or what TCP_USER_TIMEOUT says).
+# A sender gives up when nothing was acknowledged for so long (Linux: about 15 minutes, or what
+# TCP_USER_TIMEOUT says).
 RETRANSMIT_TIMEOUT_S = 60.0
 # Now and then a packet is lost and sent again: much later than the others.
 SLOW_PACKETS = 0.01
@@ -54,7 +57,8 @@ class Machine:
 
 
 class Fabric:
-    """`delay_s` are the shortest and longest usual delays of a packet, `split` is how often one is read in two parts."""
+    """`delay_s` are the shortest and longest usual delays of a packet, `split` is how often one is
+    read in two parts."""
 
     def __init__(self, loop: SimLoop, seed: int, trace: Trace) -> None:
         self.loop = loop
@@ -109,7 +113,10 @@ class Fabric:
     def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.machines:
-                raise ValueError(f"there is no node {name!r} to put a fault on; there are {sorted(self.machines)}")
+                raise ValueError(
+                    f"there is no node {name!r} to put a fault on; there are "
+                    f"{sorted(self.machines)}"
+                )
 
     def _wake(self, one: str, other: str) -> None:
         for link in list(self.links.values()):
@@ -126,17 +133,17 @@ class Fabric:
         """Whether they get there and their acknowledgements come back."""
         return self.open(source, target) and (target, source) not in self._blocked
 
-    def chance(self, source: str, target: str) -> random.Random:
+    def rng(self, source: str, target: str) -> random.Random:
         """A stream for each path, so that traffic on one does not shift the others."""
         if (source, target) not in self._streams:
             self._streams[source, target] = stream(self._seed, f"network/{source}>{target}")
         return self._streams[source, target]
 
     def delay(self, source: str, target: str) -> float:
-        chance = self.chance(source, target)
+        rng = self.rng(source, target)
         shortest, longest = self.delay_s
-        slow = SLOW_PACKET_DELAY_S if chance.random() < SLOW_PACKETS else 0.0
-        return chance.uniform(shortest, longest) + slow
+        slow = SLOW_PACKET_DELAY_S if rng.random() < SLOW_PACKETS else 0.0
+        return rng.uniform(shortest, longest) + slow
 
     def number(self) -> int:
         self._numbers += 1

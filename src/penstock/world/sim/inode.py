@@ -1,6 +1,7 @@
 """One simulated file: what reads see, what the platter holds, and the changes in between.
 
-Owns how a file's bytes survive, tear or vanish. It must never know the file's name: names live and die on their own (see `names`).
+Owns how a file's bytes survive, tear or vanish. It must never know the file's name: names live and
+die on their own (see `names`).
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ class Write:
     def apply(self, content: bytearray) -> None:
         _put(content, self.position, self.data)
 
-    def survive(self, content: bytearray, chance: random.Random, keep: float) -> None:
+    def survive(self, content: bytearray, rng: random.Random, keep: float) -> None:
         """What a power loss leaves of it: all, nothing, or a part."""
-        if chance.random() < keep:
+        if rng.random() < keep:
             return self.apply(content)
-        if chance.random() < 0.5:
-            return self._lose(content, chance)
-        return self._tear(content, chance)
+        if rng.random() < 0.5:
+            return self._lose(content, rng)
+        return self._tear(content, rng)
 
-    def _lose(self, content: bytearray, chance: random.Random) -> None:
+    def _lose(self, content: bytearray, rng: random.Random) -> None:
         """The new length may have reached the disk without the data: zeros then."""
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             _grow(content, self.position + len(self.data))
 
-    def _tear(self, content: bytearray, chance: random.Random) -> None:
-        """One side of a cut survives. Drives write whole sectors, but a file system may copy any part of a page to its journal."""
-        cut = chance.randrange(len(self.data) + 1)
-        if chance.random() < 0.5:
+    def _tear(self, content: bytearray, rng: random.Random) -> None:
+        """One side of a cut survives. Drives write whole sectors, but a file system may copy any
+        part of a page to its journal."""
+        cut = rng.randrange(len(self.data) + 1)
+        if rng.random() < 0.5:
             cut = max(0, cut - (self.position + cut) % SECTOR_BYTES)
-        if chance.random() < 0.75:
+        if rng.random() < 0.75:
             _put(content, self.position, self.data[:cut])
-            self._lose(content, chance)
+            self._lose(content, rng)
         else:
             _put(content, self.position + cut, self.data[cut:])
 
@@ -55,8 +57,8 @@ class Truncate:
             del content[self.size :]
         _grow(content, self.size)
 
-    def survive(self, content: bytearray, chance: random.Random, keep: float) -> None:
-        if chance.random() < max(keep, 0.25):
+    def survive(self, content: bytearray, rng: random.Random, keep: float) -> None:
+        if rng.random() < max(keep, 0.25):
             self.apply(content)
 
 
@@ -93,10 +95,11 @@ class Inode:
             change.apply(self._durable)
         self._dirty.clear()
 
-    def fail_sync(self, chance: random.Random) -> None:
-        """As Linux does: some pages reached the disk, some did not, and all count as clean: no later sync writes them."""
+    def fail_sync(self, rng: random.Random) -> None:
+        """As Linux does: some pages reached the disk, some did not, and all count as clean: no
+        later sync writes them."""
         for change in self._dirty:
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 change.apply(self._durable)
         self._dirty.clear()
 
@@ -106,9 +109,9 @@ class Inode:
         for change in self._dirty:
             change.apply(self.content)
 
-    def lose_power(self, chance: random.Random, keep: float) -> None:
+    def lose_power(self, rng: random.Random, keep: float) -> None:
         for change in self._dirty:
-            change.survive(self._durable, chance, keep)
+            change.survive(self._durable, rng, keep)
         self._dirty.clear()
         self.evict()
 

@@ -1,4 +1,5 @@
-"""The names of a simulated disk: a tree of directories, and the journal of changes to it that are not yet durable.
+"""The names of a simulated disk: a tree of directories, and the journal of changes to it that are
+not yet durable.
 
 Owns which names exist now and which would survive a power loss. It must never know what files hold.
 """
@@ -20,7 +21,10 @@ class Directory:
 
     def copy(self) -> Directory:
         """Directories anew, the same files in them."""
-        copies = ((name, entry.copy() if isinstance(entry, Directory) else entry) for name, entry in self.entries.items())
+        copies = (
+            (name, entry.copy() if isinstance(entry, Directory) else entry)
+            for name, entry in self.entries.items()
+        )
         return Directory(dict(copies))
 
 
@@ -66,7 +70,8 @@ Change = Link | Unlink | Rename
 
 
 class Names:
-    """Changes are journalled in one order for the whole disk, and a power loss keeps a prefix of them, as journalling does."""
+    """Changes are journalled in one order for the whole disk, and a power loss keeps a prefix of
+    them, as journalling does."""
 
     def __init__(self) -> None:
         self.root = Directory()
@@ -83,9 +88,16 @@ class Names:
         return len(self._journal)
 
     def sync(self, directory: Directory) -> None:
-        """Makes the changes in the directory durable, and what comes before them in the journal. Directories are told by
-        identity: a renamed one is still the same."""
-        count = max((at for at, (_, touched) in enumerate(self._journal, 1) if any(one is directory for one in touched)), default=0)
+        """Makes the changes in the directory durable, and what comes before them in the journal.
+        Directories are told by identity: a renamed one is still the same."""
+        count = max(
+            (
+                at
+                for at, (_, touched) in enumerate(self._journal, 1)
+                if any(one is directory for one in touched)
+            ),
+            default=0,
+        )
         self._commit(count)
 
     def lose_power(self, keep: int) -> None:

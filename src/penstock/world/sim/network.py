@@ -47,10 +47,20 @@ class SimNetwork:
         self._owner = owner
         self._transports: dict[SimTransport, None] = {}  # a dict for its order
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int, _backlog: int = 0, *, accepting: bool = True) -> SimListener:
+    async def listen(
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        _backlog: int = 0,
+        *,
+        accepting: bool = True,
+    ) -> SimListener:
         self._check_alive()
         if self._resolve(host) is not self._machine:
-            raise network_error(errno.EADDRNOTAVAIL, f"{host!r} is not an address of {self._machine.name}")
+            raise network_error(
+                errno.EADDRNOTAVAIL, f"{host!r} is not an address of {self._machine.name}"
+            )
         port = port or self._machine.free_port()
         if port in self._machine.listeners:
             raise network_error(errno.EADDRINUSE, f"port {port} of {self._machine.name}")
@@ -59,7 +69,9 @@ class SimNetwork:
         self._fabric.trace.record(self._machine.name, "listen", port)
         return SimListener(self._machine, port, taking)
 
-    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         self._check_alive()
         target = self._resolve(host)
         await self._reach(target)
@@ -71,7 +83,9 @@ class SimNetwork:
                 client.abort()
             raise
         if client is None:
-            raise network_error(errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}")
+            raise network_error(
+                errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
+            )
         if client.gone:
             raise reset_error()
         protocol = factory()
@@ -100,7 +114,9 @@ class SimNetwork:
     def _connected(self, target: Machine, port: int) -> SimTransport | None:
         """Both ends, the far one on its way to its protocol already; None where nobody listens."""
         accept = target.listeners.get(port)
-        self._fabric.trace.record(self._machine.name, "connect", target.name, port, accept is not None)
+        self._fabric.trace.record(
+            self._machine.name, "connect", target.name, port, accept is not None
+        )
         if accept is None:
             return None
         here, there = (self._machine.name, self._machine.free_port()), (target.name, port)
@@ -111,25 +127,37 @@ class SimNetwork:
         client.peer.peer = client
         return client
 
-    def _accept(self, factory: ProtocolFactory, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe]) -> SimTransport:
+    def _accept(
+        self,
+        factory: ProtocolFactory,
+        number: int,
+        names: tuple[Address, Address],
+        pipes: tuple[Pipe, Pipe],
+    ) -> SimTransport:
         transport = self._end(number, names, pipes)
-        self._fabric.loop.call_soon(_start_accepted, transport, factory, context=self._owner.context)
+        self._fabric.loop.call_soon(
+            _start_accepted, transport, factory, context=self._owner.context
+        )
         return transport
 
-    def _end(self, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe]) -> SimTransport:
+    def _end(
+        self, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe]
+    ) -> SimTransport:
         transport = SimTransport(self._fabric, number, names, pipes, self._owner.context)
         transport.forget = partial(self._transports.pop, transport, None)
         self._transports[transport] = None
         return transport
 
-    def crash(self, chance: random.Random, *, power_loss: bool) -> None:
+    def crash(self, rng: random.Random, *, power_loss: bool) -> None:
         self._machine.listeners.clear()
         for transport in list(self._transports):
-            transport.crash(chance, power_loss=power_loss)
+            transport.crash(rng, power_loss=power_loss)
 
     def _check_alive(self) -> None:
         if self._owner.dead:
-            raise NodeCrashed(f"this network belongs to a process of {self._owner.name} that has crashed")
+            raise NodeCrashed(
+                f"this network belongs to a process of {self._owner.name} that has crashed"
+            )
 
 
 def _start_accepted(transport: SimTransport, factory: ProtocolFactory) -> None:

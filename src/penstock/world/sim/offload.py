@@ -1,7 +1,8 @@
-"""Work done elsewhere, in virtual time: a call runs as a whole at some moment, and its result comes back at a later one.
+"""Work done elsewhere, in virtual time: a call runs as a whole at some moment, and its result comes
+back at a later one.
 
-Owns when calls run, and what a crash leaves of those under way: the disk work of a call may have happened, in part or not at all, and its
-result is never seen.
+Owns when calls run, and what a crash leaves of those under way: the disk work of a call may have
+happened, in part or not at all, and its result is never seen.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ T = TypeVar("T")
 # An fdatasync of a busy disk, and the pass of a compaction.
 THREAD_DELAY_S = 0.004
 PROCESS_DELAY_S = 0.4
-# A call caught by a crash gets this far at most (as a power of two): short calls are caught in the middle as often as long ones.
+# A call caught by a crash gets this far at most (as a power of two): short calls are caught in the
+# middle as often as long ones.
 MAX_CHANGES_IN_CRASH_LOG2 = 12
 
 
@@ -38,8 +40,8 @@ class _Work:
 
 
 class SimOffload:
-    def __init__(self, chance: random.Random, drive: SimDrive, disk: Disk) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, drive: SimDrive, disk: Disk) -> None:
+        self._rng = rng
         self._drive = drive
         self._disk = disk
         self.thread_delay_s = THREAD_DELAY_S
@@ -47,21 +49,30 @@ class SimOffload:
         self._waiting: dict[_Work, None] = {}  # a dict for its order
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return cast("T", await self._begin(partial(call, *args, **kwargs), self.thread_delay_s, killable=False))
+        return cast(
+            "T",
+            await self._begin(partial(call, *args, **kwargs), self.thread_delay_s, killable=False),
+        )
 
-    async def process(self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def process(
+        self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Calls take turns, and pass through pickle as they do outside."""
         request = pickle.dumps((call, args, kwargs))
         async with self._turn:
-            answer = await self._begin(partial(_call_pickled, request, self._disk), PROCESS_DELAY_S, killable=True)
+            answer = await self._begin(
+                partial(_call_pickled, request, self._disk), PROCESS_DELAY_S, killable=True
+            )
         return cast("T", pickle.loads(answer))
 
-    def _begin(self, call: Callable[[], object], delay_s: float, *, killable: bool) -> asyncio.Future[Any]:
+    def _begin(
+        self, call: Callable[[], object], delay_s: float, *, killable: bool
+    ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         work = _Work(call, delay_s, killable, loop.create_future())
         self._waiting[work] = None
         work.outcome.add_done_callback(partial(self._cancelled, work))
-        loop.call_later(self._chance.random() * delay_s, self._do, work)
+        loop.call_later(self._rng.random() * delay_s, self._do, work)
         return work.outcome
 
     def _do(self, work: _Work) -> None:
@@ -74,8 +85,11 @@ class SimOffload:
             result = work.call()
         except (Exception, NodeCrashed) as caught:  # noqa: BLE001 - whatever it is, it is raised where the work was asked for
             error = caught
-        # Between the work and the news of it the world goes on: what is written now was not part of a sync.
-        asyncio.get_running_loop().call_later(self._chance.random() * work.delay_s, _tell, work.outcome, result, error)
+        # Between the work and the news of it the world goes on: what is written now was not part of
+        # a sync.
+        asyncio.get_running_loop().call_later(
+            self._rng.random() * work.delay_s, _tell, work.outcome, result, error
+        )
 
     def _cancelled(self, work: _Work, outcome: asyncio.Future[Any]) -> None:
         """A thread cannot be called back, but a child process is killed."""
@@ -91,8 +105,8 @@ class SimOffload:
             self._do_in_part(work)
 
     def _do_in_part(self, work: _Work) -> None:
-        if self._chance.random() < 0.5:
-            self._drive.stop_after(int(2 ** (self._chance.random() * MAX_CHANGES_IN_CRASH_LOG2)) - 1)
+        if self._rng.random() < 0.5:
+            self._drive.stop_after(int(2 ** (self._rng.random() * MAX_CHANGES_IN_CRASH_LOG2)) - 1)
             with contextlib.suppress(NodeCrashed, Exception):  # nobody is left to hear of it
                 work.call()
 

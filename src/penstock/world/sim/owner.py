@@ -1,6 +1,8 @@
-"""Whose work is it? Every task, callback and timer belongs to the process that started it, by a context variable that asyncio hands down.
+"""Whose work is it? Every task, callback and timer belongs to the process that started it, by a
+context variable that asyncio hands down.
 
-Owns that bookkeeping for one simulated process (a node between a start and a crash). It must never know what the process does.
+Owns that bookkeeping for one simulated process (a node between a start and a crash). It must never
+know what the process does.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import contextvars
 
 
 class Owner:
-    """A simulated process. Dead, its timers no longer fire; paused, nothing of it runs until it is resumed, like a SIGSTOP; stopped at a
-    change to its disk, it is as good as dead."""
+    """A simulated process. Dead, its timers no longer fire; paused, nothing of it runs until it is
+    resumed, like a SIGSTOP; stopped at a change to its disk, it is as good as dead."""
 
     __slots__ = ("backlog", "context", "dead", "name", "paused", "stopped", "tasks")
 
@@ -26,7 +28,9 @@ class Owner:
         self.context.run(_OWNER.set, self)
 
 
-_OWNER: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("penstock_sim_owner", default=None)
+_OWNER: contextvars.ContextVar[Owner | None] = contextvars.ContextVar(
+    "penstock_sim_owner", default=None
+)
 # For what belongs to no process: packets on their way, the simulation's own timers.
 NOBODY = contextvars.Context()
 

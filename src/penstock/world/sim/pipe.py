@@ -1,4 +1,5 @@
-"""One direction of a simulated connection: bytes in order, each piece after a delay, held back while the path is closed.
+"""One direction of a simulated connection: bytes in order, each piece after a delay, held back
+while the path is closed.
 
 Owns what is on its way. It must never know of protocols, nor of the other direction.
 """
@@ -14,7 +15,8 @@ from penstock.world.sim.owner import NOBODY
 
 
 class Pipe:
-    """`arrived` is called when there is something to take (on no node's behalf), `expired` when the sender gives up, `was_cut` at a cut."""
+    """`arrived` is called when there is something to take (on no node's behalf), `expired` when the
+    sender gives up, `was_cut` at a cut."""
 
     def __init__(self, fabric: Fabric, source: str, target: str) -> None:
         self.source = source
@@ -46,18 +48,21 @@ class Pipe:
             self._schedule()
 
     def _arrival(self) -> float:
-        self._last = max(self._last, self._fabric.loop.time() + self._fabric.delay(self.source, self.target))
+        self._last = max(
+            self._last, self._fabric.loop.time() + self._fabric.delay(self.source, self.target)
+        )
         return self._last
 
     def take(self) -> bytes:
-        """What has arrived, at least one piece of it; pieces are joined and split as TCP does. Empty when nothing has."""
+        """What has arrived, at least one piece of it; pieces are joined and split as TCP does.
+        Empty when nothing has."""
         now, taken = self._fabric.loop.time(), []
         while self._pieces and self._pieces[0][0] <= now and self._open():
             taken.append(self._pieces.popleft()[1])
         data = b"".join(taken)
-        chance = self._fabric.chance(self.source, self.target)
-        if len(data) > 1 and chance.random() < self._fabric.split:
-            cut = chance.randrange(1, len(data))
+        rng = self._fabric.rng(self.source, self.target)
+        if len(data) > 1 and rng.random() < self._fabric.split:
+            cut = rng.randrange(1, len(data))
             self.put_back(data[cut:])
             data = data[:cut]
         self.size -= len(data)
@@ -71,12 +76,19 @@ class Pipe:
     @property
     def waiting(self) -> bool:
         """Whether something has arrived that nobody has taken."""
-        return bool(self._pieces) and self._pieces[0][0] <= self._fabric.loop.time() and self._open()
+        return (
+            bool(self._pieces) and self._pieces[0][0] <= self._fabric.loop.time() and self._open()
+        )
 
     @property
     def ended(self) -> bool:
         """Whether the end has arrived and nothing before it is left."""
-        return not self._pieces and self._end is not None and self._end <= self._fabric.loop.time() and self._open()
+        return (
+            not self._pieces
+            and self._end is not None
+            and self._end <= self._fabric.loop.time()
+            and self._open()
+        )
 
     def go_on(self) -> None:
         """After a take: the rest arrives in its time."""
@@ -117,12 +129,16 @@ class Pipe:
     def _schedule(self) -> None:
         if self._timer is None and (self._pieces or self._end is not None):
             when = self._pieces[0][0] if self._pieces else self._end
-            self._timer = self._fabric.loop.call_at(max(when or 0.0, self._fabric.loop.time()), self._arrive, context=NOBODY)
+            self._timer = self._fabric.loop.call_at(
+                max(when or 0.0, self._fabric.loop.time()), self._arrive, context=NOBODY
+            )
 
     def _arrive(self) -> None:
         self._timer = None
         if not self._fabric.acknowledged(self.source, self.target) and self._expiry is None:
-            self._expiry = self._fabric.loop.call_later(RETRANSMIT_TIMEOUT_S, self._expire, context=NOBODY)
+            self._expiry = self._fabric.loop.call_later(
+                RETRANSMIT_TIMEOUT_S, self._expire, context=NOBODY
+            )
         if self._open():
             self.arrived()
 

@@ -1,4 +1,5 @@
-"""Randomness from one seed, in independent streams by name: a new consumer does not shift what the others draw."""
+"""Randomness from one seed, in independent streams by name: a new consumer does not shift what the
+others draw."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from penstock.world.uuids import usable_uuid
 
 
 def stream(seed: int, name: str) -> random.Random:
-    """Equal seeds and names give equal streams, in every process and Python version. (hash() would not.)"""
+    """Equal seeds and names give equal streams, in every process and Python version. (hash() would
+    not.)"""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return random.Random(int.from_bytes(digest, "big"))
 
 
-class SimChance:
-    """The Chance of one node, fed by a stream of its own."""
+class SimRng:
+    """The Rng of one node, fed by a stream of its own."""
 
     __slots__ = ("_stream",)
 

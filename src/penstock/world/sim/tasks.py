@@ -1,7 +1,7 @@
 """Futures and tasks whose hash is their number.
 
-asyncio keeps tasks in sets (TaskGroup, wait, all_tasks). With hashes made of addresses their order, and so the order of cancellations,
-would differ from run to run. Owns that repair alone.
+asyncio keeps tasks in sets (TaskGroup, wait, all_tasks). With hashes made of addresses their order,
+and so the order of cancellations, would differ from run to run. Owns that repair alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ class SimTask(asyncio.Task[T]):
     _log_destroy_pending: bool  # asyncio's own, which typeshed does not tell of
 
     def __init__(
-        self, coro: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, name: str, number: int, context: contextvars.Context
+        self,
+        coro: Coroutine[Any, Any, T],
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        number: int,
+        context: contextvars.Context,
     ) -> None:
         self.number = number
         self.owner = owner_of(context)
@@ -43,4 +48,7 @@ def describe(task: asyncio.Task[Any]) -> str:
     owner = task.owner.name if isinstance(task, SimTask) and task.owner is not None else "-"
     frames = task.get_stack(limit=1)
     place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "nowhere"
-    return f"  {owner}: {task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')}) waits at {place}"
+    return (
+        f"  {owner}: {task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')}) waits "
+        f"at {place}"
+    )

@@ -1,7 +1,9 @@
-"""One end of a simulated connection, as asyncio's transports behave: buffers and back-pressure, orderly and disorderly ends.
+"""One end of a simulated connection, as asyncio's transports behave: buffers and back-pressure,
+orderly and disorderly ends.
 
-Owns the dealings with the protocol above it. Protocol callbacks run on behalf of the end's own process; what comes from the network is
-first handed over to it, so that a paused process sees nothing and a dead one neither.
+Owns the dealings with the protocol above it. Protocol callbacks run on behalf of the end's own
+process; what comes from the network is first handed over to it, so that a paused process sees
+nothing and a dead one neither.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ HIGH_WATER_BYTES = 64 * 1024
 
 
 class SimTransport(asyncio.Transport):
-    def __init__(self, fabric: Fabric, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe], context: contextvars.Context):
+    def __init__(
+        self,
+        fabric: Fabric,
+        number: int,
+        names: tuple[Address, Address],
+        pipes: tuple[Pipe, Pipe],
+        context: contextvars.Context,
+    ):
         super().__init__({"sockname": names[0], "peername": names[1]})
         self.label = f"{number}:{names[0][0]}>{names[1][0]}"
         self.peer: SimTransport
@@ -56,7 +65,8 @@ class SimTransport(asyncio.Transport):
         self._fabric.trace.record(self._node, kind, self.label, *details)
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """The protocol takes over. Ends that came before are told after connection_made, as is data."""
+        """The protocol takes over. Ends that came before are told after connection_made, as is
+        data."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._soon(self._receive)
@@ -100,7 +110,10 @@ class SimTransport(asyncio.Transport):
     def _receive_end(self) -> None:
         self._record("end")
         self._incoming.close()
-        if not isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol) or not self._protocol.eof_received():
+        if (
+            not isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+            or not self._protocol.eof_received()
+        ):
             self.close()
 
     def _refuse(self) -> None:
@@ -132,7 +145,11 @@ class SimTransport(asyncio.Transport):
         data = bytes(data)
         self._record("send", len(data), fingerprint(data))
         self._outgoing.push(data)
-        if self._protocol is not None and not self._writing_paused and self.get_write_buffer_size() > self._high:
+        if (
+            self._protocol is not None
+            and not self._writing_paused
+            and self.get_write_buffer_size() > self._high
+        ):
             self._writing_paused = True
             self._protocol.pause_writing()
 
@@ -157,7 +174,9 @@ class SimTransport(asyncio.Transport):
         self._high = high if high is not None else 4 * low if low is not None else HIGH_WATER_BYTES
         self._low = low if low is not None else self._high // 4
         if not 0 <= self._low <= self._high:
-            raise ValueError(f"high ({self._high}) must be at least low ({self._low}), and low at least 0")
+            raise ValueError(
+                f"high ({self._high}) must be at least low ({self._low}), and low at least 0"
+            )
 
     def _drained(self) -> None:
         """The other end took something."""
@@ -199,7 +218,8 @@ class SimTransport(asyncio.Transport):
         self._fabric.loop.call_later(delay, self._deliver_reset, context=NOBODY)
 
     def _deliver_reset(self) -> None:
-        """A reset is sent but once: on a closed path it is lost, and the peer learns of it when it sends itself."""
+        """A reset is sent but once: on a closed path it is lost, and the peer learns of it when it
+        sends itself."""
         if self._fabric.open(self._outgoing.source, self._outgoing.target):
             self.peer._hand_over(self.peer._cut)()
 
@@ -222,15 +242,16 @@ class SimTransport(asyncio.Transport):
         if self._protocol is not None:
             self._protocol.connection_lost(error)
 
-    def crash(self, chance: random.Random, *, power_loss: bool) -> None:
-        """The process is gone: its protocol hears nothing. After a kill the kernel ends the connection, after a power loss nobody does."""
+    def crash(self, rng: random.Random, *, power_loss: bool) -> None:
+        """The process is gone: its protocol hears nothing. After a kill the kernel ends the
+        connection, after a power loss nobody does."""
         self._closing = True
         if self._gone:
             return
         self._gone = True
         if power_loss:
             self._outgoing.close()
-        elif chance.random() < 0.5:
+        elif rng.random() < 0.5:
             self._send_reset()
         else:
             self._outgoing.drop(keep=KERNEL_BUFFER_BYTES)

@@ -1,0 +1,94 @@
+"""The settings of a broker as they are now: what was altered while it ran comes before what its
+file says. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from penstock.config import topic_settings
+from penstock.config.node import NodeConfig
+from penstock.config.setting import InvalidSettingError, Setting
+from penstock.config.topic import broker_default
+from penstock.metadata.image import BROKER, MetadataImage
+
+T = TypeVar("T")
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are those of DescribeConfigs."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicBroker:
+    """A node's settings, with those of the image over those of its file. Can be used where
+    `log_config` wants a broker."""
+
+    image: MetadataImage
+    config: NodeConfig
+
+    def __getitem__(self, setting: Setting[T], /) -> T:
+        return self.find(setting)[0]
+
+    def find(self, setting: Setting[T]) -> tuple[T, ConfigSource]:
+        """The value and where it comes from."""
+        for source, resource_name in self._layers():
+            text = self.image.configs.get((BROKER, resource_name), {}).get(setting.name)
+            if text is not None:
+                try:
+                    return setting.parse(text), source
+                except InvalidSettingError:
+                    # Only another release can have let this in. As in Kafka, a value that cannot be
+                    # used does not count.
+                    continue
+        source = ConfigSource.STATIC_BROKER if self.config.is_set(setting) else ConfigSource.DEFAULT
+        return self.config[setting], source
+
+    def _layers(self) -> tuple[tuple[ConfigSource, str], ...]:
+        return (ConfigSource.DYNAMIC_BROKER, str(self.config.node_id)), (
+            ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """A setting of a topic as clients are shown it."""
+
+    setting: Setting[Any]
+    value: str | None
+    source: ConfigSource
+
+
+def effective_topic_settings(
+    broker: DynamicBroker, overrides: Mapping[str, str]
+) -> Iterator[EffectiveSetting]:
+    """Every setting of a topic with these settings of its own, by name. The settings for tests are
+    shown only where they are set."""
+    for name, setting in sorted(topic_settings.TOPIC_SETTINGS.items()):
+        if name in overrides:
+            yield EffectiveSetting(setting, overrides[name], ConfigSource.DYNAMIC_TOPIC)
+        elif not setting.internal:
+            yield EffectiveSetting(
+                setting,
+                setting.format(broker_default(broker, setting)),
+                _default_source(broker, setting),
+            )
+
+
+def _default_source(broker: DynamicBroker, setting: Setting[Any]) -> ConfigSource:
+    """That of the first synonym that has a value, which is the one that `broker_default` takes."""
+    for synonym in topic_settings.TOPIC_SYNONYMS[setting.name]:
+        value, source = broker.find(synonym.setting)
+        if value is not None:
+            return source
+    return ConfigSource.DEFAULT

@@ -1,0 +1,1 @@
+"""Decisions about leaders and in-sync replicas."""

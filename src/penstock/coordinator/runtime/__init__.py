@@ -1,0 +1,1 @@
+"""The runtime shared by replicated state machines over one partition of an internal topic."""

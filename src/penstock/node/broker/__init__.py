@@ -1,0 +1,1 @@
+"""A broker: registration, heartbeats, forwarding to the controller, periodic work."""

@@ -1,0 +1,1 @@
+"""The KRaft quorum: driver, log, snapshots, peers."""

@@ -1,0 +1,1 @@
+"""Replication: fetchers that copy leaders' logs."""

@@ -1,0 +1,246 @@
+"""The partitions of this broker: made, dropped and given their roles as the metadata says, in the
+directories that are left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.config import cluster_settings
+from penstock.config.topic import LogConfig
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import NO_UUID, RESERVED_UUIDS, TopicPartition
+from penstock.log.directory import LogDirectory
+from penstock.log.log import Log
+from penstock.log.store import LogStore
+from penstock.metadata.image import (
+    BROKER,
+    TOPIC,
+    MetadataDelta,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
+from penstock.node.broker.directories import DirectoryReports
+from penstock.node.broker.leftovers import set_leftovers_aside
+from penstock.node.partition.env import PartitionEnv
+from penstock.node.partition.isr_changes import IsrChanges
+from penstock.node.partition.partition import Partition
+from penstock.node.replication.fetchers import Replication
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+
+class Replicas:
+    """Nothing before `open`; from then on every change of the metadata through `apply`, in
+    order."""
+
+    def __init__(self, node: Node, store: LogStore) -> None:
+        self.store = store
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._node = node
+        self.opened = False
+        world, config = node.world, node.config
+        isr_changes = IsrChanges(
+            node.node_id, node.channel.call, lambda: node.broker_epoch, node.spawn
+        )
+        self._env = PartitionEnv(
+            node_id=node.node_id,
+            world=world,
+            store=store,
+            spawn=node.spawn,
+            brokers=lambda: node.image.brokers,
+            propose=isr_changes.propose,
+            lag_max_s=config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000,
+        )
+        self._replication = Replication(
+            self._env,
+            config,
+            address_of=node.broker_address,
+            broker_epoch=lambda: node.broker_epoch,
+        )
+        self._reports = DirectoryReports(node)
+        store.on_failure = self._directory_failed
+
+    async def open(self) -> None:
+        """Opens what is on disk, with the settings that the metadata has."""
+        set_leftovers_aside(self.store, self._node.world.disk, self._node.image, self._node.node_id)
+        await self.store.open(lambda partition: self._node.topic_config(partition.topic))
+        self._set_strays_aside()
+        watermarks = self.store.read_high_watermarks()
+        self.opened = True
+        for topic in self._node.image.topics.values():
+            for _made in self._update(topic, None, watermarks):
+                pass  # most are on disk, and no change may come in between
+
+    async def close(self) -> None:
+        await self.save_high_watermarks()
+        await self.store.close(self._node.broker_epoch)
+
+    async def save_high_watermarks(self) -> None:
+        await self.store.save_high_watermarks(
+            {name: partition.high_watermark for name, partition in self.partitions.items()}
+        )
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
+        """In steps: a partition that is made or dropped is one."""
+        if not self.opened:
+            return
+        for before, after in delta.topics.values():
+            if before is not None and (after is None or after.id != before.id):
+                yield from self._drop_topic(before)
+            if after is not None:
+                yield from self._update(after, before, {})
+        if delta.brokers:
+            self.review()
+        self._apply_configs(image, delta)
+
+    def _apply_configs(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        broker_changed = any(kind == BROKER for kind, _name in delta.configs)
+        changed = (
+            image.topics
+            if broker_changed
+            else {name for kind, name in delta.configs if kind == TOPIC and name in image.topics}
+        )
+        for name in changed:
+            config = self._node.topic_config(name)
+            for index in image.topics[name].partitions:
+                partition = self.partitions.get(TopicPartition(name, index))
+                if partition is not None:
+                    partition.config = config
+
+    def review(self) -> None:
+        """Whether followers fell behind or caught up. Called now and then, and whenever brokers
+        came or went."""
+        for partition in self.partitions.values():
+            partition.review()
+
+    def is_cut_off(self, leader: int) -> bool:
+        return self._replication.is_cut_off(leader)
+
+    # Partitions
+
+    def _set_strays_aside(self) -> None:
+        """Logs of topics that are not there any more, or are there anew under another id, or that
+        this broker has no replica of."""
+        for partition, log in list(self.store.logs.items()):
+            topic = self._node.image.topics.get(partition.topic)
+            state = (
+                None
+                if topic is None or log.topic_id not in (topic.id, NO_UUID)
+                else topic.partitions.get(partition.partition)
+            )
+            if state is None or self._node.node_id not in state.replicas:
+                logger.warning(
+                    "%s belongs to no partition of this broker any more, and is removed", log.path
+                )
+                self.store.delete(partition)
+
+    def _update(
+        self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]
+    ) -> Iterator[None]:
+        config = self._node.topic_config(topic.name)
+        for index, state in topic.partitions.items():
+            if (
+                before is not None
+                and before.id == topic.id
+                and before.partitions.get(index) is state
+            ):
+                continue
+            name = TopicPartition(topic.name, index)
+            if self._node.node_id not in state.replicas:
+                yield from self._drop(name)
+                continue
+            known = self.partitions.get(name)
+            partition = known or self._make(topic, name, state, config, watermarks.get(name, 0))
+            if partition is not None and partition.directory.failure is None:
+                partition.become(state)
+                self._replication.follow(partition)
+                self._reports.check(partition, topic.id, state)
+            if known is None:
+                yield
+
+    def _make(
+        self,
+        topic: TopicImage,
+        name: TopicPartition,
+        state: PartitionState,
+        config: LogConfig,
+        high_watermark: int,
+    ) -> Partition | None:
+        if name in self.store.damaged:
+            return None
+        try:
+            log = self.store.logs.get(name) or self._new_log(topic.id, name, state, config)
+            if log.topic_id == NO_UUID:
+                self.store.give_topic_id(name, topic.id)
+        except KafkaError as error:
+            logger.error("%s cannot be served: %s", name, error.message)
+            return None
+        partition = self.partitions[name] = Partition(log, self._env, high_watermark)
+        return partition
+
+    def _new_log(
+        self, topic_id: UUID, name: TopicPartition, state: PartitionState, config: LogConfig
+    ) -> Log:
+        """Where the controller knows the replica to lie it lies, and nowhere else: in a directory
+        that failed its records may still be."""
+        known = dict(zip(state.replicas, state.directories, strict=False)).get(
+            self._node.node_id, NO_UUID
+        )
+        directory: LogDirectory | None = None
+        if known.int >= RESERVED_UUIDS:
+            directory = next((one for one in self.store.online if one.id == known), None)
+            if directory is None:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, "the directory that it lies in is offline"
+                )
+        while True:
+            online = len(self.store.online)
+            try:
+                return self.store.create(name, topic_id, config, directory)
+            except KafkaError:
+                # Where a directory has just failed over it, another one takes the replica, as in
+                # Kafka.
+                if directory is not None or not 0 < len(self.store.online) < online:
+                    raise
+
+    def _drop_topic(self, topic: TopicImage) -> Iterator[None]:
+        for index in topic.partitions:
+            yield from self._drop(TopicPartition(topic.name, index))
+
+    def _drop(self, name: TopicPartition) -> Iterator[None]:
+        partition = self.partitions.pop(name, None)
+        if partition is not None:
+            self._replication.unfollow(partition)
+            partition.abandon()
+        if name in self.store.logs:
+            self.store.delete(name)
+            yield
+
+    # Directories
+
+    def offline_directories(self) -> tuple[UUID, ...]:
+        return tuple(
+            directory.id for directory in self.store.directories if directory.failure is not None
+        )
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        """The controller is told at once. Without a directory, or without the metadata's, there is
+        nothing left to serve."""
+        for partition in self.partitions.values():
+            if partition.directory is directory:
+                self._replication.unfollow(partition)
+        if not self.store.online or directory.path == self._node.config.metadata_log_dir:
+            self._node.fail(
+                KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"log directory {directory.path} failed: {directory.failure}",
+                )
+            )
+        self._node.lifecycle.tell_soon()

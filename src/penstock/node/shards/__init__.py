@@ -1,0 +1,1 @@
+"""Shards: coordinator state machines bound to partitions of internal topics."""

@@ -1,0 +1,1 @@
+"""Simulated clusters: workloads, faults, checkers."""

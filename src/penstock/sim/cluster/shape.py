@@ -1,0 +1,145 @@
+"""What a simulated cluster looks like, drawn from the seed: its nodes, their settings, its topics
+and what is promised of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.config.node import NodeConfig, read_node_config
+from penstock.ids import TopicPartition
+
+DIRECTORIES = ("/d0", "/d1")
+OFFSETS_PARTITIONS = 2
+_EVERY_MESSAGE, _NEVER = 1, 2**63 - 1
+
+# Kafka's defaults are long for a run that is to take seconds: all waits are shorter, in about
+# Kafka's proportions.
+_PROPERTIES = """\
+process.roles={roles}
+node.id={node_id}
+listeners={listeners}
+controller.listener.names=CONTROLLER
+controller.quorum.voters={voters}
+log.dirs={directories}
+log.flush.interval.messages={flush_messages}
+default.replication.factor=3
+min.insync.replicas=2
+auto.create.topics.enable=false
+controller.quorum.election.timeout.ms=300
+controller.quorum.fetch.timeout.ms=1000
+controller.quorum.election.backoff.max.ms=200
+controller.quorum.request.timeout.ms=600
+metadata.log.max.record.bytes.between.snapshots={snapshot_bytes}
+broker.heartbeat.interval.ms=200
+broker.session.timeout.ms=1000
+penstock.broker.disconnect.grace.ms={disconnect_grace_ms}
+replica.lag.time.max.ms=800
+replica.fetch.wait.max.ms=200
+replica.fetch.backoff.ms=200
+replica.socket.timeout.ms=2000
+leader.imbalance.check.interval.seconds=4
+log.flush.offset.checkpoint.interval.ms=1000
+replica.high.watermark.checkpoint.interval.ms={checkpoint_ms}
+offsets.topic.num.partitions={offsets_partitions}
+offsets.topic.replication.factor=3
+group.min.session.timeout.ms=500
+group.initial.rebalance.delay.ms=100
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`unclean`: a replica that is not in sync may lead it, and nothing that it is told is promised
+    to last."""
+
+    name: str
+    partitions: int
+    factor: int
+    min_insync: int
+    unclean: bool = False
+
+    @property
+    def all_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, index) for index in range(self.partitions)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Nodes by name, in order. `synced`: an acknowledgement means that the record is on the
+    disks."""
+
+    configs: dict[str, NodeConfig]
+    topics: tuple[Topic, ...]
+    synced: bool
+    with_group: bool
+
+    @property
+    def brokers(self) -> list[str]:
+        return [name for name, config in self.configs.items() if config.is_broker]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{name}:9092" for name in self.brokers)
+
+    def name_of(self, node_id: int) -> str:
+        return next(name for name, config in self.configs.items() if config.node_id == node_id)
+
+
+def draw_shape(rng: random.Random) -> Shape:
+    synced = rng.random() < 0.3
+    settings = {
+        "offsets_partitions": OFFSETS_PARTITIONS,
+        "flush_messages": _EVERY_MESSAGE if synced else _NEVER,
+        "snapshot_bytes": rng.choice((2_000, 20 * 1024 * 1024)),
+        "disconnect_grace_ms": rng.choice((100, 100, -1)),
+        "checkpoint_ms": rng.choice((300, 5_000)),
+        "directories": ",".join(DIRECTORIES[: rng.choice((1, 1, 2))]),
+    }
+    if rng.random() < 0.3:
+        roles = {
+            101: "controller",
+            102: "controller",
+            103: "controller",
+            1: "broker",
+            2: "broker",
+            3: "broker",
+        }
+    else:
+        count = rng.choice((3, 3, 4, 5))
+        roles = dict.fromkeys(range(1, count + 1), "broker,controller")
+    # Of five nodes three are voters: a quorum of five adds nothing but time.
+    voters = [number for number, role in roles.items() if "controller" in role][:3]
+    roles = {number: role if number in voters else "broker" for number, role in roles.items()}
+    return Shape(
+        {f"n{number}": _config(number, role, voters, settings) for number, role in roles.items()},
+        _draw_topics(rng),
+        synced,
+        with_group=rng.random() < 0.5,
+    )
+
+
+def _config(
+    number: int, roles: str, voters: list[int], settings: Mapping[str, object]
+) -> NodeConfig:
+    listeners = [f"PLAINTEXT://n{number}:9092"] * ("broker" in roles) + [
+        f"CONTROLLER://n{number}:9093"
+    ] * ("controller" in roles)
+    text = _PROPERTIES.format(
+        roles=roles,
+        node_id=number,
+        listeners=",".join(listeners),
+        voters=",".join(f"{voter}@n{voter}:9093" for voter in voters),
+        **settings,
+    )
+    return read_node_config(text.encode(), f"node {number} of the simulation")
+
+
+def _draw_topics(rng: random.Random) -> tuple[Topic, ...]:
+    topics = [Topic("safe", rng.choice((1, 2, 3)), 3, 2)]
+    if rng.random() < 0.4:
+        topics.append(Topic("pair", 1, 2, 1))
+    if rng.random() < 0.3:
+        topics.append(Topic("wild", 1, 2, 1, unclean=True))
+    return tuple(topics)

@@ -1,0 +1,1 @@
+"""Simulated quorums of controllers."""

@@ -1,0 +1,146 @@
+"""A node that is nothing but its part of the quorum: its listener serves the quorum's APIs alone.
+For simulation and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from penstock.config.node import NodeConfig, read_node_config
+from penstock.handlers import (
+    begin_quorum_epoch,
+    describe_quorum,
+    end_quorum_epoch,
+    fetch_snapshot,
+    quorum_fetch,
+    vote,
+)
+from penstock.log.directory import formatted_directory
+from penstock.node.broker.formatting import format_directories
+from penstock.node.quorum.images import Applied
+from penstock.node.quorum.quorum import Quorum
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.server.dispatch import Dispatch, Handler
+from penstock.server.server import Server
+from penstock.world import World
+
+CLUSTER_ID = "a-cluster"
+
+
+class Served(NamedTuple):
+    first: int
+    last: int
+    handler: Handler
+
+    @property
+    def advertised_first(self) -> int:
+        return self.first
+
+
+def _api_versions(
+    _node: object, _request: ApiVersionsRequest, _context: object
+) -> ApiVersionsResponse:
+    keys = tuple(
+        ApiVersionsResponse.ApiKey(api_key=key, min_version=one.first, max_version=one.last)
+        for key, one in SERVED.items()
+    )
+    return ApiVersionsResponse(api_keys=keys)
+
+
+SERVED: Mapping[int, Served] = {
+    1: Served(4, 18, quorum_fetch.handle),
+    18: Served(0, 4, _api_versions),
+    52: Served(0, 2, vote.handle),
+    53: Served(0, 1, begin_quorum_epoch.handle),
+    54: Served(0, 1, end_quorum_epoch.handle),
+    55: Served(0, 2, describe_quorum.handle),
+    59: Served(0, 1, fetch_snapshot.handle),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What happens on a node is told here."""
+
+    applied: Applied = lambda _image, _delta: ()
+    leadership: Callable[[int | None], None] = lambda _epoch: None
+
+
+@dataclass(slots=True)
+class _Node:
+    quorum: Quorum
+
+
+def quorum_config(
+    node_id: int,
+    voters: Mapping[int, str],
+    directory: str,
+    settings: Mapping[str, object],
+    *,
+    listener: str | None = None,
+    knows_voters: bool = True,
+) -> NodeConfig:
+    """A controller at its address among the voters ("host:port"), or a broker that listens at
+    `listener` and knows the voters, or no more than where they are. Settings may be smaller than a
+    real node's may."""
+    named = ",".join(f"{voter}@{address}" for voter, address in voters.items())
+    quorum = f"voters={named}" if knows_voters else f"bootstrap.servers={','.join(voters.values())}"
+    role, listeners = (
+        ("broker", f"PLAINTEXT://{listener}")
+        if listener
+        else ("controller", f"CONTROLLER://{voters[node_id]}")
+    )
+    lines = [
+        f"process.roles={role}",
+        f"node.id={node_id}",
+        f"listeners={listeners}",
+        "controller.listener.names=CONTROLLER",
+        f"controller.quorum.{quorum}",
+        f"log.dirs={directory}",
+    ]
+    config = read_node_config("\n".join(lines).encode(), "quorum")
+    return replace(config, values={**config.values, **settings})
+
+
+def format_quorum_node(world: World, config: NodeConfig) -> None:
+    format_directories(
+        world.disk, world.rng, config, CLUSTER_ID, ignore_formatted=True, say=lambda _line: None
+    )
+
+
+@contextlib.asynccontextmanager
+async def quorum_node(
+    world: World, config: NodeConfig, watch: Watch, kind: type[Quorum] = Quorum
+) -> AsyncIterator[Quorum]:
+    """A node that takes part until the end of the block, and then stops cleanly; where the block
+    raises, it goes without a word. What fails in the node is raised here."""
+    directory = formatted_directory(world.disk, config.metadata_log_dir, config.node_id)
+    async with asyncio.TaskGroup() as tasks:
+        running: list[asyncio.Task[None]] = []
+        quorum = kind(
+            world,
+            config,
+            CLUSTER_ID,
+            directory,
+            on_applied=watch.applied,
+            on_leadership=watch.leadership,
+            spawn=lambda work: running.append(tasks.create_task(work)),
+        )
+        await quorum.open()
+        server = Server(
+            world, config, Dispatch(_Node(quorum), SERVED, lambda key: SERVED[key].handler)
+        )
+        await server.start()
+        quorum.ports = server.ports
+        await quorum.start()
+        try:
+            yield quorum
+            await quorum.stop()
+        finally:
+            quorum.abandon()
+            await server.stop(within_s=0)
+            for task in running:
+                task.cancel()

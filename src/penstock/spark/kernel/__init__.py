@@ -1,0 +1,1 @@
+"""Conversion between record batches and Arrow columns."""
