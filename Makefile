@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv (quick when nothing changed) and exits non-zero when what it checks fails.
+# Every target sets up .venv first (quick when nothing changed) and exits non-zero on failure.
 SHELL := /bin/bash
 VENV ?= .venv
 PY := $(VENV)/bin/python
@@ -8,50 +8,57 @@ ONLY ?=
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-java test-pythons sim drill fixtures clean
+.PHONY: help setup demo test test-more check format wheel bench test-java test-pythons sim drill fixtures clean
 
-help: ## What there is to call
+help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## The environment in .venv, with everything for work on Penstock
+setup: $(STAMP) ## Creates the development environment in .venv
 
 $(STAMP): pyproject.toml constraints.txt tools/setup hatch_build.py $(wildcard src/penstock/spark/native/*)
 	@tools/setup "$(VENV)"
 
-demo: setup ## Penstock at work: three brokers, payments, a pipeline on Spark, a broker killed; some minutes
+demo: setup ## Runs three brokers, a payments stream and its Spark pipeline; kills a broker; takes some minutes
 	@$(PY) -m tools.demo
 
-test: setup ## All tests but the long ones
-	@$(PY) -m pytest -n 2 --dist loadgroup -m "not java"
+test: setup ## The tests; under 15 minutes on two cores
+	@$(PY) -m pytest -n 2 --dist loadgroup -m "not java and not more"
 
-check: setup ## Format, lint, types, layers
+test-more: setup ## Longer tests that every landing must pass
+	@$(PY) -m pytest -n 2 --dist loadgroup -m "more and not java"
+
+check: setup ## Checks format, lint, types and import layers
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-cache
 
-format: setup ## Puts every file into the house's format
+wheel: setup ## Builds dist/penstock-*.whl
+	@$(VENV)/bin/hatchling build -t wheel
+	@ls dist/*.whl
+
+format: setup ## Formats every file
 	@$(VENV)/bin/ruff check --fix-only .
 	@$(VENV)/bin/ruff format .
 
-bench: setup ## Benchmarks side by side; ONLY=log|broker|cluster|spark|groups for one of them
+bench: setup ## Runs benchmarks beside Apache Kafka; ONLY=log|broker|cluster|spark|groups runs one
 	@$(PY) -m bench $(ONLY)
 
-test-java: setup ## Against Apache Kafka's own tools; needs Java and Maven, and says so where they are missing
+test-java: setup ## Tests against Apache Kafka's own tools; needs Java and Maven
 	@tools/with-java $(PY) -m pytest -m java tests/java
 
-sim: setup ## Simulation until this commit has SEEDS=N fresh seeds, added up in docs/SIM.csv
+sim: setup ## Simulates SEEDS=N fresh seeds on this commit; totals in docs/SIM.csv
 	@$(PY) -m penstock.sim --seeds $(SEEDS) --results docs/SIM.csv --commit "$$(git describe --always --dirty)"
 
-drill: setup ## The long ones, MINUTES=30 of each, or ONLY=word: simulation, kill -9, fuzzing, Spark; keeps results in docs/DRILLS.md
+drill: setup ## Runs the long drills, MINUTES=30 each, or ONLY=word; results in docs/DRILLS.md
 	@$(PY) -m tools.drill $(MINUTES) $(ONLY)
 
-test-pythons: ## The tests on every Python from 3.11 on that is found, each in an environment of its own
+test-pythons: ## Runs the tests on every Python from 3.11 on, each in its own environment
 	@tools/test-pythons
 
-fixtures: setup ## Makes the fixtures in tests/ anew with Apache Kafka; needs Java and Maven
+fixtures: setup ## Regenerates the fixtures in tests/ with Apache Kafka; needs Java and Maven
 	@tools/with-java $(PY) -m tests.java.make_wire_bytes
 	@tools/with-java $(PY) -m tests.java.make_fixtures
 
-clean: ## Removes what the targets above made
-	@rm -rf .venv* .kafka-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## Removes everything the targets above create
+	@rm -rf .venv* dist .kafka-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis
