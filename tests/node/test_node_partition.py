@@ -229,7 +229,7 @@ def test_a_restarted_follower_goes_on_with_the_watermark_that_was_saved(tmp_path
         partition, _tasks = await new_partition(world, path)
         for value in "abc":
             partition.append(batch(value))
-        log, home = partition._log, partition._env
+        log, home = partition.log, partition.env
         follower = Partition(log, home, 2)
         follower.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=4))
         assert follower.high_watermark == 2

@@ -92,7 +92,7 @@ def run(
 
 
 def values(partition: Partition) -> bytes:
-    found = partition._log.read(
+    found = partition.log.read(
         partition.log_start_offset, 1_000_000, below=partition.log_end_offset
     )
     return b"" if found is None else found.read()
@@ -231,7 +231,7 @@ def test_a_follower_that_is_elected_while_it_cuts_leads_when_it_has_cut() -> Non
         old = cluster.partition(1)
         old.append(batch("lost"))
         cluster.controller.change(leader=2)
-        await cluster.until(lambda: old._cut_done is not None)
+        await cluster.until(lambda: old.is_truncating)
         cluster.controller.change(leader=1)
         assert not old.is_leader
         await cluster.until(lambda: old.is_leader)
@@ -267,7 +267,7 @@ def test_with_a_flush_setting_followers_acknowledge_only_what_is_on_their_disks(
         for value in "abc":
             end = await cluster.produce(value)
             for number in (1, 2, 3):
-                assert cluster.partition(number)._log.flushing.recovery_point >= end
+                assert cluster.partition(number).log.flushing.recovery_point >= end
 
     run(main, config=replace(CONFIG, flush_messages=1))
 
@@ -454,7 +454,7 @@ def test_a_follower_whose_leader_changes_while_it_cuts_follows_the_next_one() ->
         old = cluster.partition(1)
         old.append(batch("lost"))
         cluster.controller.change(leader=2)
-        await cluster.until(lambda: old._cut_done is not None)
+        await cluster.until(lambda: old.is_truncating)
         cluster.controller.change(leader=3)
         await cluster.produce("c", leader=3)
         assert [end for end, _watermark in cluster.ends()] == [3, 3, 3]

@@ -23,7 +23,7 @@ from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from penstock.node.node import Node
     from penstock.node.partition.partition import Partition
-    from penstock.node.partition.reads import ReadResult
+    from penstock.node.partition.partition import ReadResult
 
 _UNDER_WAY = -1
 

@@ -22,7 +22,7 @@ from penstock.protocol.messages.fetch import FetchRequest
 if TYPE_CHECKING:
     from penstock.node.node import Node
     from penstock.node.partition.partition import Partition
-    from penstock.node.partition.reads import ReadResult
+    from penstock.node.partition.partition import ReadResult
 
 READ_COMMITTED = 1
 # Consumers that know of preferred replicas may read from followers (KIP-392); others would read on

@@ -1,14 +1,13 @@
-"""One partition on one disk: appended to at the end, cut at either end. How it is read is in
-`reading`.
+"""The log of one partition in one log directory: appends, rolls, truncation, deletion of old
+segments.
 
-Appends and reads are synchronous and touch the page cache only; what blocks (fdatasync) is awaited
-in `flush`. The log is told where to truncate, what epoch it is and how far a reader may see: it
-decides nothing about replication. End offsets are exclusive.
+Appends and reads are synchronous and touch the page cache only; `flush` awaits fdatasync.
+`LogSegments` implements lookups and reads. The log decides nothing about replication: callers give
+it the leader epoch, the offset to truncate to and the bound of a read. End offsets are exclusive.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -21,20 +20,23 @@ from penstock.log import names
 from penstock.log.admission import check_producers, check_timestamps, with_offsets
 from penstock.log.compaction.swap import swap_in
 from penstock.log.directory import LogDirectory, guarded
-from penstock.log.files import OpenFiles
+from penstock.log.files import FileRange, OpenFiles
 from penstock.log.flush import Flush
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.producers.replay import (
     apply_batch,
     end_markers,
     load_producers,
+    remove_snapshots,
     save_snapshot,
     snapshot_offsets,
     snapshot_path,
 )
 from penstock.log.producers.state import EndMarker, ProducerStates
-from penstock.log.reading import ReadableLog
-from penstock.log.segment import Segment
+from penstock.log.retention import expired
+from penstock.log.segment import Segment, new_segment
+from penstock.log.segments import LogSegments
+from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader, validate
 from penstock.world import World
 
@@ -60,8 +62,8 @@ class LogState:
     producers: ProducerStates
 
 
-class Log(ReadableLog):
-    """A partition's log. Made by `open.open_log`."""
+class Log:
+    """A partition's log. `open.open_log` and `open.create_log` make it."""
 
     def __init__(
         self,
@@ -74,7 +76,11 @@ class Log(ReadableLog):
         config: LogConfig,
         state: LogState,
     ) -> None:
-        super().__init__(partition, directory, state.segments, state.start_offset, state.end_offset)
+        self.partition = partition
+        self.directory = directory
+        self.segments = LogSegments(state.segments)
+        self.start_offset = state.start_offset
+        self.end_offset = state.end_offset
         self.topic_id = topic_id
         self.path = path
         self.config = config
@@ -91,6 +97,81 @@ class Log(ReadableLog):
             world.rng.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
         )
         self.flushing = Flush(self, files, world, state.recovery_point)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments.active
+
+    @property
+    def size(self) -> int:
+        return self.segments.size
+
+    # Reading
+
+    @guarded
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        below: int,
+        at_least_one: bool = True,
+        at_once: bool = False,
+    ) -> FileRange | None:
+        """Return the bytes from the batch that holds an offset on, up to a bound on offsets
+        (exclusive) and on bytes; None if there are none.
+
+        The first batch is returned whole even if it is larger than max_bytes; without at_least_one
+        it is not returned then. The last batch may be cut. With at_once, raises NotInMemory instead
+        of blocking on the disk.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            message = (
+                f"offset {offset} of {self.partition} is not in [{self.start_offset}, "
+                f"{self.end_offset}]"
+            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        return self.segments.read(
+            offset,
+            max_bytes,
+            below=min(below, self.end_offset),
+            log_end_offset=self.end_offset,
+            at_least_one=at_least_one,
+            at_once=at_once,
+        )
+
+    @guarded
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that have records between two offsets: a read_committed
+        consumer skips them."""
+        return self.segments.aborted_transactions(first_offset, end_offset)
+
+    @guarded
+    def find_timestamp(self, timestamp: int) -> FileRange | None:
+        """Return the first batch that has a record at or after a timestamp."""
+        return self.segments.find_timestamp(timestamp, self.start_offset)
+
+    @guarded
+    def find_max_timestamp(self) -> FileRange | None:
+        """Return the first batch that has the largest timestamp of the log."""
+        return self.segments.find_max_timestamp()
+
+    @guarded
+    def batch_start(self, offset: int) -> int:
+        """Return the base offset of the batch that holds an offset: a log is truncated between
+        batches."""
+        return self.segments.batch_start(offset)
+
+    def segment_end(self, offset: int) -> int:
+        """Return the end of the segment that holds the offset before this one."""
+        number = self.segments.ceiling(offset)
+        return self.segments[number].base_offset if number < len(self.segments) else self.end_offset
+
+    @guarded
+    def expired(self, high_watermark: int, now_ms: int) -> int:
+        """Return how many of the oldest segments retention deletes."""
+        facts = self.segments.facts(self.end_offset)
+        return expired(facts, self.config, self.start_offset, high_watermark, now_ms)
 
     # Appending
 
@@ -151,7 +232,7 @@ class Log(ReadableLog):
     ) -> None:
         if self._must_roll(len(data), headers[0], headers[-1], now_ms):
             self.roll()
-        active = self.segments[-1]
+        active = self.segments.active
         active.append(data, headers, self.config.index_interval_bytes)
         for header, marker in zip(headers, markers, strict=True):
             if header.leader_epoch != self.epochs.latest:
@@ -162,7 +243,7 @@ class Log(ReadableLog):
     # Rolling
 
     def _must_roll(self, size: int, first: BatchHeader, last: BatchHeader, now_ms: int) -> bool:
-        active, config = self.segments[-1], self.config
+        active, config = self.segments.active, self.config
         if active.size == 0:
             return last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         return (
@@ -188,20 +269,7 @@ class Log(ReadableLog):
         self.flushing.wanted = True
 
     def _add_segment(self, base_offset: int) -> None:
-        segment = Segment(
-            self._files,
-            self.path,
-            base_offset,
-            active=True,
-            created_ms=self._clock.now_ms(),
-            size=0,
-        )
-        segment.reset_indexes()
-        if (
-            segment.file.size()
-        ):  # ext4 writes a file out at its close that was truncated, were it empty before
-            segment.file.truncate(0)
-        self.segments.append(segment)
+        self.segments.add(new_segment(self._files, self.path, base_offset, self._clock.now_ms()))
         self.flushing.names_changed = True
 
     def _snapshot(self, offset: int) -> None:
@@ -218,18 +286,15 @@ class Log(ReadableLog):
         if offset < self.segments[0].base_offset:
             self.restart_at(offset)
             return
-        keep = max(bisect_left(self.segments, offset, key=lambda segment: segment.base_offset), 1)
+        keep = max(self.segments.ceiling(offset), 1)
         if keep < len(self.segments):
             self.end_offset = self.segments[keep].base_offset
-            self._drop(self.segments[keep:])
-            del self.segments[keep:]
+            self.segments.delete_from(keep, self._files)
             self.active.activate()
         self.end_offset = min(self.batch_start(offset), self.end_offset)
         self.active.truncate(self.end_offset)
         self._after_truncation()
-        for snapshot in snapshot_offsets(self._files.disk, self.path):
-            if snapshot > self.end_offset:
-                self._files.disk.remove(snapshot_path(self.path, snapshot))
+        remove_snapshots(self._files.disk, self.path, above=self.end_offset)
         self.producers = load_producers(
             self._files.disk, self.path, self.segments, self.end_offset, []
         )
@@ -238,10 +303,8 @@ class Log(ReadableLog):
     def restart_at(self, offset: int) -> None:
         """Drops everything and goes on from an offset. `LogStore.restart` calls it and sees to the
         disk."""
-        self._drop(self.segments)
-        self.segments.clear()
-        for snapshot in snapshot_offsets(self._files.disk, self.path):
-            self._files.disk.remove(snapshot_path(self.path, snapshot))
+        self.segments.delete_from(0, self._files)
+        remove_snapshots(self._files.disk, self.path)
         self.start_offset = self.end_offset = offset
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
@@ -258,27 +321,16 @@ class Log(ReadableLog):
         self.epochs.truncate_from_end(self.end_offset)
         self.flushing.truncated(self.end_offset)
 
-    def _drop(self, segments: list[Segment]) -> None:
-        """The last one first: a crash in between leaves a log without a hole."""
-        for segment in reversed(segments):
-            for path in segment.paths:
-                self._files.forget(path)
-                if self._files.disk.exists(path):
-                    self._files.disk.remove(path)
-
     @guarded
     def advance_start(self, offset: int) -> bool:
         """Records before an offset are deleted (DeleteRecords, retention): they are not served from
         here on."""
         if offset > self.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                (
-                    f"{self.partition} ends at {self.end_offset}: records before {offset} cannot "
-                    "be "
-                    "deleted"
-                ),
+            message = (
+                f"{self.partition} ends at {self.end_offset}: records before {offset} cannot be "
+                "deleted"
             )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
@@ -293,7 +345,7 @@ class Log(ReadableLog):
             return []
         if count == len(self.segments):
             self.roll()
-        retired, self.segments = self.segments[:count], self.segments[count:]
+        retired = self.segments.remove_oldest(count)
         first = self.segments[0].base_offset
         self.advance_start(max(first, self.start_offset))
         disk = self._files.disk
@@ -324,7 +376,7 @@ class Log(ReadableLog):
         new = Segment(
             self._files, self.path, base, active=False, created_ms=old[-1].created_ms, size=size
         )
-        self.segments[first : last + 1] = [new]
+        self.segments.replace(old, new)
         return doomed
 
     # Moving

@@ -26,7 +26,7 @@ from penstock.log.log import Log, LogState
 from penstock.log.producers.replay import load_producers
 from penstock.log.producers.state import ProducerStates
 from penstock.log.recovery import Recovered, rebuild_indexes, recover, unflushed
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, new_segment
 from penstock.records.batch import CorruptBatch
 from penstock.world import Disk, World
 
@@ -57,13 +57,7 @@ def create_log(
     path = f"{directory.path}/{name or partition}"
     disk = world.disk
     disk.make_dirs(path)
-    segment = Segment(
-        files, path, start_offset, active=True, created_ms=world.clock.now_ms(), size=0
-    )
-    if (
-        segment.file.size()
-    ):  # ext4 writes a file out at its close that was truncated, were it empty before
-        segment.file.truncate(0)
+    segment = new_segment(files, path, start_offset, world.clock.now_ms())
     producers = ProducerStates()
     producers.end_offset = start_offset
     state = LogState([segment], start_offset, start_offset, start_offset, LeaderEpochs(), producers)

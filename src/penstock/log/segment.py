@@ -368,6 +368,17 @@ class Segment:
         self.time_index.activate()
 
 
+def new_segment(files: OpenFiles, directory: str, base_offset: int, now_ms: int) -> Segment:
+    """Create an empty segment, replacing what a crash may have left under its name."""
+    segment = Segment(files, directory, base_offset, active=True, created_ms=now_ms, size=0)
+    segment.reset_indexes()
+    # Truncate only if there is something to truncate: on close, ext4 writes out a file that was
+    # once truncated.
+    if segment.file.size():
+        segment.file.truncate(0)
+    return segment
+
+
 def _warm(
     disk: Disk,
     path: str,

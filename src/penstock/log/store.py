@@ -299,9 +299,7 @@ class LogStore:
         for partition in [partition for partition in self.logs if partition in high_watermarks]:
             log = self.logs[partition]
             with unless_offline(log.directory):
-                number = log.expired(
-                    log.config, high_watermarks[partition], self._world.clock.now_ms()
-                )
+                number = log.expired(high_watermarks[partition], self._world.clock.now_ms())
                 for path in log.retire(number):
                     self.doom(path, log.config.file_delete_delay_ms)
                 count += number

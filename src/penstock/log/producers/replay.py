@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.ids import Buffer
 from penstock.log import names
 from penstock.log.files import OpenFiles
@@ -23,6 +25,12 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     return sorted(found[0] for found in parsed if found is not None and found[1] == names.SNAPSHOT)
 
 
+def remove_snapshots(disk: Disk, directory: str, above: int = -1) -> None:
+    for offset in snapshot_offsets(disk, directory):
+        if offset > above:
+            disk.remove(snapshot_path(directory, offset))
+
+
 def save_snapshot(files: OpenFiles, directory: str, offset: int, producers: ProducerStates) -> str:
     """Not synced here: its checksum tells whether it came through a crash, and the log has all that
     is in it."""
@@ -36,7 +44,7 @@ def save_snapshot(files: OpenFiles, directory: str, offset: int, producers: Prod
 
 
 def load_producers(
-    disk: Disk, directory: str, segments: list[Segment], end_offset: int, notes: list[str]
+    disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int, notes: list[str]
 ) -> ProducerStates:
     """The newest whole snapshot up to an offset, and what the batches from there to the offset
     add."""

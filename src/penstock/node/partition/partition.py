@@ -1,274 +1,267 @@
-"""One partition on this node: where the walks of produce and fetch meet, at the high watermark.
+"""One partition on this node: a log, a high watermark and a role. Produce and fetch meet here.
 
-What counts towards the watermark and who is in sync is decided in `replica`; what is on disk is the
-log's. Here the two are kept in step, and those who wait are told. A partition leads, or follows;
-while its log is being cut back it does neither.
+A partition leads or follows (`LeaderRole`, `FollowerRole`). This class owns what both roles need:
+the log, the high watermark, reads up to it, the callbacks of delayed fetches and the state that the
+controller last decided on. `replica` has the rules of replication, and `log` the files.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from typing import NamedTuple
+from uuid import UUID
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import Buffer
-from penstock.log.admission_opened import Opening, open_in_child, opening_of
+from penstock.ids import Buffer, TopicPartition
+from penstock.log.directory import LogDirectory
+from penstock.log.files import FileRange
+from penstock.log.leader_epochs import EpochEnd
 from penstock.log.log import Appended, Log
-from penstock.metadata.image import PartitionState
+from penstock.log.lookup import TimedOffset, offset_for_timestamp, offset_of_max_timestamp
+from penstock.metadata.image import NO_LEADER, PartitionState
 from penstock.node.partition.env import PartitionEnv
-from penstock.node.partition.follow import FollowingPartition
-from penstock.node.partition.waiters import CommitWaiters
+from penstock.node.partition.follower import FollowerRole
+from penstock.node.partition.leader import LeaderRole
+from penstock.node.partition.watchers import Callback, Watchers
 from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
-from penstock.replica.read_replica import NO_REPLICA, replica_in_rack
+from penstock.replica.read_replica import NO_REPLICA
 
-logger = logging.getLogger(__name__)
-
-__all__ = ["Appended", "Partition"]
+__all__ = ["AbortedTransaction", "Appended", "Partition", "ReadResult"]
 
 
-class Partition(FollowingPartition):
-    """Appends and roles are synchronous; only the wait for commit and cuts are awaited."""
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+class ReadResult(NamedTuple):
+    """A range of a file, or None if there is nothing to read yet."""
+
+    range: FileRange | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[AbortedTransaction]
+
+
+class Partition:
+    """Appends, reads and role changes are synchronous. Commit, truncation and lookups by timestamp
+    are awaited."""
 
     def __init__(self, log: Log, env: PartitionEnv, high_watermark: int = 0) -> None:
-        super().__init__(log, env, high_watermark)
-        self._leader: Leader | None = None
-        self._syncing = False
-        self._waiting = CommitWaiters(log.partition)
-        # The last of the appends whose batches are opened elsewhere.
-        self._opening: asyncio.Task[Appended] | None = None
+        self.log = log
+        self.env = env
+        self.high_watermark = high_watermark
+        self.clamp_high_watermark()
+        log.producers.advance(self.high_watermark)
+        self.state: PartitionState | None = None
+        self.leader_epoch = -1
+        # Readers up to the high watermark, and readers up to the log's end.
+        self._watchers = Watchers()
+        self._follower_watchers = Watchers()
+        self.role: LeaderRole | FollowerRole = FollowerRole(self)
+
+    # Identity
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.log.partition
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.log.topic_id
+
+    @property
+    def directory(self) -> LogDirectory:
+        return self.log.directory
 
     @property
     def config(self) -> LogConfig:
-        return self._log.config
+        return self.log.config
 
     @config.setter
     def config(self, config: LogConfig) -> None:
-        self._log.config = config
-        if self._leader is not None:
-            self._leader.set_min_insync(config.min_insync_replicas, self._now())
-            self._after_leading()
+        self.log.config = config
+        if isinstance(self.role, LeaderRole):
+            self.role.config_changed()
+
+    # Offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.log.producers.first_unstable_offset()
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def size(self) -> int:
+        return self.log.size
+
+    def is_committed(self, end_offset: int) -> bool:
+        return end_offset <= self.high_watermark
+
+    def must_sync(self) -> bool:
+        """Return True if flush.messages requires a sync before the log's end counts as
+        replicated."""
+        log = self.log
+        return log.end_offset - log.flushing.recovery_point >= log.config.flush_messages
+
+    def advance_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        self.log.producers.advance(offset)
+        self.notify_all()
+
+    def clamp_high_watermark(self) -> None:
+        """Bring the high watermark into the bounds of the log."""
+        log = self.log
+        self.high_watermark = max(min(self.high_watermark, log.end_offset), log.start_offset)
+
+    # Leader epochs
+
+    @property
+    def earliest_epoch(self) -> int:
+        """The leader epoch of the first record; -1 if there never was one."""
+        return self.log.epochs.epoch_at(self.log.start_offset)
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record: a follower sends it with its fetch."""
+        return self.log.epochs.latest
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+
+    def diverging(self, offset: int, last_fetched_epoch: int) -> DivergingEpoch | None:
+        """Return where the log of a fetching consumer or follower leaves this one; None if it does
+        not, or if the fetch has no last fetched epoch (KIP-595)."""
+        if last_fetched_epoch < 0:
+            return None
+        if last_fetched_epoch == self.log.epochs.latest and offset <= self.log.end_offset:
+            return None
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the last fetched epoch {last_fetched_epoch} is not in {self.topic_partition}",
+            )
+        if epoch < last_fetched_epoch or end_offset < offset:
+            return DivergingEpoch(epoch, end_offset)
+        return None
 
     # Roles
 
     @property
     def is_leader(self) -> bool:
-        return self._leader is not None
+        return isinstance(self.role, LeaderRole)
 
     @property
     def leader(self) -> Leader | None:
-        """What is decided here while this node leads."""
-        return self._leader
+        """The replication state of the current leader epoch while this node leads."""
+        return self.role.leader if isinstance(self.role, LeaderRole) else None
+
+    @property
+    def leader_id(self) -> int:
+        return NO_LEADER if self.state is None else self.state.leader
 
     def become(self, state: PartitionState) -> None:
-        """As the controller decided. What is older than what is known here changes nothing."""
-        known_epoch = (
-            self._leader.partition_epoch
-            if self._leader is not None
-            else -1
-            if self.state is None
-            else self.state.partition_epoch
-        )
-        if state.leader_epoch < self.leader_epoch or state.partition_epoch < known_epoch:
+        """Take the role that the controller decided on. A state older than the current one is
+        ignored."""
+        if state.leader_epoch < self.leader_epoch or state.partition_epoch < self._partition_epoch:
             return
         self.state = state
         self.leader_epoch = state.leader_epoch
-        if state.leader == self._env.node_id and self._cut_done is None:
-            self._lead(state)
+        role = self.role
+        if state.leader == self.env.node_id and not self.is_truncating:
+            if isinstance(role, LeaderRole):
+                role.apply(state)
+            else:
+                self.role = LeaderRole(self, state)
+                self.role.start()
         else:
-            self._follow()
-        self._notice_all()
+            self._resign(not_leader(self.topic_partition, state.leader))
+            # An epoch that began here and got no record must not count as a divergence.
+            self.log.epochs.truncate_from_end(self.log.end_offset)
+        self.notify_all()
 
-    def _lead(self, state: PartitionState) -> None:
-        log, now = self._log, self._now()
-        if self._leader is not None and self._leader.epoch == state.leader_epoch:
-            self._leader.apply(state, now)
-            self._after_leading(self._leader.review(now))
-        else:
-            # Also without a record in it: a follower may have records of an epoch between the last
-            # one here and this one (KIP-279).
-            log.epochs.assign(state.leader_epoch, log.end_offset)
-            self._leader = Leader(
-                self._env.node_id,
-                state,
-                end_offset=log.end_offset,
-                counted_end=log.flushing.recovery_point if self._must_sync() else log.end_offset,
-                high_watermark=self.high_watermark,
-                min_insync=self.config.min_insync_replicas,
-                lag_max_s=self._env.lag_max_s,
-                brokers=self._env.brokers,
-                now=now,
-            )
-            self._sync_if_due()
-            self._after_leading()
+    @property
+    def _partition_epoch(self) -> int:
+        if isinstance(self.role, LeaderRole):
+            return self.role.leader.partition_epoch
+        return -1 if self.state is None else self.state.partition_epoch
 
-    def _follow(self) -> None:
-        if self._leader is not None:
-            self._leader = None
-            self._waiting.fail(not_leader(self.topic_partition, self.leader_id))
-        # An epoch that was begun here and got no record is nothing that the log could diverge by.
-        self._log.epochs.truncate_from_end(self._log.end_offset)
+    def _resign(self, error: KafkaError) -> None:
+        role = self.role
+        if isinstance(role, LeaderRole):
+            self.role = FollowerRole(self)
+            role.stop(error)
+
+    def abandon(self) -> None:
+        """The partition is deleted: fail the requests that wait for it."""
+        self._resign(
+            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
+        )
+        self.notify_all()
+
+    def _not_leader(self) -> KafkaError:
+        return not_leader(self.topic_partition, self.leader_id)
+
+    def _leader_role(self) -> LeaderRole:
+        if isinstance(self.role, LeaderRole):
+            return self.role
+        raise self._not_leader()
 
     def check_leader(self, current_leader_epoch: int, *, allow_follower: bool = False) -> None:
+        """Fence a request by its leader epoch (KIP-320)."""
         check_leader_epoch(self.topic_partition, current_leader_epoch, self.leader_epoch)
-        if self._leader is None and not allow_follower:
-            raise not_leader(self.topic_partition, self.leader_id)
+        if not allow_follower:
+            self._leader_role()
 
     def check_follower(self, current_leader_epoch: int, replica_id: int, broker_epoch: int) -> None:
-        """Only the brokers that are replicas, in their present life, may see what is not
-        committed."""
+        """Fence a replica's fetch: only registered brokers, with their current broker epoch, may
+        read uncommitted records."""
         self.check_leader(current_leader_epoch)
-        check_replica(self._env.brokers(), self._env.node_id, replica_id, broker_epoch)
+        check_replica(self.env.brokers(), self.env.node_id, replica_id, broker_epoch)
 
-    def _leading(self) -> Leader:
-        if self._leader is None:
-            raise not_leader(self.topic_partition, self.leader_id)
-        return self._leader
-
-    def _after_leading(self, proposal: IsrProposal | None = None) -> None:
-        """Something happened to the leader's view: the watermark may have moved, or the replicas in
-        sync may have to change."""
-        leader = self._leading()
-        if leader.high_watermark > self.high_watermark:
-            self._commit(leader.high_watermark)
-        if not leader.enough_in_sync:
-            self._waiting.fail(self._too_few(leader, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-        if proposal is not None:
-            self._env.propose(self, proposal)
-
-    def review(self) -> None:
-        """Lets followers that fell behind out of the in-sync replicas, and those that caught up in.
-        Called now and then, and when brokers change."""
-        if self._leader is not None:
-            self._after_leading(self._leader.review(self._now()))
-
-    def isr_decided(
-        self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int
-    ) -> None:
-        """The controller took the proposal. Metadata may have been faster."""
-        if self._leader is not None and self._leader.pending is proposal:
-            self._leader.decided(isr, partition_epoch, self._now())
-            self._after_leading()
-
-    def isr_refused(self, proposal: IsrProposal) -> None:
-        """The controller did not take it, and never will. What it said of the partition still
-        holds."""
-        if self._leader is not None and self._leader.pending is proposal:
-            self._leader.refused(self._now())
-            self._after_leading()
-
-    def is_proposing(self, proposal: IsrProposal) -> bool:
-        return self._leader is not None and self._leader.pending is proposal
-
-    def _too_few(self, leader: Leader, code: ErrorCode) -> KafkaError:
-        in_sync = ",".join(map(str, leader.isr))
-        message = (
-            f"{self.topic_partition} has the in-sync replicas [{in_sync}], and "
-            f"min.insync.replicas asks for {leader.min_insync}"
-        )
-        return KafkaError(code, message)
-
-    # Produce
+    # Leading
 
     def append_produced(
         self, records: Buffer, *, acks_all: bool = False
     ) -> Appended | asyncio.Task[Appended]:
-        """A client's batch. Where the topic asks for a look inside, that may be taken elsewhere:
-        then the append comes later, and those after it wait their turn."""
-        opening = opening_of(self.config, self.topic_partition)
-        before = None if self._opening is None or self._opening.done() else self._opening
-        if opening is None and before is None:
-            return self.append(records, acks_all=acks_all)
-        self._leading()
-        if before is None and opening is not None and opening.is_small(records):
-            return self.append(opening.of(records), acks_all=acks_all)
-        self._opening = asyncio.create_task(
-            self._open_and_append(bytes(records), opening, acks_all, before)
-        )
-        return self._opening
-
-    async def _open_and_append(
-        self,
-        records: bytes,
-        opening: Opening | None,
-        acks_all: bool,
-        before: asyncio.Task[Appended] | None,
-    ) -> Appended:
-        if opening is not None:
-            try:
-                # Shielded: a client that goes away must not end the child, which may be at other
-                # work.
-                work = asyncio.ensure_future(
-                    self._world.offload.process(open_in_child, opening, records)
-                )
-                work.add_done_callback(lambda done: done.cancelled() or done.exception())
-                opened = await asyncio.shield(work)
-                records = records if opened is None else opened
-            except ChildProcessError as error:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"a batch for {self.topic_partition} was not opened: {error}",
-                ) from error
-        if before is not None:
-            await asyncio.wait([before])
-        return self.append(records, acks_all=acks_all)
+        """Append a client's batch; in a task if the batch must be opened in the child process."""
+        return self._leader_role().append_produced(records, acks_all=acks_all)
 
     def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
-        leader = self._leading()
-        if acks_all and not leader.enough_in_sync:
-            raise self._too_few(leader, ErrorCode.NOT_ENOUGH_REPLICAS)
-        log = self._log
-        appended = log.append_as_leader(records, leader.epoch)
-        if appended.duplicate:
-            return appended
-        if self._must_sync():
-            leader.appended(log.end_offset, leader.counted_end, self._now())
-            self._sync_if_due()
-        else:
-            leader.appended(log.end_offset, log.end_offset, self._now())
-        if leader.high_watermark > self.high_watermark:
-            self._commit(leader.high_watermark)
-        self._follower_watchers.notice()
-        return appended
-
-    def _sync_if_due(self) -> None:
-        if self._must_sync() and not self._syncing:
-            self._syncing = True
-            self._env.spawn(self._count_synced())
-
-    async def _count_synced(self) -> None:
-        """Appends made meanwhile ride on the next sync. A failed one takes the directory offline,
-        and those who wait are told."""
-        try:
-            while self._leader is not None and self._leader.counted_end < self._log.end_offset:
-                await self._log.flushing.all()
-                if self._leader is not None:
-                    self._leader.counted(self._log.flushing.recovery_point, self._now())
-                    self._after_leading()
-        except KafkaError as error:
-            self._waiting.fail(error)
-        finally:
-            self._syncing = False
-
-    def is_committed(self, end_offset: int) -> bool:
-        return end_offset <= self.high_watermark
+        return self._leader_role().append(records, acks_all=acks_all)
 
     def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
-        """The deadline is in seconds of the loop's clock."""
-        waiting = self._waiting.add(end_offset, deadline)
-        if end_offset <= self.high_watermark:
-            self._waiting.committed(self.high_watermark)
-        elif self._leader is None:
-            self._waiting.fail(not_leader(self.topic_partition, self.leader_id))
-        return waiting
+        """Return a future that completes when the high watermark reaches an offset. The deadline is
+        in seconds of the loop's clock."""
+        if isinstance(self.role, LeaderRole):
+            return self.role.wait_committed(end_offset, deadline)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_committed(end_offset):
+            future.set_result(None)
+        else:
+            future.set_exception(self._not_leader())
+            # The waiter may be cancelled; retrieve the exception so that asyncio does not log it.
+            future.exception()
+        return future
 
-    def _commit(self, offset: int) -> None:
-        super()._commit(offset)
-        self._waiting.committed(offset)
-
-    # Fetch
+    def delete_records(self, before_offset: int) -> int:
+        """Delete the records before an offset, or all committed ones if it is -1. Return the new
+        log start."""
+        self._leader_role().delete_records(before_offset)
+        return self.log_start_offset
 
     def follower_fetched(
         self,
@@ -278,61 +271,143 @@ class Partition(FollowingPartition):
         last_fetched_epoch: int,
         start_offset: int,
     ) -> DivergingEpoch | None:
-        """A follower asks for what comes after what it has. Where that is not what is here, this
-        says where they part; otherwise it counts. Who it is, and in which leader epoch, was checked
-        before."""
-        leader, log = self._leading(), self._log
-        if replica_id not in leader.followers:
-            message = (
-                f"broker {replica_id} is no replica of {self.topic_partition} in leader "
-                f"epoch {leader.epoch}"
-            )
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
-        if offset < log.start_offset or (last_fetched_epoch < 0 and offset > log.end_offset):
-            message = (
-                f"offset {offset} of {self.topic_partition} is not in [{log.start_offset}, "
-                f"{log.end_offset}]"
-            )
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        diverging = self.diverging(offset, last_fetched_epoch)
-        if diverging is None:
-            proposal = leader.fetched(replica_id, broker_epoch, offset, start_offset, self._now())
-            if proposal is not None or leader.high_watermark > self.high_watermark:
-                self._after_leading(proposal)
-        return diverging
+        """Take a follower's fetch offset as its acknowledgement, or return where its log
+        diverges."""
+        return self._leader_role().follower_fetched(
+            replica_id, broker_epoch, offset, last_fetched_epoch, start_offset
+        )
 
     def preferred_replica(self, rack: str, offset: int) -> int:
-        """Where a consumer in this rack should rather read; -1: here."""
-        if self._leader is None:
-            return NO_REPLICA
-        return replica_in_rack(self._leader, self._env.node_id, rack, offset, self._env.brokers())
-
-    # The rest
+        """Return the replica that a consumer in a rack should fetch from; -1 is this one."""
+        if isinstance(self.role, LeaderRole):
+            return self.role.preferred_replica(rack, offset)
+        return NO_REPLICA
 
     @property
     def is_behind_epoch(self) -> bool:
-        """Right after an election the watermark may lag behind what was committed: how far is not
-        known yet (KIP-207)."""
-        return self._leader is not None and self.high_watermark < self._leader.epoch_start
+        """True while a new leader does not know yet how far its log is committed (KIP-207)."""
+        leader = self.leader
+        return leader is not None and self.high_watermark < leader.epoch_start
 
-    def delete_records(self, before_offset: int) -> int:
-        """-1 is everything that is committed. Gives the new start of the log."""
-        self._leading()
-        target = self.high_watermark if before_offset == -1 else before_offset
-        if not 0 <= target <= self.high_watermark:
-            message = (
-                f"records before {before_offset} of {self.topic_partition} cannot be "
-                f"deleted: its high watermark is {self.high_watermark}"
+    def review(self) -> None:
+        """Look for ISR changes; called periodically, and when brokers change."""
+        if isinstance(self.role, LeaderRole):
+            self.role.review()
+
+    def is_proposing(self, proposal: IsrProposal) -> bool:
+        return isinstance(self.role, LeaderRole) and self.role.is_proposing(proposal)
+
+    def isr_decided(
+        self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int
+    ) -> None:
+        if isinstance(self.role, LeaderRole):
+            self.role.isr_decided(proposal, isr, partition_epoch)
+
+    def isr_refused(self, proposal: IsrProposal) -> None:
+        if isinstance(self.role, LeaderRole):
+            self.role.isr_refused(proposal)
+
+    # Following
+
+    @property
+    def is_truncating(self) -> bool:
+        return isinstance(self.role, FollowerRole) and self.role.is_truncating
+
+    @property
+    def is_ready_to_follow(self) -> bool:
+        return isinstance(self.role, FollowerRole) and self.role.is_ready
+
+    async def be_ready_to_follow(self) -> None:
+        if isinstance(self.role, FollowerRole):
+            await self.role.wait_ready()
+
+    def append_fetched(self, records: Buffer, high_watermark: int, log_start_offset: int) -> bool:
+        """Append what the leader sent. Return True if it must be synced before the next fetch."""
+        if not isinstance(self.role, FollowerRole):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker leads {self.topic_partition}"
             )
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if self._log.advance_start(target):
-            self._notice_all()
-        return self.log_start_offset
+        return self.role.append_fetched(records, high_watermark, log_start_offset)
 
-    def abandon(self) -> None:
-        """The partition is deleted: whoever waits is told."""
-        self._leader = None
-        self._waiting.fail(
-            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
+    async def sync(self) -> None:
+        await self.log.flushing.all()
+
+    async def truncate(self, leader_epoch: int, diverging: DivergingEpoch) -> None:
+        if isinstance(self.role, FollowerRole):
+            await self.role.truncate(leader_epoch, diverging)
+
+    async def restart(self, leader_epoch: int, offset: int, records: Buffer = b"") -> None:
+        if isinstance(self.role, FollowerRole):
+            await self.role.restart(leader_epoch, offset, records)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed_only: bool,
+        at_least_one: bool = True,
+        at_once: bool = False,
+    ) -> ReadResult:
+        """Read for a consumer: nothing above the high watermark. With at_once, raises NotInMemory
+        instead of blocking on the disk."""
+        stable = self.last_stable_offset
+        bound = stable if committed_only else self.high_watermark
+        found = self.log.read(
+            offset, max_bytes, below=bound, at_least_one=at_least_one, at_once=at_once
         )
-        self._notice_all()
+        aborted: list[AbortedTransaction] = []
+        if committed_only and found is not None:
+            aborted = [
+                AbortedTransaction(txn.producer_id, txn.first_offset)
+                for txn in self.log.aborted_transactions(offset, bound)
+            ]
+        return ReadResult(found, self.high_watermark, stable, self.log_start_offset, aborted)
+
+    def look(self) -> ReadResult:
+        """Return the partition's offsets without reading."""
+        return ReadResult(
+            None, self.high_watermark, self.last_stable_offset, self.log_start_offset, []
+        )
+
+    def read_for_follower(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, at_once: bool = False
+    ) -> ReadResult:
+        """Read for a replica that `follower_fetched` accepted: up to the log's end."""
+        log = self.log
+        found = None
+        if offset != log.end_offset:
+            found = log.read(
+                offset, max_bytes, below=log.end_offset, at_least_one=at_least_one, at_once=at_once
+            )
+        return ReadResult(found, self.high_watermark, self.high_watermark, log.start_offset, [])
+
+    async def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
+        return await offset_for_timestamp(self.log, self.env.world, timestamp)
+
+    async def offset_of_max_timestamp(self) -> TimedOffset | None:
+        return await offset_of_max_timestamp(self.log, self.env.world)
+
+    # Notification
+
+    def on_change(self, callback: Callback) -> None:
+        """Call back after the high watermark, the log start or the role changed; at most once per
+        iteration of the event loop."""
+        self._watchers.add(callback)
+
+    def on_growth(self, callback: Callback) -> None:
+        """Call back as on_change does, and after the log's end moved."""
+        self._follower_watchers.add(callback)
+
+    def off_change(self, callback: Callback) -> None:
+        self._watchers.remove(callback)
+        self._follower_watchers.remove(callback)
+
+    def notify_growth(self) -> None:
+        self._follower_watchers.notice()
+
+    def notify_all(self) -> None:
+        self._watchers.notice()
+        self._follower_watchers.notice()

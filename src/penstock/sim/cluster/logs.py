@@ -16,7 +16,7 @@ def batches_below(partition: Partition, end: int) -> Batches:
     offset = partition.log_start_offset
     while offset < end:
         try:
-            part = partition._log.read(offset, _PIECE_BYTES, below=end)
+            part = partition.log.read(offset, _PIECE_BYTES, below=end)
         except NodeCrashed:
             return []
         if part is None:

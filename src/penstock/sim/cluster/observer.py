@@ -14,6 +14,8 @@ from typing import Any
 from penstock.ids import TopicPartition
 from penstock.metadata.image import MetadataDelta, MetadataImage, PartitionState
 from penstock.node.node import Node
+from penstock.node.partition.follower import FollowerRole
+from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
 from penstock.sim.cluster.history import (
     Advanced,
@@ -67,10 +69,10 @@ class Observer:
             (Node, "__init__", self._on_birth),
             (Node, "_applied", self._on_applied),
             (Partition, "become", self._on_become),
-            (Partition, "_commit", self._on_commit),
-            (Partition, "append", self._on_append),
+            (Partition, "advance_high_watermark", self._on_commit),
+            (LeaderRole, "append", self._on_append),
             (Partition, "follower_fetched", self._on_fetched),
-            (Partition, "_cut", self._on_cut),
+            (FollowerRole, "_truncate_log", self._on_cut),
         ]
         with contextlib.ExitStack() as stack:
             for owner, name, make in wraps:
@@ -193,15 +195,14 @@ class Observer:
         return ends
 
     def _on_append(self, append: Callable[..., Any]) -> Callable[..., Any]:
-        def appended(partition: Partition, *args: Any, **kwargs: Any) -> Any:
-            result = append(partition, *args, **kwargs)
-            leader, name, node_id = partition.leader, partition.topic_partition, _node_id(partition)
+        def appended(role: LeaderRole, *args: Any, **kwargs: Any) -> Any:
+            result = append(role, *args, **kwargs)
+            partition, epoch = role.partition, role.leader.epoch
+            name, node_id = partition.topic_partition, _node_id(partition)
             known = self._known_state(node_id, name)
-            if leader is not None and known is not None:
+            if known is not None:
                 self.note(
-                    Appended(
-                        self._now(), node_id, name, leader.epoch, known.leader, known.leader_epoch
-                    )
+                    Appended(self._now(), node_id, name, epoch, known.leader, known.leader_epoch)
                 )
             return result
 
@@ -236,9 +237,8 @@ class Observer:
     def _on_cut(
         self, cut: Callable[..., Coroutine[Any, Any, None]]
     ) -> Callable[..., Coroutine[Any, Any, None]]:
-        async def was_cut(
-            partition: Partition, work: Coroutine[Any, Any, None], offset: int
-        ) -> None:
+        async def was_cut(role: FollowerRole, work: Coroutine[Any, Any, None], offset: int) -> None:
+            partition = role.partition
             before = partition.log_end_offset
             after = max(offset, partition.log_start_offset)
             if after < before:
@@ -253,7 +253,7 @@ class Observer:
                         self._shared(partition),
                     )
                 )
-            await cut(partition, work, offset)
+            await cut(role, work, offset)
 
         return was_cut
 
@@ -268,4 +268,4 @@ class Observer:
 
 
 def _node_id(partition: Partition) -> int:
-    return partition._env.node_id
+    return partition.env.node_id
