@@ -14,53 +14,185 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
 from penstock.config.node import NodeConfig, read_node_config
+from penstock.controller.context import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.parts import BrokerParts, ControllerParts
 from penstock.log.directory import LogDirectory, formatted_directory
+from penstock.log.store import LogStore
+from penstock.node.broker.controllers import ControllerChannel, Controllers, ProducerIds
 from penstock.node.broker.formatting import format_directories
+from penstock.node.broker.lifecycle import Identity, Lifecycle
+from penstock.node.controller.controller import NodeController
+from penstock.node.metadata import MetadataView
 from penstock.node.node import Node
+from penstock.node.partition.replica_moves import ReplicaMoves
+from penstock.node.quorum.quorum import Quorum
+from penstock.node.replication.replicas import Replicas
+from penstock.node.shards.groups import Groups
+from penstock.node.supervisor import Supervisor
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import Disk, World
 from penstock.world.real import RealDisk, RealRng, run
 
 
-@contextlib.asynccontextmanager
-async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
-    """A node that serves, and its bootstrap.servers (of a controller alone: where it listens).
-    Stopped cleanly at the end."""
+class Built(NamedTuple):
+    """A node, and the parts for the handlers of its listeners. A node without the controller role
+    has no `controller`."""
+
+    node: Node
+    broker: BrokerParts
+    controller: ControllerParts | None
+
+
+def build(world: World, config: NodeConfig) -> Built:
+    """Build the parts of a node, each with the parts that it needs."""
     directories = [
         formatted_directory(world.disk, path, config.node_id) for path in config.directories
     ]
-    node = Node(
-        world, config, _cluster_id(world.disk, directories), directories, _host_name(config)
+    metadata_directory = next(
+        directory for directory in directories if directory.path == config.metadata_log_dir
     )
+    cluster_id = _cluster_id(world.disk, directories)
+    supervisor = Supervisor()
+
+    def on_leadership(epoch: int | None) -> None:
+        if controller is not None:
+            controller.took_over(leads=epoch is not None)
+
+    quorum = Quorum(
+        world,
+        config,
+        cluster_id,
+        metadata_directory,
+        on_applied=lambda image, delta: node.apply(image, delta),
+        on_leadership=on_leadership,
+        spawn=supervisor.spawn,
+    )
+    controller = (
+        NodeController(
+            world,
+            config,
+            cluster_id,
+            quorum,
+            ControllerContext.of(config, world.rng.uuid),
+            supervisor.spawn,
+        )
+        if config.is_controller
+        else None
+    )
+    metadata = MetadataView(world.clock, config, lambda leader: replicas.is_cut_off(leader))
+    client_id = f"broker-{config.node_id}"
+    channel = ControllerChannel(world, client_id, quorum)
+    controllers = Controllers(config, channel, controller, metadata.wait_topics)
+    store = LogStore(
+        world, [directory for directory in directories if directory.path in config.log_dirs]
+    )
+    lifecycle = Lifecycle(
+        world,
+        config,
+        ControllerChannel(world, f"{client_id}-heartbeats", quorum),
+        store,
+        Identity(cluster_id, _host_name(config)),
+        metadata_offset=lambda: quorum.applied_offset,
+    )
+    replicas = Replicas(
+        world,
+        config,
+        store,
+        metadata,
+        channel,
+        lifecycle,
+        supervisor,
+        applied_offset=lambda: quorum.applied_offset,
+    )
+    groups = Groups(
+        world,
+        config,
+        metadata,
+        replicas.partitions,
+        controllers.create_missing,
+        quorum.wait_applied,
+        supervisor.spawn,
+    )
+    node = Node(
+        world.disk,
+        config,
+        supervisor,
+        metadata_directory,
+        quorum,
+        metadata,
+        channel,
+        lifecycle,
+        replicas,
+        groups,
+    )
+    broker_parts = BrokerParts(
+        clock=world.clock,
+        disk=world.disk,
+        offload=world.offload,
+        config=config,
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        supervisor=supervisor,
+        metadata=metadata,
+        quorum=quorum,
+        controllers=controllers,
+        replicas=replicas,
+        replica_moves=ReplicaMoves(store, metadata, supervisor.spawn),
+        fetches=FetchSessions(world.rng),
+        groups=groups,
+        producer_ids=ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch),
+    )
+    if controller is None:
+        return Built(node, broker_parts, None)
+    controller_parts = ControllerParts(
+        config=config,
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        metadata=metadata,
+        quorum=quorum,
+        controllers=controllers,
+        controller=controller,
+    )
+    return Built(node, broker_parts, controller_parts)
+
+
+@contextlib.asynccontextmanager
+async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
+    """Run a node. Yield it and its bootstrap.servers (of a controller: its own address), and stop
+    it cleanly at the end."""
+    node, broker, controller = build(world, config)
     server = Server(
         world,
         config,
-        Dispatch(node, SERVED, load),
-        controllers=Dispatch(node, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
+        Dispatch(broker, SERVED, load),
+        controllers=None
+        if controller is None
+        else Dispatch(controller, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
     )
     await node.open()
     try:
         await server.start()
-        node.spawn(server.wait_failed())
-        await _first(_join(node, server), node.wait_failed())
-        yield node, _bootstrap_servers(node)
+        node.supervisor.spawn(server.wait_failed())
+        await _first(_join(node, server), node.supervisor.wait_failed())
+        yield node, _bootstrap_servers(config, server.ports)
         await node.leave()
     finally:
-        await node.quorum.stop()  # says goodbye to the other controllers, who answer by the server
+        await node.quorum.stop()  # sends EndQuorumEpoch; the server must still take the responses
         await server.stop()
         await node.stop()
 
 
 async def _join(node: Node, server: Server) -> None:
-    """Clients are let in last: one that came earlier would be told of a cluster without brokers,
-    and might not ask again for long."""
+    """Accept clients last: a client that connects earlier gets metadata without brokers, and may
+    not refresh it for a long time."""
     await node.join(server.ports)
     await node.be_unfenced()
     await server.accept_clients()
@@ -74,11 +206,10 @@ def _host_name(config: NodeConfig) -> str:
     return socket.gethostname() if wildcard else "localhost"
 
 
-def _bootstrap_servers(node: Node) -> str:
-    config = node.config
+def _bootstrap_servers(config: NodeConfig, ports: Mapping[str, int]) -> str:
     listeners = config.advertised_broker_listeners[:1] or config.controller_listeners[:1]
     return ",".join(
-        f"{listener.host or 'localhost'}:{listener.port or node.ports[listener.name]}"
+        f"{listener.host or 'localhost'}:{listener.port or ports[listener.name]}"
         for listener in listeners
     )
 
@@ -120,7 +251,7 @@ async def _serve(
             gc.collect()
             gc.freeze()
             ready(bootstrap_servers)
-            await _first(stopped.wait(), node.wait_failed())
+            await _first(stopped.wait(), node.supervisor.wait_failed())
 
     async def give_up() -> None:
         await stopped.wait()
@@ -227,7 +358,9 @@ class Cluster:
                 bootstrap_servers for _node, bootstrap_servers in served
             )
             self._started.set()
-            await _first(self._stop.wait(), *(node.wait_failed() for node, _servers in served))
+            await _first(
+                self._stop.wait(), *(node.supervisor.wait_failed() for node, _servers in served)
+            )
 
     def _configs(self) -> list[NodeConfig]:
         ports = [0] if self._brokers == 1 else _free_ports(self._brokers)

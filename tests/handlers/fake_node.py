@@ -7,7 +7,7 @@ Time is simulated: `run` drives a test to its end without waiting for anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
@@ -19,17 +19,26 @@ from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
 from penstock.handlers.context import ConnectionHandle, RequestContext
-from penstock.ids import NO_UUID, Buffer, TopicPartition
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.parts import BrokerParts
+from penstock.ids import Buffer, TopicPartition
+from penstock.log.store import LogStore
 from penstock.metadata.image import (
     BrokerImage,
+    Endpoint,
     MetadataDelta,
     MetadataImage,
     SupportedFeature,
     TopicImage,
 )
-from penstock.node.node import Advertised, Node
+from penstock.node.broker.controllers import Controllers, ProducerIds
+from penstock.node.metadata import MetadataView
+from penstock.node.partition.replica_moves import ReplicaMoves
+from penstock.node.quorum.quorum import Quorum
+from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.group_topic import auto_created
 from penstock.node.shards.groups import Groups
+from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumResponse
@@ -226,119 +235,13 @@ class FakePartition:
         return self.log_start_offset
 
 
-async def _applied_at_once(_offset: int) -> None:
-    """As `FakeNode.apply` does."""
+class FakeReplicas:
+    """Partitions in `elsewhere` have another leader."""
 
-
-class FakeNode:
-    """One broker, number 1, registered and unfenced."""
-
-    def __init__(self, simulation: Simulation, **settings: str) -> None:
-        self.world = simulation.node("broker").world
-        self.config = read(COMBINED, **settings)
-        self.node_id = 1
-        self.cluster_id = "the-cluster"
-        self.store = FakeStore()
-        for directory in self.store.directories:
-            self.world.disk.make_dirs(directory.path)
-        features = (
-            SupportedFeature("group.version", 0, 1),
-            SupportedFeature("metadata.version", 7, 30),
-        )
-        broker = BrokerImage(
-            1, 5, UUID(int=500), fenced=False, directories=(UUID(int=900),), features=features
-        )
-        self.image = MetadataImage(
-            brokers={1: broker}, features={"group.version": 1, "metadata.version": 30}, offset=41
-        )
-        self.context = ControllerContext.of(self.config, self.world.rng.uuid)
+    def __init__(self, store: FakeStore) -> None:
+        self.store = store
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
-        self.quorum = SimpleNamespace(
-            describe_quorum=lambda _request: DescribeQuorumResponse(), wait_applied=_applied_at_once
-        )
-        self.producer_ids = iter(range(1000, 2000))
-        self.groups = Groups(cast(Node, self))
-        self.kept: dict[type, object] = {}
-        self.tasks: list[asyncio.Task[None]] = []
-        self._began = self.world.clock.monotonic()
-
-    def elapsed(self) -> float:
-        """Seconds since the test began."""
-        return self.world.clock.monotonic() - self._began
-
-    def create(self, name: str, partitions: int = 1, **configs: str) -> list[FakePartition]:
-        wanted = CreateTopicsRequest.Topic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=1,
-            configs=tuple(
-                CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value)
-                for key, value in configs.items()
-            ),
-        )
-        response = self.apply(
-            lambda image: create_topics(image, CreateTopicsRequest(topics=(wanted,)), self.context)
-        )
-        assert not response.topics[0].error_code, response
-        return [self.partitions[TopicPartition(name, index)] for index in range(partitions)]
-
-    def apply(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
-        decision = decide(self.image)
-        delta = MetadataDelta()
-        if decision.records:
-            self.image, delta = self.image.replay(
-                decision.records, self.image.offset + len(decision.records)
-            )
-        names = {
-            TopicPartition(topic.name, index)
-            for topic in self.image.topics.values()
-            for index in topic.partitions
-        }
-        for gone in self.partitions.keys() - names:
-            self.partitions.pop(gone).tell()
-        for name in sorted(names - self.partitions.keys()):
-            self.partitions[name] = FakePartition(
-                name, self.store.directories[0], self.topic_config(name.topic)
-            )
-        self.groups.apply(self.image, delta)
-        return decision.response
-
-    async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
-        """As the active controller does, which this node is."""
-        await asyncio.sleep(0)
-        return self.apply(decide)
-
-    alter_settings = decide
-
-    async def ask_controller(
-        self,
-        request: T,
-        decide: Callable[[Any, T], Awaitable[R]],
-        *,
-        version: int,
-        client_id: str | None = None,
-        peer: str = "",
-    ) -> R:
-        return await decide(self, request)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self.tasks.append(asyncio.get_running_loop().create_task(work))
-
-    async def wait_leaders(self, names: list[str]) -> None:
-        """There is no other who could be lost."""
-
-    async def wait_topics(self, names: list[str]) -> None:
-        """What was decided is known."""
-
-    def topic(self, name: str = "", topic_id: UUID = NO_UUID) -> TopicImage:
-        found = self.image.topics.get(name or self.image.topic_names.get(topic_id, ""))
-        if found is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID,
-                "no such topic",
-            )
-        return found
 
     def partition(self, topic: TopicImage, index: int) -> FakePartition:
         name = TopicPartition(topic.name, index)
@@ -348,15 +251,42 @@ class FakeNode:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         return self.partitions[name]
 
-    def topic_config(self, name: str) -> LogConfig:
-        return log_config(self.config, self.image.topic_configs(name))
 
-    async def next_producer_id(self) -> int:
-        return next(self.producer_ids)
+class FakeController:
+    """The active controller: each decision is committed and applied immediately."""
 
-    async def create_missing(self, names: list[str]) -> dict[str, KafkaError | None]:
-        response = await self.decide(
-            lambda image: create_topics(image, auto_created(self.config, names), self.context)
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self.context = node.context
+        self.quorum = node.quorum
+
+    async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        await asyncio.sleep(0)
+        return self._node.apply(decide)
+
+    alter_settings = decide
+
+
+class FakeControllers:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self._controller = FakeController(node)
+
+    async def ask(
+        self,
+        request: T,
+        decide: Callable[[Any, T], Awaitable[R]],
+        *,
+        version: int,
+        client_id: str | None = None,
+        peer: str = "",
+    ) -> R:
+        return await decide(self._controller, request)
+
+    async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        context, config = self._node.context, self._node.config
+        response = await self._controller.decide(
+            lambda image: create_topics(image, auto_created(config, names), context)
         )
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
@@ -365,10 +295,141 @@ class FakeNode:
             for topic in response.topics
         }
 
-    def advertised(
-        self, listener_name: str, local_host: str, *, fenced: bool = False
-    ) -> list[Advertised]:
-        return [Advertised(1, local_host, 9092, "rack-a")] if listener_name == "PLAINTEXT" else []
+
+class FakeProducerIds:
+    def __init__(self) -> None:
+        self._ids = iter(range(1000, 2000))
+
+    async def next(self) -> int:
+        return next(self._ids)
+
+
+async def _wait_applied(_offset: int) -> None:
+    """`FakeNode.apply` applies every change immediately."""
+
+
+class FakeNode:
+    """Broker 1, registered and unfenced. `parts` are what its handlers get."""
+
+    def __init__(self, simulation: Simulation, **settings: str) -> None:
+        self.world = simulation.node("broker").world
+        self.config = read(COMBINED, **settings)
+        self.context = ControllerContext.of(self.config, self.world.rng.uuid)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.metadata = MetadataView(self.world.clock, self.config, lambda _leader: False)
+        features = (
+            SupportedFeature("group.version", 0, 1),
+            SupportedFeature("metadata.version", 7, 30),
+        )
+        broker = BrokerImage(
+            1,
+            5,
+            UUID(int=500),
+            (Endpoint("PLAINTEXT", "wildcard", 9092),),
+            rack="rack-a",
+            fenced=False,
+            directories=(UUID(int=900),),
+            features=features,
+        )
+        self.image = MetadataImage(
+            brokers={1: broker}, features={"group.version": 1, "metadata.version": 30}, offset=41
+        )
+        store = FakeStore()
+        for directory in store.directories:
+            self.world.disk.make_dirs(directory.path)
+        self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse())
+        self.replicas = FakeReplicas(store)
+        self.controllers = FakeControllers(self)
+        self.groups = Groups(
+            self.world,
+            self.config,
+            self.metadata,
+            cast(Any, self.replicas.partitions),
+            self.controllers.create_missing,
+            _wait_applied,
+            self.spawn,
+        )
+        self.parts = BrokerParts(
+            clock=self.world.clock,
+            disk=self.world.disk,
+            offload=self.world.offload,
+            config=self.config,
+            node_id=1,
+            cluster_id="the-cluster",
+            supervisor=cast(Supervisor, SimpleNamespace(spawn=self.spawn)),
+            metadata=self.metadata,
+            quorum=cast(Quorum, self.quorum),
+            controllers=cast(Controllers, self.controllers),
+            replicas=cast(Replicas, self.replicas),
+            replica_moves=ReplicaMoves(cast(LogStore, store), self.metadata, self.spawn),
+            fetches=FetchSessions(self.world.rng),
+            groups=self.groups,
+            producer_ids=cast(ProducerIds, FakeProducerIds()),
+        )
+        self._began = self.world.clock.monotonic()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    @image.setter
+    def image(self, image: MetadataImage) -> None:
+        self.metadata.image = image
+
+    @property
+    def partitions(self) -> dict[TopicPartition, FakePartition]:
+        return self.replicas.partitions
+
+    @property
+    def elsewhere(self) -> set[TopicPartition]:
+        return self.replicas.elsewhere
+
+    def elapsed(self) -> float:
+        """Return the seconds since the test began."""
+        return self.world.clock.monotonic() - self._began
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> list[FakePartition]:
+        topic = CreateTopicsRequest.Topic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=tuple(
+                CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value)
+                for key, value in configs.items()
+            ),
+        )
+        response = self.apply(
+            lambda image: create_topics(image, CreateTopicsRequest(topics=(topic,)), self.context)
+        )
+        assert not response.topics[0].error_code, response
+        return [self.partitions[TopicPartition(name, index)] for index in range(partitions)]
+
+    def apply(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        """Apply a decision of the controller: topics get partitions or lose them."""
+        decision = decide(self.image)
+        image, delta = self.image, MetadataDelta()
+        if decision.records:
+            image, delta = image.replay(decision.records, image.offset + len(decision.records))
+        self.metadata.apply(image, delta)
+        names = {
+            TopicPartition(topic.name, index)
+            for topic in image.topics.values()
+            for index in topic.partitions
+        }
+        for deleted in self.partitions.keys() - names:
+            self.partitions.pop(deleted).tell()
+        for name in sorted(names - self.partitions.keys()):
+            self.partitions[name] = FakePartition(
+                name,
+                self.replicas.store.directories[0],
+                log_config(self.config, image.topic_configs(name.topic)),
+            )
+        self.groups.apply(image, delta)
+        self.metadata.notify()
+        return decision.response
 
 
 def call(
@@ -387,7 +448,7 @@ def call(
         0.0,
         ConnectionHandle(),
     )
-    return load(api_key)(cast(Node, node), request, context)
+    return load(api_key)(node.parts, request, context)
 
 
 async def answer(node: FakeNode, api_key: int, version: int, request: object) -> Any:

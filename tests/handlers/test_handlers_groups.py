@@ -89,8 +89,8 @@ def test_a_client_that_wants_to_read_the_topic_of_offsets_has_it_made_as_coordin
             7,
             True,
         )
-        assert node.topic_config("__consumer_offsets").compacts
-        assert not node.topic_config("__consumer_offsets").deletes
+        assert node.metadata.topic_config("__consumer_offsets").compacts
+        assert not node.metadata.topic_config("__consumer_offsets").deletes
 
     run(main, **{**SETTINGS, "offsets.topic.num.partitions": "7"})
 

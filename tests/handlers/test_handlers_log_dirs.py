@@ -15,7 +15,6 @@ from penstock.ids import TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.store import LogStore
-from penstock.node.node import Node
 from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -54,10 +53,8 @@ async def with_logs(node: FakeNode) -> LogStore:
         log.append_as_leader(build_batch([(None, bytes(1000), (), 1000)] * 1000), 2)
         cast(Any, node).partitions[name] = LoggedPartition(log)
     del node.partitions[TopicPartition("t", 2)]
-    real = cast(Any, node)
-    real.store, real.tasks = store, []
-    real.spawn = lambda work: real.tasks.append(asyncio.create_task(work))
-    real.replica_moves = ReplicaMoves(cast(Node, node))
+    cast(Any, node.replicas).store = store
+    node.parts.replica_moves = ReplicaMoves(store, node.metadata, node.spawn)
     return store
 
 

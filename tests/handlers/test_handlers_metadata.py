@@ -145,7 +145,7 @@ def test_a_topic_that_is_just_being_created_may_be_asked_for_again() -> None:
         async def decided_by_another(names: list[str]) -> dict[str, KafkaError | None]:
             return dict.fromkeys(names, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is pending"))
 
-        node.create_missing = decided_by_another  # type: ignore[method-assign]  # as when the metadata log is slow
+        node.controllers.create_missing = decided_by_another  # type: ignore[method-assign, assignment]  # as when the metadata log is slow
         assert (await ask(node, named("new")))["new"].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
     run(main)

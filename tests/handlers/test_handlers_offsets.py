@@ -246,7 +246,7 @@ def test_log_directories_with_their_partitions() -> None:
     async def main(node: FakeNode) -> None:
         first, second, _third = node.create("t", 3)
         first.append(records())
-        second.directory = node.store.directories[1]
+        second.directory = node.replicas.store.directories[1]
         node.create("u")
         response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=None))
         held = {
@@ -257,7 +257,7 @@ def test_log_directories_with_their_partitions() -> None:
         }
         assert held == {"one": {"t": [0, 2], "u": [0]}, "two": {"t": [1]}}
         assert response.results[0].topics[0].partitions[0].partition_size == len(records())
-        node.store.directories[1].failure = "gone"
+        node.replicas.store.directories[1].failure = "gone"
         some = (DescribeLogDirsRequest.Topic(topic="t", partitions=(0, 1, 99)),)
         response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=some))
         assert [(one.error_code, len(one.topics)) for one in response.results] == [

@@ -10,10 +10,21 @@ import pytest
 from penstock.errors import ErrorCode
 from penstock.handlers import SERVED, load
 from penstock.metadata.image import MetadataImage
+from penstock.node.broker.controllers import Controllers, ProducerIds
+from penstock.node.partition.partition import Partition
+from penstock.node.replication.replicas import Replicas
 from penstock.protocol.apis import find_api, request_class
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
-from tests.handlers.fake_node import FakeNode, answer, run
+from tests.handlers.fake_node import (
+    FakeControllers,
+    FakeNode,
+    FakePartition,
+    FakeProducerIds,
+    FakeReplicas,
+    answer,
+    run,
+)
 
 ROWS = [
     (key, version)
@@ -117,27 +128,19 @@ def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
     run(main)
 
 
-def test_the_fake_node_has_what_the_real_one_has() -> None:
-    """What handlers use of a node must be there under the same name."""
-    from penstock.node.node import Node
-    from penstock.node.partition.partition import Partition
-    from tests.handlers.fake_node import FakePartition
-
-    for real, fake in ((Node, FakeNode), (Partition, FakePartition)):
+def test_the_fakes_have_the_signatures_of_the_real_parts() -> None:
+    pairs = [
+        (Partition, FakePartition, {"commit", "tell"}),
+        (Replicas, FakeReplicas, set()),
+        (Controllers, FakeControllers, set()),
+        (ProducerIds, FakeProducerIds, set()),
+    ]
+    for real, fake, own in pairs:
         methods = {
             name
             for name, value in vars(fake).items()
             if callable(value) and not name.startswith("_")
         }
-        shared = methods - {
-            "create",
-            "apply",
-            "alter_settings",
-            "decide",
-            "elapsed",
-            "commit",
-            "tell",
-        }
-        for name in shared:
+        for name in methods - own:
             expected = list(inspect.signature(getattr(real, name)).parameters)
             assert list(inspect.signature(getattr(fake, name)).parameters) == expected, name

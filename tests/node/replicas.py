@@ -13,6 +13,7 @@ from penstock.config.node import read_node_config
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import SERVED, load
+from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.store import LogStore
@@ -141,7 +142,10 @@ class Broker:
         self.controller = controller
         self.world = world
         self.node_id = broker_id
-        self.kept: dict[type, object] = {}
+        # As the parts of the handlers of Fetch and Produce.
+        self.clock, self.offload = world.clock, world.offload
+        self.metadata = self.replicas = self.supervisor = self
+        self.fetches = FetchSessions(world.rng)
         self.host, self.port = host, port
         self.log_config = config
         self.config = read_node_config(

@@ -16,8 +16,8 @@ from penstock.log.directory import LogDirectory
 from penstock.log.names import MOVED
 from penstock.log.store import LogStore
 from penstock.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionState, TopicImage
+from penstock.node.broker.directories import remove_leftovers
 from penstock.node.broker.formatting import format_directories
-from penstock.node.broker.leftovers import set_leftovers_aside
 from penstock.start import serving
 from penstock.world import World
 from penstock.world.sim import Simulation
@@ -56,7 +56,7 @@ async def opened(world: World, path: str, known: UUID) -> LogStore:
         replicas=(2, 1), isr=(1,), leader=1, leader_epoch=0, directories=(UUID(int=999), known)
     )
     topic = TopicImage(PARTITION.topic, TOPIC_ID, {PARTITION.partition: state})
-    set_leftovers_aside(store, world.disk, MetadataImage(topics={topic.name: topic}), 1)
+    remove_leftovers(store, world.disk, MetadataImage(topics={topic.name: topic}), 1)
     await store.open(lambda _partition: SMALL)
     return store
 
@@ -119,13 +119,15 @@ def test_a_replica_is_served_again_after_its_creation_failed_once() -> None:
             machine.drive.fail("/d1", {"pwrite"}, errno.ENOSPC, times=1)
             await client.admin.create_topic("orders", partitions=2)
             async with asyncio.timeout(5):
-                while len(node.partitions) < 2:
+                while len(node.replicas.partitions) < 2:
                     await asyncio.sleep(0.01)
-            assert {partition.directory.path for partition in node.partitions.values()} == {"/d0"}
+            assert {
+                partition.directory.path for partition in node.replicas.partitions.values()
+            } == {"/d0"}
 
     async def second_life() -> None:
         async with serving(machine.world, config) as (node, _bootstrap):
-            assert sorted(node.partitions) == [
+            assert sorted(node.replicas.partitions) == [
                 TopicPartition("orders", 0),
                 TopicPartition("orders", 1),
             ]

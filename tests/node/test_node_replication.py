@@ -15,7 +15,6 @@ from penstock.handlers import load
 from penstock.handlers.context import RequestContext
 from penstock.ids import TopicPartition
 from penstock.limits import REMEMBERED_TAIL_BATCHES
-from penstock.node.node import Node
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetched import whole_batches
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -379,7 +378,7 @@ def fetch_as(
             : len(RequestContext._fields)
         ]
     )
-    response = load(1)(cast(Node, cluster.brokers[broker]), request, context)
+    response = load(1)(cluster.brokers[broker], request, context)
     assert isinstance(response, FetchResponse)
     return response.responses[0].partitions[0]
 

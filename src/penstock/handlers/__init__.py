@@ -1,12 +1,16 @@
-"""One file per API. The tables below are what a node serves and advertises: the server dispatches
-by them, ApiVersions answers from them.
+"""The APIs that a node serves, one module each.
 
-A handler module opens with its behaviour and has `handle(node, request, context)`: a plain
-function, whose synchronous part runs in order for a connection. It returns the response, or an
-awaitable of it where something must be waited for, or None where nothing is answered. A KafkaError
-that leaves a handler has no place in its response: the server closes the connection and logs the
-reason. Handlers translate and delegate to the node; they never see its logs. They are imported when
-they are first needed: a message module costs some milliseconds, and a node must start quickly.
+`SERVED` has the APIs of brokers' listeners, `CONTROLLER_SERVED` those of controllers' listeners.
+The server dispatches by these tables and ApiVersions advertises them.
+
+A handler module has `handle(parts, request, context)`, a plain function: its synchronous part runs
+in the order of a connection's requests. It returns the response, an awaitable of the response, or
+None if there is no response. `parts` are the parts of the node that the module declares in its
+Protocol `Parts`; handlers translate, delegate to them, and never see logs. If a handler raises a
+KafkaError, its response has no field for the error: the server logs it and closes the connection.
+
+Handler modules are imported on first use: a message module takes milliseconds to import, and a node
+must start quickly.
 """
 
 from __future__ import annotations
@@ -17,13 +21,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-# node, request, context -> response; the types are those of the API.
+# (parts, request, context) -> response.
 Handler = Callable[[Any, Any, Any], object | Awaitable[object] | None]
 
 
 class Served(NamedTuple):
-    """An API as this node serves it: the versions it can answer, and the lowest one it tells
-    clients of."""
+    """The versions of an API that a handler takes, and the lowest version that is advertised."""
 
     module: str
     first: int
@@ -39,8 +42,8 @@ def _served(name: str, first: int, last: int, advertised_first: int | None = Non
 
 SERVED: Mapping[int, Served] = MappingProxyType(
     {
-        # Older librdkafka takes a broker without Produce v0 for one that cannot decompress, and
-        # stops compressing; nobody sends v0 to 2.
+        # Old versions of librdkafka do not compress if a broker does not advertise Produce v0. No
+        # client sends v0 to v2.
         0: _served("produce", 3, 13, advertised_first=0),
         1: _served("fetch", 4, 18),
         2: _served("list_offsets", 1, 11),
@@ -81,7 +84,7 @@ SERVED: Mapping[int, Served] = MappingProxyType(
 )
 
 
-# On the listeners of controllers: what other controllers, brokers and tools ask them.
+# For requests of other controllers, of brokers and of tools.
 CONTROLLER_SERVED: Mapping[int, Served] = MappingProxyType(
     {
         1: _served("quorum_fetch", 17, 18),
@@ -112,7 +115,7 @@ CONTROLLER_SERVED: Mapping[int, Served] = MappingProxyType(
 
 
 def load(api_key: int, served: Mapping[int, Served] = SERVED) -> Handler:
-    """The handler of an API that is in the table. The first call imports it."""
+    """Return the handler of an API in the table, and import it on first use."""
     return _handler(served[api_key].module)
 
 

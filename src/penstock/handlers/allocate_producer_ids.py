@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.errors import ErrorCode, KafkaError
@@ -23,15 +23,18 @@ from penstock.protocol.messages.allocate_producer_ids import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
+class Parts(Protocol):
+    controller: NodeController
+
+
 def handle(
-    node: Node, request: AllocateProducerIdsRequest, _context: RequestContext
+    parts: Parts, request: AllocateProducerIdsRequest, _context: RequestContext
 ) -> Awaitable[AllocateProducerIdsResponse]:
-    return _decide(node.own_controller, request)
+    return _decide(parts.controller, request)
 
 
 async def _decide(

@@ -12,7 +12,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.configs.alter import alter_configs
 from penstock.errors import KafkaError
@@ -21,14 +21,18 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+
+
+class Parts(Protocol):
+    controllers: Controllers
 
 
 def handle(
-    node: Node, request: AlterConfigsRequest, context: RequestContext
+    parts: Parts, request: AlterConfigsRequest, context: RequestContext
 ) -> Awaitable[AlterConfigsResponse]:
-    return ask_controller(node, request, context, decide, refused)
+    return ask_controller(parts.controllers, request, context, decide, refused)
 
 
 def decide(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.partitions.alter import alter_partition
 from penstock.errors import ErrorCode, KafkaError
@@ -21,15 +21,18 @@ from penstock.protocol.messages.alter_partition import AlterPartitionRequest, Al
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
+class Parts(Protocol):
+    controller: NodeController
+
+
 def handle(
-    node: Node, request: AlterPartitionRequest, _context: RequestContext
+    parts: Parts, request: AlterPartitionRequest, _context: RequestContext
 ) -> Awaitable[AlterPartitionResponse]:
-    return _decide(node.own_controller, request)
+    return _decide(parts.controller, request)
 
 
 async def _decide(

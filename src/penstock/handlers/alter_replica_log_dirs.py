@@ -20,7 +20,7 @@ Not implemented
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -31,13 +31,17 @@ from penstock.protocol.messages.alter_replica_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.partition.replica_moves import ReplicaMoves
 
 Result = AlterReplicaLogDirsResponse.Result
 
 
+class Parts(Protocol):
+    replica_moves: ReplicaMoves
+
+
 def handle(
-    node: Node, request: AlterReplicaLogDirsRequest, _context: RequestContext
+    parts: Parts, request: AlterReplicaLogDirsRequest, _context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     wanted = {
         TopicPartition(topic.name, index): target.path
@@ -47,7 +51,7 @@ def handle(
     }
     topics: dict[str, list[Result.Partition]] = {}
     for partition, path in wanted.items():
-        code = _move(node, partition, path)
+        code = _move(parts, partition, path)
         topics.setdefault(partition.topic, []).append(
             Result.Partition(partition_index=partition.partition, error_code=code)
         )
@@ -59,9 +63,9 @@ def handle(
     )
 
 
-def _move(node: Node, partition: TopicPartition, path: str) -> ErrorCode:
+def _move(parts: Parts, partition: TopicPartition, path: str) -> ErrorCode:
     try:
-        node.replica_moves.move(partition, path)
+        parts.replica_moves.move(partition, path)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
 from penstock.handlers import CONTROLLER_SERVED, SERVED, Served
@@ -24,7 +24,8 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.config.node import NodeConfig
+    from penstock.node.metadata import MetadataView
 
 ApiKey = ApiVersionsResponse.ApiKey
 SupportedFeature = ApiVersionsResponse.SupportedFeature
@@ -43,16 +44,24 @@ def _api_keys(table: Mapping[int, Served]) -> tuple[ApiKey, ...]:
 _OF_BROKERS, _OF_CONTROLLERS = _api_keys(SERVED), _api_keys(CONTROLLER_SERVED)
 
 
-def handle(node: Node, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+class Parts(Protocol):
+    config: NodeConfig
+    node_id: int
+    metadata: MetadataView
+
+
+def handle(
+    parts: Parts, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
     if context.version >= 3 and not _is_well_formed(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    levels = sorted(node.image.features.items())
+    levels = sorted(parts.metadata.image.features.items())
     return ApiVersionsResponse(
         api_keys=_OF_CONTROLLERS
-        if context.listener_name in node.config.controller_listener_names
+        if context.listener_name in parts.config.controller_listener_names
         else _OF_BROKERS,
-        supported_features=_supported(node, least_minimum=0 if context.version >= 4 else 1),
-        finalized_features_epoch=node.image.offset,
+        supported_features=_supported(parts, least_minimum=0 if context.version >= 4 else 1),
+        finalized_features_epoch=parts.metadata.image.offset,
         finalized_features=tuple(
             FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
             for name, level in levels
@@ -68,8 +77,8 @@ def _is_well_formed(request: ApiVersionsRequest) -> bool:
     )
 
 
-def _supported(node: Node, *, least_minimum: int) -> tuple[SupportedFeature, ...]:
-    registered = node.image.brokers.get(node.node_id)
+def _supported(parts: Parts, *, least_minimum: int) -> tuple[SupportedFeature, ...]:
+    registered = parts.metadata.image.brokers.get(parts.node_id)
     features = registered.features if registered is not None else ()
     return tuple(
         SupportedFeature(name=feature.name, min_version=feature.first, max_version=feature.last)

@@ -13,22 +13,22 @@ from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 Q = TypeVar("Q")
 R = TypeVar("R")
 
 
 async def ask_controller(
-    node: Node,
+    controllers: Controllers,
     request: Q,
     context: RequestContext,
     decide: Callable[[NodeController, Q], Awaitable[R]],
     refused: Callable[[Q, KafkaError], R],
 ) -> R:
     try:
-        return await node.ask_controller(
+        return await controllers.ask(
             request, decide, version=context.version, client_id=context.client_id, peer=context.peer
         )
     except KafkaError as error:

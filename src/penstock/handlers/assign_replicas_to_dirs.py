@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.brokers.directories import assign_replicas_to_dirs
 from penstock.errors import ErrorCode, KafkaError
@@ -23,15 +23,18 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
+class Parts(Protocol):
+    controller: NodeController
+
+
 def handle(
-    node: Node, request: AssignReplicasToDirsRequest, _context: RequestContext
+    parts: Parts, request: AssignReplicasToDirsRequest, _context: RequestContext
 ) -> Awaitable[AssignReplicasToDirsResponse]:
-    return _decide(node.own_controller, request)
+    return _decide(parts.controller, request)
 
 
 async def _decide(

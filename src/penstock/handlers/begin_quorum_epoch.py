@@ -13,7 +13,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.begin_quorum_epoch import (
@@ -22,10 +22,14 @@ from penstock.protocol.messages.begin_quorum_epoch import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.quorum.quorum import Quorum
+
+
+class Parts(Protocol):
+    quorum: Quorum
 
 
 def handle(
-    node: Node, request: BeginQuorumEpochRequest, _context: RequestContext
+    parts: Parts, request: BeginQuorumEpochRequest, _context: RequestContext
 ) -> BeginQuorumEpochResponse | Awaitable[BeginQuorumEpochResponse]:
-    return node.quorum.begin_quorum_epoch(request)
+    return parts.quorum.begin_quorum_epoch(request)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -25,15 +25,18 @@ from penstock.protocol.messages.broker_heartbeat import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
+class Parts(Protocol):
+    controller: NodeController
+
+
 def handle(
-    node: Node, request: BrokerHeartbeatRequest, context: RequestContext
+    parts: Parts, request: BrokerHeartbeatRequest, context: RequestContext
 ) -> Awaitable[BrokerHeartbeatResponse]:
-    controller = node.own_controller
+    controller = parts.controller
     context.visit.on_lost(
         ("heartbeats", request.broker_id),
         partial(controller.connection_lost, request.broker_id, request.broker_epoch),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -25,15 +25,18 @@ from penstock.protocol.messages.broker_registration import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 
+class Parts(Protocol):
+    controller: NodeController
+
+
 def handle(
-    node: Node, request: BrokerRegistrationRequest, _context: RequestContext
+    parts: Parts, request: BrokerRegistrationRequest, _context: RequestContext
 ) -> Awaitable[BrokerRegistrationResponse]:
-    return _decide(node.own_controller, request)
+    return _decide(parts.controller, request)
 
 
 async def _decide(

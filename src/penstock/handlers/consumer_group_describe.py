@@ -14,7 +14,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.features.features import consumer_groups_refusal
 from penstock.errors import ErrorCode, KafkaError
@@ -26,29 +26,35 @@ from penstock.protocol.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
 
 Described = ConsumerGroupDescribeResponse.Group
 
 
+class Parts(Protocol):
+    metadata: MetadataView
+    groups: Groups
+
+
 def handle(
-    node: Node, request: ConsumerGroupDescribeRequest, _context: RequestContext
+    parts: Parts, request: ConsumerGroupDescribeRequest, _context: RequestContext
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
-    described = all_of(_describe(node, group_id) for group_id in request.group_ids)
+    described = all_of(_describe(parts, group_id) for group_id in request.group_ids)
     return with_answer(
         described, lambda groups: ConsumerGroupDescribeResponse(groups=tuple(groups))
     )
 
 
-def _describe(node: Node, group_id: str) -> Described | Awaitable[Described]:
+def _describe(parts: Parts, group_id: str) -> Described | Awaitable[Described]:
     def refused(error: KafkaError) -> Described:
         return Described(group_id=group_id, error_code=error.code, error_message=error.message)
 
-    refusal = consumer_groups_refusal(node.image)
+    refusal = consumer_groups_refusal(parts.metadata.image)
     if refusal is not None:
         return refused(refusal)
     if not group_id:
         return refused(KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id"))
-    return node.groups.read(
+    return parts.groups.read(
         group_id, lambda shard: shard.describe_consumer_group(group_id), refused
     )

@@ -17,7 +17,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.features.features import consumer_groups_refusal
 from penstock.errors import KafkaError
@@ -29,17 +29,25 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
+    from penstock.world import Clock
+
+
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    groups: Groups
 
 
 def handle(
-    node: Node, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    parts: Parts, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-    refusal = consumer_groups_refusal(node.image)
+    refusal = consumer_groups_refusal(parts.metadata.image)
     if refusal is not None:
         return _refused(refusal)
-    caller = caller_of(node, context)
-    return node.groups.ask(
+    caller = caller_of(parts, context)
+    return parts.groups.ask(
         request.group_id,
         lambda shard, ticket, now_ms: shard.consumer_heartbeat(request, caller, ticket, now_ms),
         _refused,

@@ -13,7 +13,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.topics.create import create_topics
 from penstock.errors import KafkaError
@@ -22,22 +22,30 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+
+
+class Parts(Protocol):
+    metadata: MetadataView
+    controllers: Controllers
 
 
 def handle(
-    node: Node, request: CreateTopicsRequest, context: RequestContext
+    parts: Parts, request: CreateTopicsRequest, context: RequestContext
 ) -> Awaitable[CreateTopicsResponse]:
-    return _create(node, request, context)
+    return _create(parts, request, context)
 
 
 async def _create(
-    node: Node, request: CreateTopicsRequest, context: RequestContext
+    parts: Parts, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    response = await ask_controller(node, request, context, decide, refused)
+    response = await ask_controller(parts.controllers, request, context, decide, refused)
     if not request.validate_only:
-        await node.wait_topics([topic.name for topic in response.topics if not topic.error_code])
+        await parts.metadata.wait_topics(
+            [topic.name for topic in response.topics if not topic.error_code]
+        )
     return response
 
 

@@ -14,7 +14,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
@@ -22,13 +22,17 @@ from penstock.handlers.group_calls import all_of, with_answer
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.shards.groups import Groups
+
+
+class Parts(Protocol):
+    groups: Groups
 
 
 def handle(
-    node: Node, request: DeleteGroupsRequest, _context: RequestContext
+    parts: Parts, request: DeleteGroupsRequest, _context: RequestContext
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    deleted = all_of(_delete(node, group_id) for group_id in dict.fromkeys(request.groups_names))
+    deleted = all_of(_delete(parts, group_id) for group_id in dict.fromkeys(request.groups_names))
     return with_answer(
         deleted,
         lambda answers: DeleteGroupsResponse(
@@ -37,13 +41,13 @@ def handle(
     )
 
 
-def _delete(node: Node, group_id: str) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+def _delete(parts: Parts, group_id: str) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     def refused(error: KafkaError) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             results=(DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code),)
         )
 
-    return node.groups.ask(
+    return parts.groups.ask(
         group_id,
         lambda shard, ticket, now_ms: shard.delete_groups((group_id,), ticket, now_ms),
         refused,

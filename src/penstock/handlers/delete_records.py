@@ -15,7 +15,7 @@ Not implemented
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -23,20 +23,26 @@ from penstock.handlers.topic_view import INTERNAL_TOPICS
 from penstock.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.replication.replicas import Replicas
 
 TopicAnswer = DeleteRecordsResponse.Topic
 Answer = TopicAnswer.Partition
 
 
+class Parts(Protocol):
+    metadata: MetadataView
+    replicas: Replicas
+
+
 def handle(
-    node: Node, request: DeleteRecordsRequest, _context: RequestContext
+    parts: Parts, request: DeleteRecordsRequest, _context: RequestContext
 ) -> DeleteRecordsResponse:
     topics = tuple(
         TopicAnswer(
             name=topic.name,
             partitions=tuple(
-                _delete(node, topic.name, asked.partition_index, asked.offset)
+                _delete(parts, topic.name, asked.partition_index, asked.offset)
                 for asked in topic.partitions
             ),
         )
@@ -45,15 +51,15 @@ def handle(
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(node: Node, name: str, index: int, offset: int) -> Answer:
+def _delete(parts: Parts, name: str, index: int, offset: int) -> Answer:
     try:
         if name in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"the records of the internal topic {name} cannot be deleted",
             )
-        partition = node.partition(node.topic(name), index)
-        config = node.topic_config(name)
+        partition = parts.replicas.partition(parts.metadata.topic(name), index)
+        config = parts.metadata.topic_config(name)
         if config.compacts and not config.deletes:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,

@@ -12,7 +12,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.config.node_settings import DELETE_TOPIC_ENABLE
@@ -24,23 +24,29 @@ from penstock.ids import NO_UUID
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
+    from penstock.config.node import NodeConfig
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
 
 _DISABLED_SINCE = 3
 
 
+class Parts(Protocol):
+    config: NodeConfig
+    controllers: Controllers
+
+
 def handle(
-    node: Node, request: DeleteTopicsRequest, context: RequestContext
+    parts: Parts, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse | Awaitable[DeleteTopicsResponse]:
-    if not node.config[DELETE_TOPIC_ENABLE]:
+    if not parts.config[DELETE_TOPIC_ENABLE]:
         code = (
             ErrorCode.TOPIC_DELETION_DISABLED
             if context.version >= _DISABLED_SINCE
             else ErrorCode.INVALID_REQUEST
         )
         return refused(request, KafkaError(code, "Topic deletion is disabled."))
-    return ask_controller(node, request, context, decide, refused)
+    return ask_controller(parts.controllers, request, context, decide, refused)
 
 
 def decide(

@@ -16,7 +16,7 @@ Not implemented
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
@@ -26,13 +26,23 @@ from penstock.protocol.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.config.node import NodeConfig
+    from penstock.node.metadata import MetadataView
+    from penstock.node.quorum.quorum import Quorum
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
+class Parts(Protocol):
+    config: NodeConfig
+    node_id: int
+    cluster_id: str
+    metadata: MetadataView
+    quorum: Quorum
+
+
 def handle(
-    node: Node, request: DescribeClusterRequest, context: RequestContext
+    parts: Parts, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refused(
@@ -40,7 +50,7 @@ def handle(
             request,
             f"there is no endpoint type {request.endpoint_type}",
         )
-    to_controller = context.listener_name in node.config.controller_listener_names
+    to_controller = context.listener_name in parts.config.controller_listener_names
     if to_controller != (request.endpoint_type == _CONTROLLERS):
         here, there = ("controller", "broker") if to_controller else ("broker", "controller")
         return _refused(
@@ -48,11 +58,11 @@ def handle(
             request,
             f"this listener is a {here}'s: ask a {there}'s for {there}s",
         )
-    return _controllers(node) if to_controller else _brokers(node, request, context)
+    return _controllers(parts) if to_controller else _brokers(parts, request, context)
 
 
 def _brokers(
-    node: Node, request: DescribeClusterRequest, context: RequestContext
+    parts: Parts, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     brokers = tuple(
         DescribeClusterResponse.Broker(
@@ -60,26 +70,26 @@ def _brokers(
             host=host,
             port=port,
             rack=rack,
-            is_fenced=node.image.brokers[node_id].fenced,
+            is_fenced=parts.metadata.image.brokers[node_id].fenced,
         )
-        for node_id, host, port, rack in node.advertised(
+        for node_id, host, port, rack in parts.metadata.advertised(
             context.listener_name, context.local_host, fenced=request.include_fenced_brokers
         )
     )
     return DescribeClusterResponse(
-        cluster_id=node.cluster_id, controller_id=node.node_id, brokers=brokers
+        cluster_id=parts.cluster_id, controller_id=parts.node_id, brokers=brokers
     )
 
 
-def _controllers(node: Node) -> DescribeClusterResponse:
+def _controllers(parts: Parts) -> DescribeClusterResponse:
     """The active one is told as the controller, -1 while there is none."""
-    leader = node.quorum.leader_id
+    leader = parts.quorum.leader_id
     controllers = tuple(
         DescribeClusterResponse.Broker(broker_id=node_id, host=address.host, port=address.port)
-        for node_id, address in node.quorum.voters()
+        for node_id, address in parts.quorum.voters()
     )
     return DescribeClusterResponse(
-        cluster_id=node.cluster_id,
+        cluster_id=parts.cluster_id,
         controller_id=-1 if leader is None else leader,
         brokers=controllers,
         endpoint_type=_CONTROLLERS,

@@ -20,7 +20,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.configs.effective import DynamicBroker, effective_topic_settings
 from penstock.controller.topics.names import check_topic_name
@@ -40,26 +40,33 @@ from penstock.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.config.node import NodeConfig
+    from penstock.node.metadata import MetadataView
 
 Result = DescribeConfigsResponse.Result
 Resource = DescribeConfigsRequest.Resource
 
 
+class Parts(Protocol):
+    config: NodeConfig
+    node_id: int
+    metadata: MetadataView
+
+
 def handle(
-    node: Node, request: DescribeConfigsRequest, _context: RequestContext
+    parts: Parts, request: DescribeConfigsRequest, _context: RequestContext
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=tuple(_describe(node, request, resource) for resource in request.resources)
+        results=tuple(_describe(parts, request, resource) for resource in request.resources)
     )
 
 
-def _describe(node: Node, request: DescribeConfigsRequest, resource: Resource) -> Result:
+def _describe(parts: Parts, request: DescribeConfigsRequest, resource: Resource) -> Result:
     try:
         wanted = resource.configuration_keys or None
         configs = tuple(
             _config(entry, request)
-            for entry in _entries(node, resource.resource_type, resource.resource_name)
+            for entry in _entries(parts, resource.resource_type, resource.resource_name)
             if wanted is None or entry.setting.name in wanted
         )
     except KafkaError as error:
@@ -77,10 +84,10 @@ def _describe(node: Node, request: DescribeConfigsRequest, resource: Resource) -
     )
 
 
-def _entries(node: Node, resource_type: int, name: str) -> Collection[Entry]:
-    broker = DynamicBroker(node.image, node.config)
+def _entries(parts: Parts, resource_type: int, name: str) -> Collection[Entry]:
+    broker = DynamicBroker(parts.metadata.image, parts.config)
     if resource_type == TOPIC:
-        return list(_topic_entries(node, broker, name))
+        return list(_topic_entries(parts, broker, name))
     if resource_type == GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -91,18 +98,18 @@ def _entries(node: Node, resource_type: int, name: str) -> Collection[Entry]:
         )
     if name == "":
         return default_broker_entries(broker)
-    if name != str(node.node_id):
+    if name != str(parts.node_id):
         reason = (
-            f"Unexpected broker id, expected {node.node_id} or empty string, but received {name}"
+            f"Unexpected broker id, expected {parts.node_id} or empty string, but received {name}"
         )
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     return broker_entries(broker)
 
 
-def _topic_entries(node: Node, broker: DynamicBroker, name: str) -> Iterator[Entry]:
+def _topic_entries(parts: Parts, broker: DynamicBroker, name: str) -> Iterator[Entry]:
     check_topic_name(name)
-    node.topic(name)
-    overrides = dict(node.image.topic_configs(name))
+    parts.metadata.topic(name)
+    overrides = dict(parts.metadata.image.topic_configs(name))
     for effective in effective_topic_settings(broker, overrides):
         yield topic_entry(broker, effective)
 

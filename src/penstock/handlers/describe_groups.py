@@ -15,7 +15,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
@@ -23,22 +23,26 @@ from penstock.handlers.group_calls import all_of, with_answer
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.shards.groups import Groups
 
 Described = DescribeGroupsResponse.Group
 
 
+class Parts(Protocol):
+    groups: Groups
+
+
 def handle(
-    node: Node, request: DescribeGroupsRequest, context: RequestContext
+    parts: Parts, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
-    described = all_of(_describe(node, group_id, context.version) for group_id in request.groups)
+    described = all_of(_describe(parts, group_id, context.version) for group_id in request.groups)
     return with_answer(described, lambda groups: DescribeGroupsResponse(groups=tuple(groups)))
 
 
-def _describe(node: Node, group_id: str, version: int) -> Described | Awaitable[Described]:
+def _describe(parts: Parts, group_id: str, version: int) -> Described | Awaitable[Described]:
     def refused(error: KafkaError) -> Described:
         return Described(group_id=group_id, error_code=error.code)
 
-    return node.groups.read(
+    return parts.groups.read(
         group_id, lambda shard: shard.describe_group(group_id, version), refused
     )

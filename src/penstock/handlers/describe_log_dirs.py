@@ -18,7 +18,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
@@ -30,29 +30,36 @@ from penstock.protocol.messages.describe_log_dirs import (
 from penstock.world import Volume
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.replication.replicas import Replicas
+    from penstock.world import Disk, Offload
 
 Result = DescribeLogDirsResponse.Result
 Replica = Result.Topic.Partition
 # Directory -> topic -> its replicas there.
-Replicas = dict[str, dict[str, list[Replica]]]
+ReplicasByDirectory = dict[str, dict[str, list[Replica]]]
+
+
+class Parts(Protocol):
+    disk: Disk
+    offload: Offload
+    replicas: Replicas
 
 
 def handle(
-    node: Node, request: DescribeLogDirsRequest, _context: RequestContext
+    parts: Parts, request: DescribeLogDirsRequest, _context: RequestContext
 ) -> Awaitable[DescribeLogDirsResponse]:
-    return _describe(node, request)
+    return _describe(parts, request)
 
 
-async def _describe(node: Node, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def _describe(parts: Parts, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     volumes = {
-        directory.path: await _volume(node, directory.path)
-        for directory in node.store.directories
+        directory.path: await _volume(parts, directory.path)
+        for directory in parts.replicas.store.directories
         if directory.failure is None
     }
-    replicas = _replicas(node, request)
+    replicas = _replicas(parts, request)
     results = []
-    for directory in node.store.directories:
+    for directory in parts.replicas.store.directories:
         volume = volumes.get(directory.path)
         if volume is None or directory.failure is not None:
             results.append(Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path))
@@ -69,27 +76,30 @@ async def _describe(node: Node, request: DescribeLogDirsRequest) -> DescribeLogD
     return DescribeLogDirsResponse(results=tuple(results))
 
 
-async def _volume(node: Node, path: str) -> Volume | None:
+async def _volume(parts: Parts, path: str) -> Volume | None:
     """In a thread: a volume that hangs, as those of a network do, must not stop the loop."""
     try:
-        return await node.world.offload.thread(node.world.disk.volume, path)
+        return await parts.offload.thread(parts.disk.volume, path)
     except OSError:
         return None
 
 
-def _replicas(node: Node, request: DescribeLogDirsRequest) -> Replicas:
+def _replicas(parts: Parts, request: DescribeLogDirsRequest) -> ReplicasByDirectory:
     if request.topics is None:
-        names = list(node.partitions)
+        names = list(parts.replicas.partitions)
     else:
         asked = dict.fromkeys(
             TopicPartition(topic.topic, index)
             for topic in request.topics
             for index in topic.partitions
         )
-        names = [name for name in asked if name in node.partitions]
-    replicas: Replicas = {}
+        names = [name for name in asked if name in parts.replicas.partitions]
+    replicas: ReplicasByDirectory = {}
     for name in names:
-        partition, move = node.partitions[name], node.store.moves.under_way.get(name)
+        partition, move = (
+            parts.replicas.partitions[name],
+            parts.replicas.store.moves.under_way.get(name),
+        )
         lag = max(partition.high_watermark - partition.log_end_offset, 0)
         current = Replica(
             partition_index=name.partition, partition_size=partition.size, offset_lag=lag

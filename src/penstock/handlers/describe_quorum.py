@@ -11,7 +11,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.asking import ask_controller
@@ -19,14 +19,18 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+
+
+class Parts(Protocol):
+    controllers: Controllers
 
 
 def handle(
-    node: Node, request: DescribeQuorumRequest, context: RequestContext
+    parts: Parts, request: DescribeQuorumRequest, context: RequestContext
 ) -> Awaitable[DescribeQuorumResponse]:
-    return ask_controller(node, request, context, decide, refused)
+    return ask_controller(parts.controllers, request, context, decide, refused)
 
 
 async def decide(

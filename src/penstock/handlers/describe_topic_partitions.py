@@ -16,7 +16,7 @@ Not implemented
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.handlers.context import RequestContext
@@ -35,14 +35,19 @@ from penstock.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
 
 Topic = DescribeTopicPartitionsResponse.Topic
 NextCursor = DescribeTopicPartitionsResponse.NextCursor
 
 
+class Parts(Protocol):
+    node_id: int
+    metadata: MetadataView
+
+
 def handle(
-    node: Node, request: DescribeTopicPartitionsRequest, _context: RequestContext
+    parts: Parts, request: DescribeTopicPartitionsRequest, _context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -52,12 +57,12 @@ def handle(
     first_name, first_index = (
         (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     )
-    names = {topic.name for topic in request.topics} or set(node.image.topics)
-    live = live_brokers(node)
+    names = {topic.name for topic in request.topics} or set(parts.metadata.image.topics)
+    live = live_brokers(parts)
     left = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
     described: list[Topic] = []
     for name in sorted(name for name in names if name >= first_name):
-        topic = node.image.topics.get(name)
+        topic = parts.metadata.image.topics.get(name)
         if topic is None:
             described.append(Topic(error_code=absence(name), name=name))
             continue

@@ -13,7 +13,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.partitions.elections import elect_leaders
 from penstock.errors import KafkaError
@@ -22,14 +22,18 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+
+
+class Parts(Protocol):
+    controllers: Controllers
 
 
 def handle(
-    node: Node, request: ElectLeadersRequest, context: RequestContext
+    parts: Parts, request: ElectLeadersRequest, context: RequestContext
 ) -> Awaitable[ElectLeadersResponse]:
-    return ask_controller(node, request, context, decide, refused)
+    return ask_controller(parts.controllers, request, context, decide, refused)
 
 
 def decide(

@@ -11,7 +11,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.end_quorum_epoch import (
@@ -20,10 +20,14 @@ from penstock.protocol.messages.end_quorum_epoch import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.quorum.quorum import Quorum
+
+
+class Parts(Protocol):
+    quorum: Quorum
 
 
 def handle(
-    node: Node, request: EndQuorumEpochRequest, _context: RequestContext
+    parts: Parts, request: EndQuorumEpochRequest, _context: RequestContext
 ) -> EndQuorumEpochResponse | Awaitable[EndQuorumEpochResponse]:
-    return node.quorum.end_quorum_epoch(request)
+    return parts.quorum.end_quorum_epoch(request)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.handlers import CONTROLLER_SERVED
@@ -34,13 +34,16 @@ from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+
+
+class Parts(Protocol):
+    controller: NodeController
 
 
 def handle(
-    node: Node, request: EnvelopeRequest, _context: RequestContext
+    parts: Parts, request: EnvelopeRequest, _context: RequestContext
 ) -> EnvelopeResponse | Awaitable[EnvelopeResponse]:
-    controller = node.own_controller
+    controller = parts.controller
     if not controller.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:

@@ -24,7 +24,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
@@ -43,7 +43,12 @@ from penstock.handlers.leaders import endpoints_of
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.config.node import NodeConfig
+    from penstock.handlers.fetch_sessions import FetchSessions
+    from penstock.node.metadata import MetadataView
+    from penstock.node.replication.replicas import Replicas
+    from penstock.node.supervisor import Supervisor
+    from penstock.world import Clock, Offload
 
 TopicAnswer = FetchResponse.Response
 Answer = TopicAnswer.Partition
@@ -52,29 +57,32 @@ _IDS_SINCE = 13
 _LEADERS_SINCE = 16
 
 
+class Parts(Protocol):
+    clock: Clock
+    offload: Offload
+    config: NodeConfig
+    supervisor: Supervisor
+    metadata: MetadataView
+    replicas: Replicas
+    fetches: FetchSessions
+
+
 def handle(
-    node: Node, request: FetchRequest, context: RequestContext
+    parts: Parts, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Awaitable[FetchResponse]:
     try:
-        interest, session = _begin(_sessions(node), request, context, node.world.clock.monotonic())
+        interest, session = _begin(parts.fetches, request, context, parts.clock.monotonic())
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     incremental = request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
     if isinstance(interest, FollowerInterest):
-        return FollowerFetch(node, request, interest, session, incremental=incremental).begin()
-    fetch = _Fetch(node, context, request, interest, session, incremental=incremental)
+        return FollowerFetch(parts, request, interest, session, incremental=incremental).begin()
+    fetch = _Fetch(parts, context, request, interest, session, incremental=incremental)
     gathering = fetch.gathering
     some_left = gathering.read_due()
     if not some_left and (gathering.enough or request.max_wait_ms <= 0):
         return fetch.finish()
-    return fetch.wait_and_finish(node.world.clock.monotonic() + request.max_wait_ms / 1000)
-
-
-def _sessions(node: Node) -> FetchSessions:
-    sessions = node.kept.get(FetchSessions)
-    if sessions is None:
-        sessions = node.kept[FetchSessions] = FetchSessions(node.world.rng)
-    return cast(FetchSessions, sessions)
+    return fetch.wait_and_finish(parts.clock.monotonic() + request.max_wait_ms / 1000)
 
 
 def _begin(
@@ -114,7 +122,7 @@ class _Fetch:
 
     def __init__(
         self,
-        node: Node,
+        parts: Parts,
         context: RequestContext,
         request: FetchRequest,
         interest: Interest,
@@ -122,8 +130,8 @@ class _Fetch:
         *,
         incremental: bool,
     ) -> None:
-        self.gathering = Gathering(node, interest, request, context.version)
-        self._node = node
+        self.gathering = Gathering(parts, interest, request, context.version)
+        self._parts = parts
         self._context = context
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._interest = interest
@@ -164,7 +172,7 @@ class _Fetch:
         )
         endpoints = tuple(
             FetchResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in endpoints_of(self._node, self._context, leaders)
+            for node_id, host, port, rack in endpoints_of(self._parts, self._context, leaders)
         )
         session_id = NO_SESSION if self._session is None else self._session.id
         return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
@@ -21,14 +21,23 @@ from penstock.limits import MAX_FETCH_BYTES, STALE_WATERMARK_S
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
-    from penstock.node.partition.partition import Partition
-    from penstock.node.partition.partition import ReadResult
+    from penstock.node.metadata import MetadataView
+    from penstock.node.partition.partition import Partition, ReadResult
+    from penstock.node.replication.replicas import Replicas
+    from penstock.node.supervisor import Supervisor
+    from penstock.world import Offload
 
 _UNDER_WAY = -1
 
 TopicAnswer = FetchResponse.Response
 Answer = TopicAnswer.Partition
+
+
+class Parts(Protocol):
+    offload: Offload
+    supervisor: Supervisor
+    metadata: MetadataView
+    replicas: Replicas
 
 
 def replica_of(request: FetchRequest) -> tuple[int, int]:
@@ -73,14 +82,14 @@ class FollowerFetch:
 
     def __init__(
         self,
-        node: Node,
+        parts: Parts,
         request: FetchRequest,
         interest: FollowerInterest,
         session: Session | None,
         *,
         incremental: bool,
     ) -> None:
-        self._node = node
+        self._parts = parts
         self._interest = interest
         self._session = session
         self._incremental = incremental
@@ -240,18 +249,20 @@ class FollowerFetch:
             )
         except NotInMemory as missing:
             warming[key] = _UNDER_WAY
-            self._node.spawn(self._warm(key, offset, missing.warm))
+            self._parts.supervisor.spawn(self._warm(key, offset, missing.warm))
             return partition.look()
 
     async def _warm(self, key: Key, offset: int, warm: Callable[[], None]) -> None:
-        await self._node.world.offload.thread(warm)
+        await self._parts.offload.thread(warm)
         self._interest.warming[key] = offset
         self._interest.mark(key)
 
     def _partition(self, key: Key) -> Partition:
         topic, index = key
-        return self._node.partition(
-            self._node.topic(topic) if isinstance(topic, str) else self._node.topic("", topic),
+        return self._parts.replicas.partition(
+            self._parts.metadata.topic(topic)
+            if isinstance(topic, str)
+            else self._parts.metadata.topic("", topic),
             index,
         )
 

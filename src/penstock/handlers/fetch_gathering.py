@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
@@ -20,9 +20,11 @@ from penstock.metadata.image import PartitionState, TopicImage
 from penstock.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
-    from penstock.node.partition.partition import Partition
-    from penstock.node.partition.partition import ReadResult
+    from penstock.config.node import NodeConfig
+    from penstock.node.metadata import MetadataView
+    from penstock.node.partition.partition import Partition, ReadResult
+    from penstock.node.replication.replicas import Replicas
+    from penstock.world import Offload
 
 READ_COMMITTED = 1
 # Consumers that know of preferred replicas may read from followers (KIP-392); others would read on
@@ -34,6 +36,13 @@ _RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _ABSENT = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 # With these the response says who leads.
 _ELSEWHERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class Parts(Protocol):
+    offload: Offload
+    config: NodeConfig
+    metadata: MetadataView
+    replicas: Replicas
 
 
 class Found(NamedTuple):
@@ -75,15 +84,17 @@ class Found(NamedTuple):
 
 
 class Gathering:
-    def __init__(self, node: Node, interest: Interest, request: FetchRequest, version: int) -> None:
+    def __init__(
+        self, parts: Parts, interest: Interest, request: FetchRequest, version: int
+    ) -> None:
         self.found: dict[Key, Found] = {}
-        self._node = node
+        self._parts = parts
         self._interest = interest
         self._max_bytes = min(max(request.max_bytes, 0), MAX_FETCH_BYTES)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._allow_follower = version >= _FOLLOWERS_SINCE
-        self._rack = request.rack_id if node.config[REPLICA_SELECTOR_CLASS] == _RACK_AWARE else ""
+        self._rack = request.rack_id if parts.config[REPLICA_SELECTOR_CLASS] == _RACK_AWARE else ""
         self._size = 0
         self._urgent = False
         self._expired = False
@@ -151,7 +162,7 @@ class Gathering:
     async def _next_turn(self) -> None:
         """The loop goes on, and what is cold is fetched from the disk meanwhile."""
         if self._cold:
-            await self._node.world.offload.thread(_call_all, tuple(self._cold.values()))
+            await self._parts.offload.thread(_call_all, tuple(self._cold.values()))
             self._warmed.update(self._cold)
             self._put_back()
         else:
@@ -210,11 +221,11 @@ class Gathering:
         partition: Partition | None = None
         try:
             topic = (
-                self._node.topic(topic_key)
+                self._parts.metadata.topic(topic_key)
                 if isinstance(topic_key, str)
-                else self._node.topic("", topic_key)
+                else self._parts.metadata.topic("", topic_key)
             )
-            partition = self._node.partition(topic, index)
+            partition = self._parts.replicas.partition(topic, index)
             partition.check_leader(asked.current_leader_epoch, allow_follower=self._allow_follower)
             preferred = (
                 partition.preferred_replica(self._rack, asked.fetch_offset) if self._rack else -1

@@ -12,16 +12,20 @@ Version notes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.quorum.quorum import Quorum
+
+
+class Parts(Protocol):
+    quorum: Quorum
 
 
 def handle(
-    node: Node, request: FetchSnapshotRequest, _context: RequestContext
+    parts: Parts, request: FetchSnapshotRequest, _context: RequestContext
 ) -> FetchSnapshotResponse:
-    return node.quorum.fetch_snapshot(request)
+    return parts.quorum.fetch_snapshot(request)

@@ -16,7 +16,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -26,7 +26,8 @@ from penstock.protocol.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -34,8 +35,13 @@ GROUP = 0
 _BATCHED_SINCE = 4
 
 
+class Parts(Protocol):
+    metadata: MetadataView
+    groups: Groups
+
+
 def handle(
-    node: Node, request: FindCoordinatorRequest, context: RequestContext
+    parts: Parts, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if context.version >= _BATCHED_SINCE else (request.key,)
     if request.key_type != GROUP:
@@ -43,14 +49,14 @@ def handle(
         return _response(
             [_refused(key, ErrorCode.INVALID_REQUEST, message) for key in keys], context
         )
-    return _find(node, keys, context)
+    return _find(parts, keys, context)
 
 
 async def _find(
-    node: Node, keys: Sequence[str], context: RequestContext
+    parts: Parts, keys: Sequence[str], context: RequestContext
 ) -> FindCoordinatorResponse:
     try:
-        found = await node.groups.find(keys)
+        found = await parts.groups.find(keys)
     except KafkaError as error:
         return _response(
             [_refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys],
@@ -58,7 +64,7 @@ async def _find(
         )
     brokers = {
         broker.node_id: broker
-        for broker in node.advertised(context.listener_name, context.local_host)
+        for broker in parts.metadata.advertised(context.listener_name, context.local_host)
     }
     coordinators = []
     for key, broker_id in zip(keys, found, strict=True):

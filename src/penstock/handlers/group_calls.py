@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from penstock.coordinator.runtime.step import Caller
 from penstock.errors import ErrorCode, KafkaError
@@ -14,7 +14,8 @@ from penstock.handlers.context import RequestContext
 from penstock.node.shards.group_topic import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.world import Clock
 
 # Up to here the setting is not even looked up: nobody has it that low.
 _SMALL = 64 * 1024
@@ -23,21 +24,26 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-def caller_of(node: Node, context: RequestContext) -> Caller:
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+
+
+def caller_of(parts: Parts, context: RequestContext) -> Caller:
     """Kafka shows the address of a client as Java does, with a slash."""
     return Caller(
         context.client_id or "",
         "/" + context.peer.rpartition(":")[0],
         context.version,
-        node.world.clock.now_ms(),
+        parts.clock.now_ms(),
     )
 
 
-def check_size(node: Node, size: int) -> None:
+def check_size(parts: Parts, size: int) -> None:
     """What a group keeps of a request is in one record, which must be one that its topic takes: a
     larger one would cost the coordinator all that it knows, and it would have to be loaded again.
     KafkaError where it is too large."""
-    if size > _SMALL and size > node.topic_config(OFFSETS_TOPIC).max_message_bytes:
+    if size > _SMALL and size > parts.metadata.topic_config(OFFSETS_TOPIC).max_message_bytes:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"{size} bytes are more than a record of {OFFSETS_TOPIC} may have",

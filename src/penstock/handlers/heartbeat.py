@@ -15,7 +15,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -23,16 +23,24 @@ from penstock.handlers.group_calls import caller_of
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
+    from penstock.world import Clock
+
+
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    groups: Groups
 
 
 def handle(
-    node: Node, request: HeartbeatRequest, context: RequestContext
+    parts: Parts, request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    caller = caller_of(node, context)
-    return node.groups.ask(
+    caller = caller_of(parts, context)
+    return parts.groups.ask(
         request.group_id,
         lambda shard, ticket, now_ms: shard.heartbeat(request, caller, ticket, now_ms),
         _refused,

@@ -18,7 +18,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -29,11 +29,15 @@ from penstock.protocol.messages.init_producer_id import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.broker.controllers import ProducerIds
+
+
+class Parts(Protocol):
+    producer_ids: ProducerIds
 
 
 def handle(
-    node: Node, request: InitProducerIdRequest, _context: RequestContext
+    parts: Parts, request: InitProducerIdRequest, _context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (
         request.producer_epoch == NO_PRODUCER_EPOCH
@@ -41,12 +45,12 @@ def handle(
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _refused(ErrorCode.NOT_COORDINATOR)
-    return _new_id(node)
+    return _new_id(parts)
 
 
-async def _new_id(node: Node) -> InitProducerIdResponse:
+async def _new_id(parts: Parts) -> InitProducerIdResponse:
     try:
-        return InitProducerIdResponse(producer_id=await node.next_producer_id(), producer_epoch=0)
+        return InitProducerIdResponse(producer_id=await parts.producer_ids.next(), producer_epoch=0)
     except KafkaError as error:
         return _refused(error.code)
 

@@ -18,7 +18,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.coordinator.classic.responses import join_refused
 from penstock.errors import ErrorCode, KafkaError
@@ -27,11 +27,19 @@ from penstock.handlers.group_calls import caller_of, check_size
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
+    from penstock.world import Clock
+
+
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    groups: Groups
 
 
 def handle(
-    node: Node, request: JoinGroupRequest, context: RequestContext
+    parts: Parts, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     def refused(error: KafkaError) -> JoinGroupResponse:
         return join_refused(error.code, request.member_id, context.version)
@@ -39,11 +47,13 @@ def handle(
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id")
-        check_size(node, max((len(protocol.metadata) for protocol in request.protocols), default=0))
+        check_size(
+            parts, max((len(protocol.metadata) for protocol in request.protocols), default=0)
+        )
     except KafkaError as error:
         return refused(error)
-    caller = caller_of(node, context)
-    return node.groups.ask(
+    caller = caller_of(parts, context)
+    return parts.groups.ask(
         request.group_id,
         lambda shard, ticket, now_ms: shard.join_group(request, caller, ticket, now_ms),
         refused,

@@ -4,20 +4,26 @@ answer of NOT_LEADER_OR_FOLLOWER."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
 
 if TYPE_CHECKING:
-    from penstock.node.node import Advertised, Node
+    from penstock.node.metadata import Advertised, MetadataView
 
 
-def endpoints_of(node: Node, context: RequestContext, leaders: Collection[int]) -> list[Advertised]:
+class Parts(Protocol):
+    metadata: MetadataView
+
+
+def endpoints_of(
+    parts: Parts, context: RequestContext, leaders: Collection[int]
+) -> list[Advertised]:
     """Nothing is looked up where no leader is named, which is nearly always so. -1 is no leader."""
     if not any(leader >= 0 for leader in leaders):
         return []
     return [
         broker
-        for broker in node.advertised(context.listener_name, context.local_host)
+        for broker in parts.metadata.advertised(context.listener_name, context.local_host)
         if broker.node_id in leaders
     ]

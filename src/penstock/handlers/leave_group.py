@@ -15,7 +15,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -23,20 +23,28 @@ from penstock.handlers.group_calls import caller_of, with_answer
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
+    from penstock.world import Clock
 
 Member = LeaveGroupResponse.Member
 
 _BATCHED_SINCE = 3
 
 
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    groups: Groups
+
+
 def handle(
-    node: Node, request: LeaveGroupRequest, context: RequestContext
+    parts: Parts, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    caller = caller_of(node, context)
-    answer = node.groups.ask(
+    caller = caller_of(parts, context)
+    answer = parts.groups.ask(
         request.group_id,
         lambda shard, ticket, now_ms: shard.leave_group(request, caller, ticket, now_ms),
         _refused,

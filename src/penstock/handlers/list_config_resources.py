@@ -15,7 +15,7 @@ Not implemented
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
@@ -26,14 +26,18 @@ from penstock.protocol.messages.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 _TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
+class Parts(Protocol):
+    metadata: MetadataView
+
+
 def handle(
-    node: Node, request: ListConfigResourcesRequest, context: RequestContext
+    parts: Parts, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     wanted = (
         (CLIENT_METRICS,)
@@ -45,14 +49,14 @@ def handle(
     resources = tuple(
         ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=resource_type)
         for resource_type in wanted
-        for name in _names(node, resource_type)
+        for name in _names(parts, resource_type)
     )
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-def _names(node: Node, resource_type: int) -> list[str]:
+def _names(parts: Parts, resource_type: int) -> list[str]:
     if resource_type == TOPIC:
-        return sorted(node.image.topics)
+        return sorted(parts.metadata.image.topics)
     if resource_type == BROKER:
-        return [str(broker) for broker in sorted(node.image.brokers)]
-    return sorted(name for kind, name in node.image.configs if kind == resource_type)
+        return [str(broker) for broker in sorted(parts.metadata.image.brokers)]
+    return sorted(name for kind, name in parts.metadata.image.configs if kind == resource_type)

@@ -14,7 +14,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
@@ -23,19 +23,23 @@ from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroups
 
 if TYPE_CHECKING:
     from penstock.coordinator.groups.shard import Shard
-    from penstock.node.node import Node
+    from penstock.node.shards.groups import Groups
 
 Listed = list[ListGroupsResponse.Group] | KafkaError
 
 
+class Parts(Protocol):
+    groups: Groups
+
+
 def handle(
-    node: Node, request: ListGroupsRequest, _context: RequestContext
+    parts: Parts, request: ListGroupsRequest, _context: RequestContext
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     def look(shard: Shard) -> Listed:
         return shard.list_groups(request.states_filter, request.types_filter)
 
     listed: list[Listed] | Awaitable[list[Listed]] = all_of(
-        node.groups.read_all(look, lambda error: error)
+        parts.groups.read_all(look, lambda error: error)
     )
     return with_answer(listed, _response)
 

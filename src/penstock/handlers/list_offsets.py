@@ -21,7 +21,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -29,8 +29,9 @@ from penstock.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
     from penstock.node.partition.partition import Partition
+    from penstock.node.replication.replicas import Replicas
 
 Asked = ListOffsetsRequest.Topic.Partition
 TopicAnswer = ListOffsetsResponse.Topic
@@ -61,15 +62,20 @@ _NEVER_LATE = frozenset({EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDI
 _Pending = Coroutine[Any, Any, Answer]
 
 
+class Parts(Protocol):
+    metadata: MetadataView
+    replicas: Replicas
+
+
 def handle(
-    node: Node, request: ListOffsetsRequest, context: RequestContext
+    parts: Parts, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     repeated = _repeated(request)
     topics = [
         (
             topic.name,
             [
-                _find(node, request, topic.name, asked, context.version, repeated)
+                _find(parts, request, topic.name, asked, context.version, repeated)
                 for asked in topic.partitions
             ],
         )
@@ -107,7 +113,7 @@ def _repeated(request: ListOffsetsRequest) -> set[tuple[str, int]]:
 
 
 def _find(
-    node: Node,
+    parts: Parts,
     request: ListOffsetsRequest,
     name: str,
     asked: Asked,
@@ -125,7 +131,7 @@ def _find(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"timestamp {asked.timestamp} means nothing in version {version}",
             )
-        partition = node.partition(node.topic(name), asked.partition_index)
+        partition = parts.replicas.partition(parts.metadata.topic(name), asked.partition_index)
         partition.check_leader(asked.current_leader_epoch)
         if partition.is_behind_epoch and asked.timestamp not in _NEVER_LATE:
             # How far records are committed is not known yet after an election (KIP-207).

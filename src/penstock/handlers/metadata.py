@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
@@ -38,7 +38,9 @@ from penstock.metadata.image import TopicImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.config.node import NodeConfig
+    from penstock.node.broker.controllers import Controllers
+    from penstock.node.metadata import MetadataView
 
 Topic = MetadataResponse.Topic
 
@@ -49,14 +51,25 @@ _HEARD_WITHIN_S = 0.02
 Refused = Mapping[str, KafkaError | None]
 
 
+class Parts(Protocol):
+    config: NodeConfig
+    node_id: int
+    cluster_id: str
+    metadata: MetadataView
+    controllers: Controllers
+
+
 def handle(
-    node: Node, request: MetadataRequest, context: RequestContext
+    parts: Parts, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     if request.topics is None or (context.version == 0 and not request.topics):
         return _response(
-            node,
+            parts,
             context,
-            [_described(topic, live_brokers(node)) for topic in node.image.topics.values()],
+            [
+                _described(topic, live_brokers(parts))
+                for topic in parts.metadata.image.topics.values()
+            ],
         )
     if context.version < 12 and any(
         asked.name is None or asked.topic_id != NO_UUID for asked in request.topics
@@ -67,17 +80,17 @@ def handle(
             )
             for asked in request.topics
         ]
-        return _response(node, context, refused)
-    missing = _to_create(node, request)
+        return _response(parts, context, refused)
+    missing = _to_create(parts, request)
     if missing:
-        return _create(node, request, context, missing)
-    if len(node.image.brokers) == 1:
-        return _answer(node, request, context, {})
-    return _answer_later(node, request, context)
+        return _create(parts, request, context, missing)
+    if len(parts.metadata.image.brokers) == 1:
+        return _answer(parts, request, context, {})
+    return _answer_later(parts, request, context)
 
 
-def _to_create(node: Node, request: MetadataRequest) -> list[str]:
-    if not (request.allow_auto_topic_creation and node.config[AUTO_CREATE_TOPICS_ENABLE]):
+def _to_create(parts: Parts, request: MetadataRequest) -> list[str]:
+    if not (request.allow_auto_topic_creation and parts.config[AUTO_CREATE_TOPICS_ENABLE]):
         return []
     names = dict.fromkeys(
         asked.name
@@ -87,51 +100,54 @@ def _to_create(node: Node, request: MetadataRequest) -> list[str]:
     return [
         name
         for name in names
-        if name not in node.image.topics and absence(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name not in parts.metadata.image.topics
+        and absence(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
 
 
 async def _answer_later(
-    node: Node, request: MetadataRequest, context: RequestContext
+    parts: Parts, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
     """A client that asks on a connection that it has had for a while may have lost a leader. This
     broker may hear of it a little later."""
     if context.received - context.visit.began > _COMING_S:
         await asyncio.sleep(_HEARD_WITHIN_S)
-    await node.wait_leaders(
+    await parts.metadata.wait_leaders(
         [
-            asked.name or node.image.topic_names.get(asked.topic_id, "")
+            asked.name or parts.metadata.image.topic_names.get(asked.topic_id, "")
             for asked in request.topics or ()
         ]
     )
-    return _answer(node, request, context, {})
+    return _answer(parts, request, context, {})
 
 
 async def _create(
-    node: Node, request: MetadataRequest, context: RequestContext, missing: list[str]
+    parts: Parts, request: MetadataRequest, context: RequestContext, missing: list[str]
 ) -> MetadataResponse:
     try:
-        refused: Refused = await node.create_missing(missing)
+        refused: Refused = await parts.controllers.create_missing(missing)
     except KafkaError as error:
         refused = dict.fromkeys(missing, error)
-    return _answer(node, request, context, refused)
+    return _answer(parts, request, context, refused)
 
 
 def _answer(
-    node: Node, request: MetadataRequest, context: RequestContext, refused: Refused
+    parts: Parts, request: MetadataRequest, context: RequestContext, refused: Refused
 ) -> MetadataResponse:
-    live = live_brokers(node)
+    live = live_brokers(parts)
     asked = dict.fromkeys(
         (topic.name if topic.topic_id == NO_UUID else None, topic.topic_id)
         for topic in request.topics or ()
     )
     return _response(
-        node, context, [_find(node, name, topic_id, live, refused) for name, topic_id in asked]
+        parts, context, [_find(parts, name, topic_id, live, refused) for name, topic_id in asked]
     )
 
 
-def _find(node: Node, name: str | None, topic_id: UUID, live: set[int], refused: Refused) -> Topic:
-    image = node.image
+def _find(
+    parts: Parts, name: str | None, topic_id: UUID, live: set[int], refused: Refused
+) -> Topic:
+    image = parts.metadata.image
     if name is None:
         found = image.topics.get(image.topic_names.get(topic_id, ""))
         return (
@@ -172,14 +188,16 @@ def _described(topic: TopicImage, live: set[int]) -> Topic:
     )
 
 
-def _response(node: Node, context: RequestContext, topics: list[Topic]) -> MetadataResponse:
+def _response(parts: Parts, context: RequestContext, topics: list[Topic]) -> MetadataResponse:
     brokers = tuple(
         MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in node.advertised(context.listener_name, context.local_host)
+        for node_id, host, port, rack in parts.metadata.advertised(
+            context.listener_name, context.local_host
+        )
     )
     return MetadataResponse(
         brokers=brokers,
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=parts.cluster_id,
+        controller_id=parts.node_id,
         topics=tuple(topics),
     )

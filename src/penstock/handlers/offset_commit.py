@@ -18,7 +18,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -28,7 +28,9 @@ from penstock.protocol.messages.offset_commit import OffsetCommitRequest, Offset
 from penstock.protocol.schema import changed
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
+    from penstock.world import Clock
 
 Topic = OffsetCommitRequest.Topic
 TopicAnswer = OffsetCommitResponse.Topic
@@ -37,29 +39,37 @@ Answer = TopicAnswer.Partition
 _IDS_SINCE = 10
 
 
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    groups: Groups
+
+
 def handle(
-    node: Node, request: OffsetCommitRequest, context: RequestContext
+    parts: Parts, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     missing = [
         topic
-        for topic in (_missing(node.image, topic, context.version) for topic in request.topics)
+        for topic in (
+            _missing(parts.metadata.image, topic, context.version) for topic in request.topics
+        )
         if topic is not None
     ]
     if missing:
-        return _without(node, request, context, missing)
-    return _commit(node, request, context)
+        return _without(parts, request, context, missing)
+    return _commit(parts, request, context)
 
 
 def _commit(
-    node: Node, request: OffsetCommitRequest, context: RequestContext
+    parts: Parts, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     def refused(error: KafkaError) -> OffsetCommitResponse:
         return OffsetCommitResponse(
             topics=tuple(_failed(topic, error.code) for topic in request.topics)
         )
 
-    caller = caller_of(node, context)
-    return node.groups.ask(
+    caller = caller_of(parts, context)
+    return parts.groups.ask(
         request.group_id,
         lambda shard, ticket, now_ms: shard.commit_offsets(request, caller, ticket, now_ms),
         refused,
@@ -87,7 +97,7 @@ def _missing(image: MetadataImage, topic: Topic, version: int) -> Topic | None:
 
 
 def _without(
-    node: Node, request: OffsetCommitRequest, context: RequestContext, missing: Collection[Topic]
+    parts: Parts, request: OffsetCommitRequest, context: RequestContext, missing: Collection[Topic]
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """The rest is committed all the same."""
     gone = {
@@ -111,6 +121,6 @@ def _without(
     if not rest.topics:
         return OffsetCommitResponse(topics=failed)
     return with_answer(
-        _commit(node, rest, context),
+        _commit(parts, rest, context),
         lambda answer: OffsetCommitResponse(topics=answer.topics + failed),
     )

@@ -15,7 +15,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -25,26 +25,36 @@ from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from penstock.protocol.schema import changed
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.shards.groups import Groups
+    from penstock.world import Clock
 
 Topic = OffsetDeleteRequest.Topic
 TopicAnswer = OffsetDeleteResponse.Topic
 
 
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    groups: Groups
+
+
 def handle(
-    node: Node, request: OffsetDeleteRequest, context: RequestContext
+    parts: Parts, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     there = tuple(
         topic
-        for topic in (_filtered(node.image, topic, there=True) for topic in request.topics)
+        for topic in (
+            _filtered(parts.metadata.image, topic, there=True) for topic in request.topics
+        )
         if topic.partitions
     )
-    missing = (_filtered(node.image, topic, there=False) for topic in request.topics)
+    missing = (_filtered(parts.metadata.image, topic, there=False) for topic in request.topics)
     failed = tuple(_unknown(topic) for topic in missing if topic.partitions)
-    caller, rest = caller_of(node, context), changed(request, topics=there)
-    answer = node.groups.ask(
+    caller, rest = caller_of(parts, context), changed(request, topics=there)
+    answer = parts.groups.ask(
         request.group_id,
         lambda shard, ticket, now_ms: shard.delete_offsets(rest, caller, ticket, now_ms),
         _refused,

@@ -17,7 +17,7 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -26,7 +26,7 @@ from penstock.ids import UNKNOWN_OFFSET
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.shards.groups import Groups
 
 Asked = OffsetFetchRequest.Group
 Group = OffsetFetchResponse.Group
@@ -37,25 +37,29 @@ _WHOLE_ERROR_SINCE = 2
 _BATCHED_SINCE = 8
 
 
+class Parts(Protocol):
+    groups: Groups
+
+
 def handle(
-    node: Node, request: OffsetFetchRequest, context: RequestContext
+    parts: Parts, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.version >= _BATCHED_SINCE:
-        return _fetch_all(node, request, context.version)
+        return _fetch_all(parts, request, context.version)
     asked = _as_group(request)
-    fetched = _fetch(node, asked, request.require_stable, context.version)
+    fetched = _fetch(parts, asked, request.require_stable, context.version)
     return with_answer(fetched, lambda group: _as_whole(group, asked, context.version))
 
 
 def _fetch_all(
-    node: Node, request: OffsetFetchRequest, version: int
+    parts: Parts, request: OffsetFetchRequest, version: int
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    fetched = [_fetch(node, asked, request.require_stable, version) for asked in request.groups]
+    fetched = [_fetch(parts, asked, request.require_stable, version) for asked in request.groups]
     return with_answer(all_of(fetched), lambda groups: OffsetFetchResponse(groups=tuple(groups)))
 
 
 def _fetch(
-    node: Node, asked: Asked, require_stable: bool, version: int
+    parts: Parts, asked: Asked, require_stable: bool, version: int
 ) -> Group | Awaitable[Group]:
     def refused(error: KafkaError) -> Group:
         # Older clients know no other error by which they would look for the coordinator again.
@@ -64,7 +68,7 @@ def _fetch(
             group_id=asked.group_id, error_code=ErrorCode.NOT_COORDINATOR if lost else error.code
         )
 
-    return node.groups.read(
+    return parts.groups.read(
         asked.group_id, lambda shard: shard.fetch_offsets(asked, require_stable, version), refused
     )
 

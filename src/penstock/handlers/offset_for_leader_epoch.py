@@ -15,7 +15,7 @@ Not implemented
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
@@ -25,29 +25,35 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
+    from penstock.node.replication.replicas import Replicas
 
 Asked = OffsetForLeaderEpochRequest.Topic.Partition
 TopicAnswer = OffsetForLeaderEpochResponse.Topic
 Answer = TopicAnswer.Partition
 
 
+class Parts(Protocol):
+    metadata: MetadataView
+    replicas: Replicas
+
+
 def handle(
-    node: Node, request: OffsetForLeaderEpochRequest, _context: RequestContext
+    parts: Parts, request: OffsetForLeaderEpochRequest, _context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     topics = tuple(
         TopicAnswer(
             topic=topic.topic,
-            partitions=tuple(_end(node, topic.topic, asked) for asked in topic.partitions),
+            partitions=tuple(_end(parts, topic.topic, asked) for asked in topic.partitions),
         )
         for topic in request.topics
     )
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _end(node: Node, name: str, asked: Asked) -> Answer:
+def _end(parts: Parts, name: str, asked: Asked) -> Answer:
     try:
-        partition = node.partition(node.topic(name), asked.partition)
+        partition = parts.replicas.partition(parts.metadata.topic(name), asked.partition)
         partition.check_leader(asked.current_leader_epoch)
     except KafkaError as error:
         return Answer(partition=asked.partition, error_code=error.code)

@@ -31,7 +31,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
@@ -45,8 +45,10 @@ from penstock.records.compression import Codec
 from penstock.records.rewriting import RecordsRefused
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
     from penstock.node.partition.partition import Appended, Partition
+    from penstock.node.replication.replicas import Replicas
+    from penstock.world import Clock
 
 TopicResponse = ProduceResponse.Response
 PartitionResponse = TopicResponse.PartitionResponse
@@ -96,25 +98,34 @@ class _Progress:
     later: list[_Later] = field(default_factory=list)
 
 
+_IDS_SINCE = 13
+
+
+class Parts(Protocol):
+    clock: Clock
+    metadata: MetadataView
+    replicas: Replicas
+
+
 def handle(
-    node: Node, request: ProduceRequest, context: RequestContext
+    parts: Parts, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     progress = _Progress()
-    deadline = node.world.clock.monotonic() + request.timeout_ms / 1000
+    deadline = parts.clock.monotonic() + request.timeout_ms / 1000
     topics = [
-        (topic, _append_topic(node, request, topic, context, progress))
+        (topic, _append_topic(parts, request, topic, context, progress))
         for topic in request.topic_data
     ]
     if progress.later:
-        return _when_appended(node, request, context, topics, progress, deadline)
-    return _answer(node, request, context, topics, progress.uncommitted, deadline)
+        return _when_appended(parts, request, context, topics, progress, deadline)
+    return _answer(parts, request, context, topics, progress.uncommitted, deadline)
 
 
 _Topics = list[tuple[ProduceRequest.TopicData, list[PartitionResponse]]]
 
 
 def _answer(
-    node: Node,
+    parts: Parts,
     request: ProduceRequest,
     context: RequestContext,
     topics: _Topics,
@@ -125,12 +136,12 @@ def _answer(
         _raise_first_error(topics)
         return None
     if not uncommitted:
-        return _response(node, topics, context)
-    return _when_committed(node, uncommitted, deadline, partial(_response, node, topics, context))
+        return _response(parts, topics, context)
+    return _when_committed(parts, uncommitted, deadline, partial(_response, parts, topics, context))
 
 
 async def _when_appended(
-    node: Node,
+    parts: Parts,
     request: ProduceRequest,
     context: RequestContext,
     topics: _Topics,
@@ -150,12 +161,12 @@ async def _when_appended(
             )
         except KafkaError as error:
             asked.answers[asked.place] = _failed(asked.topic, asked.number, error)
-    answer = _answer(node, request, context, topics, progress.uncommitted, deadline)
+    answer = _answer(parts, request, context, topics, progress.uncommitted, deadline)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def _append_topic(
-    node: Node,
+    parts: Parts,
     request: ProduceRequest,
     data: ProduceRequest.TopicData,
     context: RequestContext,
@@ -167,13 +178,15 @@ def _append_topic(
     for place, part in enumerate(data.partition_data):
         try:
             _check(request, part.records, version)
-            topic = topic or node.topic(data.name, data.topic_id)
+            topic = topic or parts.metadata.topic(
+                data.name, data.topic_id if version >= _IDS_SINCE else None
+            )
             if topic.name in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Cannot append to internal topic {topic.name}",
                 )
-            partition = node.partition(topic, part.index)
+            partition = parts.replicas.partition(topic, part.index)
             appended = partition.append_produced(
                 part.records or b"", acks_all=request.acks == ALL_ACKS
             )
@@ -280,7 +293,7 @@ def _raise_first_error(topics: _Topics) -> None:
 
 
 def _when_committed(
-    node: Node,
+    parts: Parts,
     uncommitted: list[_Uncommitted],
     deadline: float,
     respond: Callable[[], ProduceResponse],
@@ -296,7 +309,7 @@ def _when_committed(
         if isinstance(error, KafkaError):
             # Who leads may have changed since the append.
             one.answers[one.place] = _failed(
-                node.image.topics.get(one.topic), one.answers[one.place].index, error
+                parts.metadata.image.topics.get(one.topic), one.answers[one.place].index, error
             )
         if response.done():
             return
@@ -312,7 +325,7 @@ def _when_committed(
     return response
 
 
-def _response(node: Node, topics: _Topics, context: RequestContext) -> ProduceResponse:
+def _response(parts: Parts, topics: _Topics, context: RequestContext) -> ProduceResponse:
     responses = [
         TopicResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(answers))
         for data, answers in topics
@@ -325,6 +338,6 @@ def _response(node: Node, topics: _Topics, context: RequestContext) -> ProduceRe
     ]
     endpoints = [
         ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in (endpoints_of(node, context, leaders) if leaders else ())
+        for node_id, host, port, rack in (endpoints_of(parts, context, leaders) if leaders else ())
     ]
     return ProduceResponse(responses=tuple(responses), node_endpoints=tuple(endpoints))

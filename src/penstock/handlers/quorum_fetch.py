@@ -18,16 +18,20 @@ Not implemented
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.quorum.quorum import Quorum
+
+
+class Parts(Protocol):
+    quorum: Quorum
 
 
 def handle(
-    node: Node, request: FetchRequest, context: RequestContext
+    parts: Parts, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    return node.quorum.fetch(request, context)
+    return parts.quorum.fetch(request, context)

@@ -4,24 +4,29 @@ there, and what is wrong with it."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, PartitionState
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.metadata import MetadataView
 
 # Topics that coordinators write; clients may read them, no more.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-def live_brokers(node: Node) -> set[int]:
+class Parts(Protocol):
+    node_id: int
+    metadata: MetadataView
+
+
+def live_brokers(parts: Parts) -> set[int]:
     """The answering node is alive, whatever the image says while it registers."""
     return {
-        node.node_id,
-        *(broker.id for broker in node.image.brokers.values() if not broker.fenced),
+        parts.node_id,
+        *(broker.id for broker in parts.metadata.image.brokers.values() if not broker.fenced),
     }
 
 

@@ -11,7 +11,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.brokers.fencing import unregister_broker
 from penstock.errors import KafkaError
@@ -23,14 +23,18 @@ from penstock.protocol.messages.unregister_broker import (
 )
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+
+
+class Parts(Protocol):
+    controllers: Controllers
 
 
 def handle(
-    node: Node, request: UnregisterBrokerRequest, context: RequestContext
+    parts: Parts, request: UnregisterBrokerRequest, context: RequestContext
 ) -> Awaitable[UnregisterBrokerResponse]:
-    return ask_controller(node, request, context, decide, refused)
+    return ask_controller(parts.controllers, request, context, decide, refused)
 
 
 def decide(

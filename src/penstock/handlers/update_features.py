@@ -11,7 +11,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.features.update import update_features
 from penstock.errors import KafkaError
@@ -20,14 +20,18 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
+    from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
-    from penstock.node.node import Node
+
+
+class Parts(Protocol):
+    controllers: Controllers
 
 
 def handle(
-    node: Node, request: UpdateFeaturesRequest, context: RequestContext
+    parts: Parts, request: UpdateFeaturesRequest, context: RequestContext
 ) -> Awaitable[UpdateFeaturesResponse]:
-    return ask_controller(node, request, context, decide, refused)
+    return ask_controller(parts.controllers, request, context, decide, refused)
 
 
 def decide(

@@ -13,16 +13,20 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.vote import VoteRequest, VoteResponse
 
 if TYPE_CHECKING:
-    from penstock.node.node import Node
+    from penstock.node.quorum.quorum import Quorum
+
+
+class Parts(Protocol):
+    quorum: Quorum
 
 
 def handle(
-    node: Node, request: VoteRequest, _context: RequestContext
+    parts: Parts, request: VoteRequest, _context: RequestContext
 ) -> VoteResponse | Awaitable[VoteResponse]:
-    return node.quorum.vote(request)
+    return parts.quorum.vote(request)

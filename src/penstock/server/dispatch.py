@@ -27,7 +27,7 @@ from penstock.protocol.headers import (
 )
 from penstock.server.context import Origin
 
-# (node, request, context) -> a response, an awaitable of one, or None where none is to be sent. A
+# (parts, request, context) -> a response, an awaitable of one, or None where none is to be sent. A
 # plain function: what it does before it returns is done in the order of the requests, and while the
 # request's record batches (windows into the receive buffer) are good.
 Handler = Callable[[Any, Any, RequestContext], object]
@@ -64,9 +64,9 @@ class Dispatch:
     start would take long."""
 
     def __init__(
-        self, node: object, served: Mapping[int, Served], load: Callable[[int], Handler]
+        self, parts: object, served: Mapping[int, Served], load: Callable[[int], Handler]
     ) -> None:
-        self._node = node
+        self._parts = parts
         self._served = served
         self._load = load
         # By the first bytes of a request, its key and version.
@@ -91,7 +91,7 @@ class Dispatch:
         # ends in three bytes too many.
         request, _end = route.decode(frame[position:], 0)
         try:
-            return context, route.handler(self._node, request, context)
+            return context, route.handler(self._parts, request, context)
         except BaseException as error:
             error.add_note(describe(context))
             raise

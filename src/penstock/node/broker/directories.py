@@ -1,68 +1,85 @@
-"""Tells the controller in which directory each replica of this broker lies, where it does not know
-yet (KIP-858)."""
+"""The log directories of this broker's replicas, as the controller knows them (KIP-858)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.metadata.image import PartitionState
+from penstock.ids import NO_UUID, TopicPartition
+from penstock.log import names
+from penstock.log.directory import unless_offline
+from penstock.log.store import LogStore
+from penstock.metadata.image import MetadataImage, PartitionState
+from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.partition.partition import Partition
+from penstock.node.supervisor import Spawn
 from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-
-if TYPE_CHECKING:
-    from penstock.node.node import Node
+from penstock.world import Disk
 
 logger = logging.getLogger(__name__)
 
 Directory = AssignReplicasToDirsRequest.Directory
 _TIMEOUT_S = 10.0
-_AGAIN_S = 0.5
+_RETRY_S = 0.5
+
+
+def assigned_directory(state: PartitionState, node_id: int) -> UUID:
+    """Return the directory that the metadata has for a node's replica, NO_UUID if it has none."""
+    return dict(zip(state.replicas, state.directories, strict=False)).get(node_id, NO_UUID)
 
 
 class DirectoryReports:
-    """One request at a time; what is found meanwhile goes with the next."""
+    """Reports the directory of each replica to the controller if the metadata has another one. One
+    request is in flight at a time; later reports go with the next request."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        node_id: int,
+        channel: ControllerChannel,
+        broker_epoch: Callable[[], int],
+        spawn: Spawn,
+    ) -> None:
+        self._node_id = node_id
+        self._channel = channel
+        self._broker_epoch = broker_epoch
+        self._spawn = spawn
         # (topic id, partition) -> directory.
         self._due: dict[tuple[UUID, int], UUID] = {}
         self._sending = False
 
     def check(self, partition: Partition, topic_id: UUID, state: PartitionState) -> None:
-        known = dict(zip(state.replicas, state.directories, strict=False)).get(self._node.node_id)
-        if known == partition.directory.id:
+        if assigned_directory(state, self._node_id) == partition.directory.id:
             return
         self._due[topic_id, partition.topic_partition.partition] = partition.directory.id
         if not self._sending:
             self._sending = True
-            self._node.spawn(self._send())
+            self._spawn(self._send())
 
     async def _send(self) -> None:
         try:
             while self._due:
                 due, self._due = self._due, {}
                 try:
-                    answer = await self._node.channel.call(
+                    response = await self._channel.call(
                         self._request(due), AssignReplicasToDirsResponse, timeout_s=_TIMEOUT_S
                     )
-                    code = ErrorCode(answer.error_code)
+                    code = ErrorCode(response.error_code)
                 except KafkaError as error:
                     code = error.code
                 if code is not ErrorCode.NONE:
                     logger.warning(
-                        "the controller does not take the directories of %d replicas: %s",
+                        "the controller refuses the directories of %d replicas: %s; trying again",
                         len(due),
                         code.name,
                     )
                     self._due = due | self._due
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(_RETRY_S)
         finally:
             self._sending = False
 
@@ -71,8 +88,8 @@ class DirectoryReports:
         for (topic_id, index), directory in due.items():
             by_directory.setdefault(directory, {}).setdefault(topic_id, []).append(index)
         return AssignReplicasToDirsRequest(
-            broker_id=self._node.node_id,
-            broker_epoch=self._node.broker_epoch,
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch(),
             directories=tuple(
                 Directory(
                     id=directory,
@@ -90,3 +107,43 @@ class DirectoryReports:
                 for directory, topics in by_directory.items()
             ),
         )
+
+
+def remove_leftovers(store: LogStore, disk: Disk, image: MetadataImage, node_id: int) -> None:
+    """Remove copies of replicas from directories that they are not assigned to.
+
+    If the creation of a log fails half way because its disk fails, the broker creates the log in
+    another directory. Once the first disk is repaired, the log store finds two copies and cannot
+    tell which is the replica; the metadata can. Copies of replicas without an assigned directory
+    stay. Call it before the logs are opened.
+    """
+    if len(store.online) < 2:
+        return
+    for topic in image.topics.values():
+        for index, state in topic.partitions.items():
+            _remove_copies(
+                store,
+                disk,
+                TopicPartition(topic.name, index),
+                keep=assigned_directory(state, node_id),
+            )
+
+
+def _remove_copies(store: LogStore, disk: Disk, partition: TopicPartition, keep: UUID) -> None:
+    copies = [
+        directory for directory in store.online if disk.is_dir(f"{directory.path}/{partition}")
+    ]
+    if all(directory.id != keep for directory in copies):
+        return
+    if any(disk.exists(f"{directory.path}/{partition}/{names.MOVED}") for directory in copies):
+        # The replica moved, and the controller may not know it yet. The store finishes the move.
+        return
+    for directory in copies:
+        if directory.id != keep:
+            logger.warning(
+                "removing %s/%s: the replica is assigned to another log directory",
+                directory.path,
+                partition,
+            )
+            with unless_offline(directory):
+                store.set_aside(partition, directory, 0)

@@ -1,101 +1,88 @@
-"""What a node does now and then: retention, compaction, flushes, checkpoints, the removal of
-files."""
+"""Periodic work of a broker on its logs: ISR checks, write-back, flush, retention, compaction,
+checkpoints and expiry of producers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from penstock.config import cluster_settings, log_settings
-from penstock.controller.configs.effective import DynamicBroker
+from penstock.config.node import NodeConfig
 from penstock.log.compaction.run import Pace
+from penstock.node.metadata import MetadataView
+from penstock.node.replication.replicas import Replicas
 
-if TYPE_CHECKING:
-    from penstock.node.node import Node
-
-# Sealed segments are synced, and flush.ms honoured, this often.
-_FLUSH_SECONDS = 0.5
-# How often logs are looked at that grew: at 300 MB/s some 30 MB in between.
-_WRITE_BACK_SECONDS = 0.1
-# Logs are looked at for compaction no more often than this, also with log.cleaner.backoff.ms=0.
-_LEAST_BACKOFF_SECONDS = 0.01
+# Sealed segments are synced, and flush.ms is checked, at this interval.
+_FLUSH_INTERVAL_S = 0.5
+# At 300 MB/s, 30 MB are appended between two write-backs.
+_WRITE_BACK_INTERVAL_S = 0.1
+# The shortest interval between two searches for logs to compact, even if log.cleaner.backoff.ms=0.
+_MIN_CLEANER_BACKOFF_S = 0.01
 
 
 class Upkeep:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, config: NodeConfig, metadata: MetadataView, replicas: Replicas) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._replicas = replicas
+        self._store = replicas.store
 
     async def run(self) -> None:
-        config = self._node.config
+        config, store = self._config, self._store
         lag_s = config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000
+        retention_s = config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS] / 1000
+        checkpoint_s = config[log_settings.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS] / 1000
+        expiration_s = config[log_settings.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS] / 1000
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(lag_s / 2, self._review))
-            group.create_task(self._every(_WRITE_BACK_SECONDS, self._node.store.write_back))
-            group.create_task(self._every(_FLUSH_SECONDS, self._node.store.flush_wanted))
-            group.create_task(
-                self._every(
-                    config[log_settings.LOG_RETENTION_CHECK_INTERVAL_MS] / 1000, self._retain
-                )
-            )
-            group.create_task(
-                self._every(
-                    config[log_settings.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS] / 1000,
-                    self._checkpoint,
-                )
-            )
+            group.create_task(_every(lag_s / 2, self._review_isr))
+            group.create_task(_every(_WRITE_BACK_INTERVAL_S, store.write_back))
+            group.create_task(_every(_FLUSH_INTERVAL_S, store.flush_wanted))
+            group.create_task(_every(retention_s, self._apply_retention))
+            group.create_task(_every(checkpoint_s, self._checkpoint))
             if config[log_settings.LOG_CLEANER_ENABLE]:
                 group.create_task(self._compact())
-            group.create_task(
-                self._every(
-                    config[log_settings.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS] / 1000,
-                    self._expire_producers,
-                )
-            )
+            group.create_task(_every(expiration_s, self._expire_producers))
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            await work()
+    async def _review_isr(self) -> None:
+        self._replicas.review()
 
-    async def _retain(self) -> None:
-        self._node.store.retain(
-            {name: partition.high_watermark for name, partition in self._node.partitions.items()}
+    async def _apply_retention(self) -> None:
+        partitions = self._replicas.partitions
+        self._store.retain(
+            {name: partition.high_watermark for name, partition in partitions.items()}
         )
-        await self._node.store.remove_doomed()
+        await self._store.remove_doomed()
 
     async def _compact(self) -> None:
-        node, compactions = self._node, self._node.store.compactions
         while True:
-            settings = DynamicBroker(node.image, node.config)
+            settings = self._metadata.broker_config
             buffer_bytes = settings[log_settings.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
-            share = min(settings[log_settings.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR], 1.0)
+            load_factor = min(settings[log_settings.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR], 1.0)
             pace = Pace(
-                int(buffer_bytes * share),
+                int(buffer_bytes * load_factor),
                 max(settings[log_settings.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND], 1.0),
             )
-            stable = {
-                name: one.last_stable_offset
-                for name, one in node.partitions.items()
-                if one.config.compacts
+            stable_offsets = {
+                name: partition.last_stable_offset
+                for name, partition in self._replicas.partitions.items()
+                if partition.config.compacts
             }
-            if await compactions.run_once(stable, pace):
-                await node.store.remove_doomed()
+            if await self._store.compactions.run_once(stable_offsets, pace):
+                await self._store.remove_doomed()
             else:
-                await asyncio.sleep(
-                    max(
-                        settings[log_settings.LOG_CLEANER_BACKOFF_MS] / 1000, _LEAST_BACKOFF_SECONDS
-                    )
-                )
+                backoff_s = settings[log_settings.LOG_CLEANER_BACKOFF_MS] / 1000
+                await asyncio.sleep(max(backoff_s, _MIN_CLEANER_BACKOFF_S))
 
     async def _checkpoint(self) -> None:
-        store = self._node.store
-        await store.save_recovery_points()
-        await store.save_start_offsets()
-        await self._node.replicas.save_high_watermarks()
-
-    async def _review(self) -> None:
-        self._node.replicas.review()
+        await self._store.save_recovery_points()
+        await self._store.save_start_offsets()
+        await self._replicas.save_high_watermarks()
 
     async def _expire_producers(self) -> None:
-        self._node.store.expire_producers(self._node.config[log_settings.PRODUCER_ID_EXPIRATION_MS])
+        self._store.expire_producers(self._config[log_settings.PRODUCER_ID_EXPIRATION_MS])
+
+
+async def _every(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        await work()

@@ -3,23 +3,23 @@ log store's affair."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.limits import MAX_FILE_NAME_BYTES
 from penstock.log.directory import LogDirectory
 from penstock.log.names import future_dir
-
-if TYPE_CHECKING:
-    from penstock.node.node import Node
+from penstock.log.store import LogStore
+from penstock.node.metadata import MetadataView
+from penstock.node.supervisor import Spawn
 
 
 class ReplicaMoves:
     """The moves that clients ask for. Each is a task of the node's own, and nobody waits for it."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, store: LogStore, metadata: MetadataView, spawn: Spawn) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._spawn = spawn
 
     def move(self, partition: TopicPartition, path: str) -> None:
         """Begins a move, unless the replica is there already. In the order of Kafka's own checks
@@ -30,7 +30,7 @@ class ReplicaMoves:
                 f"the name of {partition.topic} is too long for a replica that moves",
             )
         directory = self._directory(path)
-        store = self._node.store
+        store = self._store
         if partition in store.damaged:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is damaged: {store.damaged[partition]}"
@@ -41,10 +41,10 @@ class ReplicaMoves:
             raise failed.offline()
         move = store.moves.begin(partition, directory)
         if move is not None:
-            self._node.spawn(store.moves.run(move))
+            self._spawn(store.moves.run(move))
 
     def _directory(self, path: str) -> LogDirectory:
-        directory = next((one for one in self._node.store.directories if one.path == path), None)
+        directory = next((one for one in self._store.directories if one.path == path), None)
         if directory is None:
             raise KafkaError(
                 ErrorCode.LOG_DIR_NOT_FOUND,
@@ -60,12 +60,12 @@ class ReplicaMoves:
     def _absent(self, partition: TopicPartition, directory: LogDirectory) -> KafkaError:
         """A replica that may come to this broker later comes to this directory then:
         kafka-reassign-partitions counts on it."""
-        topic = self._node.image.topics.get(partition.topic)
+        topic = self._metadata.image.topics.get(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             return KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
             )
-        self._node.store.preferred[partition] = directory
+        self._store.preferred[partition] = directory
         return KafkaError(
             ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker has no replica of {partition} yet"
         )

@@ -4,11 +4,11 @@ directories that are left."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from penstock.config import cluster_settings
+from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, RESERVED_UUIDS, TopicPartition
@@ -23,15 +23,16 @@ from penstock.metadata.image import (
     PartitionState,
     TopicImage,
 )
-from penstock.node.broker.directories import DirectoryReports
-from penstock.node.broker.leftovers import set_leftovers_aside
+from penstock.node.broker.controllers import ControllerChannel
+from penstock.node.broker.directories import DirectoryReports, remove_leftovers
+from penstock.node.broker.lifecycle import Lifecycle
+from penstock.node.metadata import MetadataView
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetchers import Replication
-
-if TYPE_CHECKING:
-    from penstock.node.node import Node
+from penstock.node.supervisor import Supervisor
+from penstock.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -40,47 +41,63 @@ class Replicas:
     """Nothing before `open`; from then on every change of the metadata through `apply`, in
     order."""
 
-    def __init__(self, node: Node, store: LogStore) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: NodeConfig,
+        store: LogStore,
+        metadata: MetadataView,
+        channel: ControllerChannel,
+        lifecycle: Lifecycle,
+        supervisor: Supervisor,
+        applied_offset: Callable[[], int],
+    ) -> None:
         self.store = store
         self.partitions: dict[TopicPartition, Partition] = {}
-        self._node = node
         self.opened = False
-        world, config = node.world, node.config
-        isr_changes = IsrChanges(
-            node.node_id, node.channel.call, lambda: node.broker_epoch, node.spawn
-        )
+        self._world = world
+        self._config = config
+        self._node_id = config.node_id
+        self._metadata = metadata
+        self._lifecycle = lifecycle
+        self._supervisor = supervisor
+        self._applied_offset = applied_offset
+        spawn = supervisor.spawn
+        isr_changes = IsrChanges(self._node_id, channel.call, lambda: lifecycle.broker_epoch, spawn)
         self._env = PartitionEnv(
-            node_id=node.node_id,
+            node_id=self._node_id,
             world=world,
             store=store,
-            spawn=node.spawn,
-            brokers=lambda: node.image.brokers,
+            spawn=spawn,
+            brokers=lambda: metadata.image.brokers,
             propose=isr_changes.propose,
             lag_max_s=config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000,
         )
         self._replication = Replication(
             self._env,
             config,
-            address_of=node.broker_address,
-            broker_epoch=lambda: node.broker_epoch,
+            address_of=metadata.broker_address,
+            broker_epoch=lambda: lifecycle.broker_epoch,
         )
-        self._reports = DirectoryReports(node)
+        self._reports = DirectoryReports(
+            self._node_id, channel, lambda: lifecycle.broker_epoch, spawn
+        )
         store.on_failure = self._directory_failed
 
     async def open(self) -> None:
         """Opens what is on disk, with the settings that the metadata has."""
-        set_leftovers_aside(self.store, self._node.world.disk, self._node.image, self._node.node_id)
-        await self.store.open(lambda partition: self._node.topic_config(partition.topic))
+        remove_leftovers(self.store, self._world.disk, self._metadata.image, self._node_id)
+        await self.store.open(lambda partition: self._metadata.topic_config(partition.topic))
         self._set_strays_aside()
         watermarks = self.store.read_high_watermarks()
         self.opened = True
-        for topic in self._node.image.topics.values():
+        for topic in self._metadata.image.topics.values():
             for _made in self._update(topic, None, watermarks):
                 pass  # most are on disk, and no change may come in between
 
     async def close(self) -> None:
         await self.save_high_watermarks()
-        await self.store.close(self._node.broker_epoch)
+        await self.store.close(self._lifecycle.broker_epoch)
 
     async def save_high_watermarks(self) -> None:
         await self.store.save_high_watermarks(
@@ -108,7 +125,7 @@ class Replicas:
             else {name for kind, name in delta.configs if kind == TOPIC and name in image.topics}
         )
         for name in changed:
-            config = self._node.topic_config(name)
+            config = self._metadata.topic_config(name)
             for index in image.topics[name].partitions:
                 partition = self.partitions.get(TopicPartition(name, index))
                 if partition is not None:
@@ -125,17 +142,44 @@ class Replicas:
 
     # Partitions
 
+    def partition(self, topic: TopicImage, index: int) -> Partition:
+        """Return this broker's replica of a partition. KafkaError if it has none or its log
+        directory is offline. The partition checks leadership."""
+        name = TopicPartition(topic.name, index)
+        partition = self.partitions.get(name)
+        if partition is not None:
+            if partition.directory.failure is not None:
+                raise partition.directory.offline()
+            return partition
+        state = topic.partitions.get(index)
+        if state is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {index}"
+            )
+        if self._node_id not in state.replicas:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self._node_id} has no replica of {name}",
+            )
+        if self._applied_offset() < self._metadata.image.offset:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self._node_id} has no replica of {name} yet",
+            )
+        reason = self.store.damaged.get(name, "its log directory is offline")
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} cannot be served: {reason}")
+
     def _set_strays_aside(self) -> None:
         """Logs of topics that are not there any more, or are there anew under another id, or that
         this broker has no replica of."""
         for partition, log in list(self.store.logs.items()):
-            topic = self._node.image.topics.get(partition.topic)
+            topic = self._metadata.image.topics.get(partition.topic)
             state = (
                 None
                 if topic is None or log.topic_id not in (topic.id, NO_UUID)
                 else topic.partitions.get(partition.partition)
             )
-            if state is None or self._node.node_id not in state.replicas:
+            if state is None or self._node_id not in state.replicas:
                 logger.warning(
                     "%s belongs to no partition of this broker any more, and is removed", log.path
                 )
@@ -144,7 +188,7 @@ class Replicas:
     def _update(
         self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]
     ) -> Iterator[None]:
-        config = self._node.topic_config(topic.name)
+        config = self._metadata.topic_config(topic.name)
         for index, state in topic.partitions.items():
             if (
                 before is not None
@@ -153,7 +197,7 @@ class Replicas:
             ):
                 continue
             name = TopicPartition(topic.name, index)
-            if self._node.node_id not in state.replicas:
+            if self._node_id not in state.replicas:
                 yield from self._drop(name)
                 continue
             known = self.partitions.get(name)
@@ -191,7 +235,7 @@ class Replicas:
         """Where the controller knows the replica to lie it lies, and nowhere else: in a directory
         that failed its records may still be."""
         known = dict(zip(state.replicas, state.directories, strict=False)).get(
-            self._node.node_id, NO_UUID
+            self._node_id, NO_UUID
         )
         directory: LogDirectory | None = None
         if known.int >= RESERVED_UUIDS:
@@ -225,22 +269,17 @@ class Replicas:
 
     # Directories
 
-    def offline_directories(self) -> tuple[UUID, ...]:
-        return tuple(
-            directory.id for directory in self.store.directories if directory.failure is not None
-        )
-
     def _directory_failed(self, directory: LogDirectory) -> None:
         """The controller is told at once. Without a directory, or without the metadata's, there is
         nothing left to serve."""
         for partition in self.partitions.values():
             if partition.directory is directory:
                 self._replication.unfollow(partition)
-        if not self.store.online or directory.path == self._node.config.metadata_log_dir:
-            self._node.fail(
+        if not self.store.online or directory.path == self._config.metadata_log_dir:
+            self._supervisor.fail(
                 KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"log directory {directory.path} failed: {directory.failure}",
                 )
             )
-        self._node.lifecycle.tell_soon()
+        self._lifecycle.heartbeat_soon()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock import coordinator
 from penstock.config import group_settings as settings
-from penstock.controller.configs.effective import DynamicBroker
+from penstock.config.node import NodeConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.limits import MAX_CACHED_GROUP_IDS
 from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from penstock.node.metadata import MetadataView
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.group_settings import group_settings
 from penstock.node.shards.group_shard import Decide, GroupShard
 from penstock.node.shards.group_topic import OFFSETS_TOPIC
 from penstock.node.shards.loading import Loading
 from penstock.node.shards.tickets import Refused, coordinator_error
+from penstock.node.supervisor import Spawn
 from penstock.records.compression import Codec
+from penstock.world import World
 
 if TYPE_CHECKING:
     from penstock.coordinator.groups.shard import Shard
-    from penstock.node.node import Node
 
 R = TypeVar("R")
 
@@ -48,16 +50,31 @@ class Groups:
     """Nothing before `open`; from then on every change of the metadata through `apply`, after the
     partitions have had it."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        world: World,
+        config: NodeConfig,
+        metadata: MetadataView,
+        partitions: Mapping[TopicPartition, Partition],
+        create_topics: Callable[[list[str]], Awaitable[Mapping[str, KafkaError | None]]],
+        wait_applied: Callable[[int], Awaitable[None]],
+        spawn: Spawn,
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._metadata = metadata
+        self._partitions = partitions
+        self._create_topics = create_topics
+        self._wait_applied = wait_applied
+        self._spawn = spawn
         self._shards: dict[int, GroupShard] = {}
         self._watchers: dict[int, Callable[[], None]] = {}
         self._closed = False
         self._creating: asyncio.Task[None] | None = None
-        self._loading = Loading(node.world)
+        self._loading = Loading(world)
 
     def open(self) -> None:
-        topic = self._node.image.topics.get(OFFSETS_TOPIC)
+        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
         for index in topic.partitions if topic is not None else ():
             self._watch(index)
 
@@ -96,7 +113,7 @@ class Groups:
             partition.on_change(self._watchers.setdefault(index, partial(self._look, index)))
 
     def _partition(self, index: int) -> Partition | None:
-        return self._node.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
+        return self._partitions.get(TopicPartition(OFFSETS_TOPIC, index))
 
     def _look(self, index: int) -> None:
         partition, shard = self._partition(index), self._shards.get(index)
@@ -121,9 +138,9 @@ class Groups:
             self._load(index, partition)
 
     def _load(self, index: int, partition: Partition) -> None:
-        config = self._node.config
+        config = self._config
         shard = self._shards[index] = GroupShard(
-            self._node.world,
+            self._world,
             partition,
             self._new_shard(),
             commit_timeout_s=config[settings.OFFSETS_COMMIT_TIMEOUT_MS] / 1000,
@@ -131,21 +148,20 @@ class Groups:
             on_lost=partial(self._lost, index),
         )
         if not shard.begin():
-            self._node.spawn(shard.load(self._loading))
+            self._spawn(shard.load(self._loading))
 
     def _new_shard(self) -> Shard:
         # Loaded when first needed, as handlers are: a node must start quickly.
         from penstock.coordinator.groups.shard import Shard
 
-        node = self._node
         return Shard(
-            group_settings(DynamicBroker(node.image, node.config)),
-            node.image,
-            node.world.rng.uuid,
+            group_settings(self._metadata.broker_config),
+            self._metadata.image,
+            self._world.rng.uuid,
         )
 
     def _lost(self, index: int) -> None:
-        self._node.spawn(self._load_again(index, self._shards[index]))
+        self._spawn(self._load_again(index, self._shards[index]))
 
     async def _load_again(self, index: int, lost: GroupShard) -> None:
         await asyncio.sleep(_LOAD_AGAIN_S)
@@ -161,12 +177,12 @@ class Groups:
     async def find(self, group_ids: Sequence[str]) -> list[int | None]:
         """The brokers that coordinate groups; None where nobody does now. The first who asks has
         the topic of offsets made."""
-        if OFFSETS_TOPIC not in self._node.image.topics:
+        if OFFSETS_TOPIC not in self._metadata.image.topics:
             await self._wait_topic()
-        await self._node.wait_leaders([OFFSETS_TOPIC])
+        await self._metadata.wait_leaders([OFFSETS_TOPIC])
         # Clients come at once, and librdkafka gives up where the shard of a partition that is still
         # being made refuses them.
-        await self._node.quorum.wait_applied(self._node.image.offset)
+        await self._wait_applied(self._metadata.image.offset)
         return [self._coordinator_of(group_id) for group_id in group_ids]
 
     async def _wait_topic(self) -> None:
@@ -185,25 +201,25 @@ class Groups:
 
     async def _create_topic(self) -> None:
         await _import_piecemeal()
-        error = (await self._node.create_missing([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
+        error = (await self._create_topics([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
         if error is None:
             return
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             logger.warning("%s cannot be created: %s", OFFSETS_TOPIC, error.message)
             raise error
-        await self._node.wait_topics([OFFSETS_TOPIC])
+        await self._metadata.wait_topics([OFFSETS_TOPIC])
 
     def _coordinator_of(self, group_id: str) -> int | None:
         index = self.partition_of(group_id)
         if index is None:
             return None
-        image = self._node.image
+        image = self._metadata.image
         leader = image.brokers.get(image.topics[OFFSETS_TOPIC].partitions[index].leader)
         return None if leader is None or leader.fenced else leader.id
 
     def partition_of(self, group_id: str) -> int | None:
         """Of the topic of offsets; None where that is not there yet."""
-        topic = self._node.image.topics.get(OFFSETS_TOPIC)
+        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
         return None if topic is None else positive_hash(group_id) % len(topic.partitions)
 
     def _shard_of(self, group_id: str) -> GroupShard:
@@ -211,7 +227,7 @@ class Groups:
         shard = None if index is None else self._shards.get(index)
         if shard is not None:
             return shard
-        broker_id = self._node.node_id
+        broker_id = self._config.node_id
         if self._closed:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker_id} stops")
         if (

@@ -70,7 +70,7 @@ class Faults(Victims):
             node.resume()
             life = self._observer.lives.get(node.config.node_id)
             broken = life is not None and any(
-                directory.failure is not None for directory in life.store.directories
+                directory.failure is not None for directory in life.replicas.store.directories
             )
             if not node.is_up or broken:
                 node.restart()

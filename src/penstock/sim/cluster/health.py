@@ -34,29 +34,29 @@ def _troubles(nodes: list[ClusterNode], observer: Observer, at_rest: bool) -> It
     if len(active) != 1:
         yield f"{len(active)} active controllers"
         return
-    image = active[0].image
+    image = active[0].metadata.image
     yield from _of_brokers(image, [life for life in lives if life.config.is_broker])
     yield from _of_metadata(image, lives)
-    yield from _of_partitions(image, {life.node_id: life for life in lives}, at_rest)
+    yield from _of_partitions(image, {life.config.node_id: life for life in lives}, at_rest)
 
 
 def _of_brokers(image: MetadataImage, brokers: list[Node]) -> Iterator[str]:
     for life in brokers:
-        broker = image.brokers.get(life.node_id)
-        if broker is None or broker.epoch != life.broker_epoch or not broker.is_active:
-            yield f"broker {life.node_id} is not registered and unfenced"
+        broker = image.brokers.get(life.config.node_id)
+        if broker is None or broker.epoch != life.lifecycle.broker_epoch or not broker.is_active:
+            yield f"broker {life.config.node_id} is not registered and unfenced"
 
 
 def _of_metadata(image: MetadataImage, lives: list[Node]) -> Iterator[str]:
     for life in lives:
         if (
-            life.image.topics != image.topics
-            or life.image.brokers != image.brokers
-            or life.image.configs != image.configs
+            life.metadata.image.topics != image.topics
+            or life.metadata.image.brokers != image.brokers
+            or life.metadata.image.configs != image.configs
         ):
             yield (
-                f"node {life.node_id} has metadata up to {life.image.offset} alone, of "
-                f"{image.offset}"
+                f"node {life.config.node_id} has metadata up to "
+                f"{life.metadata.image.offset} alone, of {image.offset}"
             )
 
 
@@ -70,9 +70,9 @@ def _of_partitions(image: MetadataImage, lives: dict[int, Node], at_rest: bool) 
                     f"{list(state.isr)} of {list(state.replicas)}"
                 )
                 continue
-            led = lives[state.leader].partitions.get(name)
+            led = lives[state.leader].replicas.partitions.get(name)
             for replica in state.replicas:
-                partition = lives[replica].partitions.get(name)
+                partition = lives[replica].replicas.partitions.get(name)
                 if partition is None or led is None or partition.directory.failure is not None:
                     yield f"{name} is not served by {replica}"
                 elif (

@@ -49,7 +49,7 @@ class ClusterNode:
             async with serving(self.machine.world, self.config) as (node, _bootstrap):
                 stopping, failing = (
                     asyncio.create_task(stop.wait()),
-                    asyncio.create_task(node.wait_failed()),
+                    asyncio.create_task(node.supervisor.wait_failed()),
                 )
                 done, waiting = await asyncio.wait(
                     [stopping, failing], return_when=asyncio.FIRST_COMPLETED

@@ -67,7 +67,7 @@ class Observer:
     def looking_on(self) -> Iterator[None]:
         wraps: list[tuple[type, str, Callable[[Any], Any]]] = [
             (Node, "__init__", self._on_birth),
-            (Node, "_applied", self._on_applied),
+            (Node, "apply", self._on_applied),
             (Partition, "become", self._on_become),
             (Partition, "advance_high_watermark", self._on_commit),
             (LeaderRole, "append", self._on_append),
@@ -84,7 +84,7 @@ class Observer:
     def _on_birth(self, init: Callable[..., None]) -> Callable[..., None]:
         def born(node: Node, *args: Any, **kwargs: Any) -> None:
             init(node, *args, **kwargs)
-            self.lives[node.node_id] = node
+            self.lives[node.config.node_id] = node
 
         return born
 
@@ -185,11 +185,11 @@ class Observer:
             if (
                 life is None
                 or progress is None
-                or progress.broker_epoch not in (-1, life.broker_epoch)
+                or progress.broker_epoch not in (-1, life.lifecycle.broker_epoch)
                 or life in self._lost
             ):
                 continue
-            theirs = life.partitions.get(partition.topic_partition)
+            theirs = life.replicas.partitions.get(partition.topic_partition)
             if theirs is not None and theirs.directory.failure is None:
                 ends[replica] = theirs.log_end_offset
         return ends
@@ -209,7 +209,7 @@ class Observer:
         return appended
 
     def _known_state(self, node_id: int, name: TopicPartition) -> PartitionState | None:
-        topic = self.lives[node_id].image.topics.get(name.topic)
+        topic = self.lives[node_id].metadata.image.topics.get(name.topic)
         return None if topic is None else topic.partitions.get(name.partition)
 
     def _on_fetched(self, fetched: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,7 +218,7 @@ class Observer:
         ) -> Any:
             diverging = fetched(partition, replica_id, broker_epoch, *args, **kwargs)
             node_id = _node_id(partition)
-            broker = self.lives[node_id].image.brokers.get(replica_id)
+            broker = self.lives[node_id].metadata.image.brokers.get(replica_id)
             if diverging is None and broker is not None:
                 self.note(
                     Counted(
@@ -260,7 +260,9 @@ class Observer:
     def _shared(self, partition: Partition) -> int | None:
         """How far a follower's log is the same as its leader's, where that leader is at hand."""
         life = self.lives.get(partition.leader_id)
-        theirs = life.partitions.get(partition.topic_partition) if life is not None else None
+        theirs = (
+            life.replicas.partitions.get(partition.topic_partition) if life is not None else None
+        )
         if theirs is None or theirs.leader is None or theirs.leader.epoch != partition.leader_epoch:
             return None
         ours = batches_below(partition, partition.log_end_offset)

@@ -269,9 +269,9 @@ class ClusterRun:
         for topic in self._shape.topics:
             for name in topic.all_partitions:
                 replicas = [
-                    (life.node_id, life.partitions[name])
+                    (life.config.node_id, life.replicas.partitions[name])
                     for life in self._observer.lives.values()
-                    if name in life.partitions
+                    if name in life.replicas.partitions
                 ]
                 self._history.logs[name] = {
                     node_id: ReplicaLog(

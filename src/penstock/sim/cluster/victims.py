@@ -64,13 +64,13 @@ class Victims:
             chosen = [
                 life
                 for life in lives
-                if any(partition.is_leader for partition in life.partitions.values())
+                if any(partition.is_leader for partition in life.replicas.partitions.values())
             ]
         elif dice < 0.75:
             chosen = [life for life in lives if life.quorum.is_leader]
         if not chosen:
             return self._rng.choice(list(self._nodes.values()))
-        return self._nodes[self._shape.name_of(self._rng.choice(chosen).node_id)]
+        return self._nodes[self._shape.name_of(self._rng.choice(chosen).config.node_id)]
 
     async def _a_while(self) -> None:
         await asyncio.sleep(self._rng.random() * self._rng.choice((0.1, 0.6, 2.5)))
@@ -126,5 +126,6 @@ class Victims:
         life = self._observer.lives.get(node.config.node_id)
         written = [name for topic in self._shape.topics for name in topic.all_partitions]
         return life is not None and any(
-            name in life.partitions and life.partitions[name].is_leader for name in written
+            name in life.replicas.partitions and life.replicas.partitions[name].is_leader
+            for name in written
         )
