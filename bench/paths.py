@@ -174,7 +174,7 @@ def main() -> None:
     threading.setprofile(counter)
     counts = one_broker(counter)
     counts["a follower's fetch"] = two_brokers(counter, counts["Produce"])
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     print(f"{'request':20} {'calls':>6} {'files':>6}   (Python {sys.version.split()[0]})")
     for name, (calls, files) in counts.items():
         print(f"{name:20} {calls:6} {len(files):6}")

@@ -1,14 +1,14 @@
-"""A load of numbered records that never stops while brokers come and go, and reading all of it
-back.
+"""A continuous load of numbered records, and a consumer that reads all of them back.
 
-The producer is librdkafka's, with acks=all and idempotence: it retries by itself, and what it
-reports as delivered must never be lost.
+The producer is librdkafka's, with acks=all and idempotence. It retries while brokers restart. A
+record that it reports as delivered must never be lost.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from types import TracebackType
 from typing import Any
 
 from confluent_kafka import (
@@ -28,12 +28,13 @@ _IN_FLIGHT = 20_000
 
 
 class LoadError(Exception):
-    """The load stopped moving; the text says where."""
+    """The load makes no progress, or a record was not delivered."""
 
 
 class NumberedLoad:
-    """Produces from a thread of its own, between `start` and `finish`. A record's value is its
-    number; the partitions take turns."""
+    """Produces in a thread, between `start` and `finish`. The value of a record is its number;
+    partitions are used in turn. Leaving the context stops the thread.
+    """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
@@ -41,9 +42,11 @@ class NumberedLoad:
         self._stopping = False
         self._failure: str | None = None
         self._sent = 0
-        # Per partition, number at offset. The broker need not know the offset of a repeated batch
-        # any more: those are not here.
-        self.told: dict[int, dict[int, int]] = {partition: {} for partition in range(PARTITIONS)}
+        # Per partition, offset to number. A broker may no longer know the offset of a duplicate
+        # batch; such records are not in here.
+        self.acknowledged: dict[int, dict[int, int]] = {
+            partition: {} for partition in range(PARTITIONS)
+        }
         self._count = 0
         self._thread = threading.Thread(target=self._run, name="load")
         self._producer = Producer(
@@ -61,6 +64,17 @@ class NumberedLoad:
             }
         )
 
+    def __enter__(self) -> NumberedLoad:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
     def start(self, factor: int = 1, config: dict[str, str] | None = None) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         admin.create_topics([NewTopic(self._topic, PARTITIONS, factor, config=config or {})])[
@@ -69,23 +83,22 @@ class NumberedLoad:
         self._thread.start()
 
     def wait_acknowledged(self, more: int) -> None:
-        """Until this many more records are acknowledged than now."""
+        """Return when this many more records are acknowledged."""
         with self._changed:
-            wanted = self._count + more
+            target = self._count + more
             if not self._changed.wait_for(
-                lambda: self._count >= wanted or self._failure is not None, DEADLINE_S
+                lambda: self._count >= target or self._failure is not None, DEADLINE_S
             ):
                 raise LoadError(
-                    f"{self._count} records acknowledged, {wanted} wanted, and no progress in "
+                    f"{self._count} records acknowledged, {target} expected, no progress in "
                     f"{DEADLINE_S:.0f} s"
                 )
             if self._failure is not None:
                 raise LoadError(self._failure)
 
     def finish(self) -> int:
-        """Stops producing, waits for the last answers and gives the number of records, all of them
-        acknowledged."""
-        self.abandon()
+        """Stop producing and return the number of records, all of which are acknowledged."""
+        self.stop()
         left = self._producer.flush(DEADLINE_S)
         if left or self._failure is not None or self._count != self._sent:
             raise LoadError(
@@ -94,10 +107,11 @@ class NumberedLoad:
             )
         return self._sent
 
-    def abandon(self) -> None:
-        """Stops producing, whatever becomes of what is on its way."""
+    def stop(self) -> None:
+        """Stop producing. Records in flight may or may not be delivered."""
         self._stopping = True
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping and self._failure is None:
@@ -121,7 +135,7 @@ class NumberedLoad:
             return
         with self._changed:
             if message.offset() >= 0:
-                self.told[message.partition()][message.offset()] = int(message.value())
+                self.acknowledged[message.partition()][message.offset()] = int(message.value())
             self._count += 1
             self._changed.notify_all()
 
@@ -132,19 +146,20 @@ class NumberedLoad:
 
 
 def check(load: NumberedLoad, sent: int, found: dict[int, list[tuple[int, int]]]) -> None:
-    """All that was sent was acknowledged: so the log holds exactly that, in the order of sending,
-    at the offsets that were told."""
+    """Assert that the log has exactly the records sent, in order, at the acknowledged offsets."""
     assert sum(map(len, found.values())) == sent
     for partition, records in found.items():
         assert [offset for offset, _number in records] == list(range(len(records)))
         assert [number for _offset, number in records] == list(range(partition, sent, PARTITIONS))
-        assert load.told[partition].items() <= dict(records).items()
+        assert load.acknowledged[partition].items() <= dict(records).items()
 
 
 def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[tuple[int, int]]]:
-    """Offset and number of every record in the topic, per partition, as a fresh consumer sees them
-    from the beginning to the end. It waits for as many as are expected (a broker that has just
-    started may not lead yet), but neither stops at them nor insists."""
+    """Return offset and number of every record in the topic, per partition, read from offset 0.
+
+    Waits until `expected` records are read, because a broker that has just started may not lead
+    yet. More records are returned too; fewer after the deadline.
+    """
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "read-back",

@@ -46,13 +46,13 @@ def lose_all_in_sync(cluster: PenstockCluster, unclean: str) -> None:
     cluster.create_topic(
         TOPIC, [[1, 2]], min_insync_replicas="1", unclean_leader_election_enable=unclean
     )
-    cluster.wait_partition(TOPIC, lambda one: len(one.isr) == 2)
+    cluster.wait_partition(TOPIC, lambda partition: len(partition.isr) == 2)
     produce(cluster, b"both have it")
     cluster.nodes("kill", "2")
-    cluster.wait_partition(TOPIC, lambda one: one.isr == (1,))
+    cluster.wait_partition(TOPIC, lambda partition: partition.isr == (1,))
     produce(cluster, b"one has it")
     cluster.nodes("kill", "1")
-    cluster.wait_partition(TOPIC, lambda one: one.leader == -1)
+    cluster.wait_partition(TOPIC, lambda partition: partition.leader == -1)
 
 
 def test_without_unclean_election_the_last_leader_is_waited_for(tmp_path: Path) -> None:
@@ -66,7 +66,9 @@ def test_without_unclean_election_the_last_leader_is_waited_for(tmp_path: Path) 
         )
         assert f"\tTopic: {TOPIC}\tPartition: 0\tLeader: none\tReplicas: 1,2\tIsr: \t" in described
         cluster.nodes("restart", "1")
-        cluster.wait_partition(TOPIC, lambda one: one.leader == 1 and len(one.isr) == 2)
+        cluster.wait_partition(
+            TOPIC, lambda partition: partition.leader == 1 and len(partition.isr) == 2
+        )
         assert read(cluster) == [b"both have it", b"one has it"]
 
 
@@ -74,11 +76,11 @@ def test_with_unclean_election_another_replica_leads_and_the_loss_is_told(tmp_pa
     with running(PenstockCluster(tmp_path, controllers=1)) as cluster:
         lose_all_in_sync(cluster, unclean="true")
         cluster.nodes("restart", "2")
-        cluster.wait_partition(TOPIC, lambda one: one.leader == 2)
+        cluster.wait_partition(TOPIC, lambda partition: partition.leader == 2)
         assert read(cluster) == [b"both have it"]
         produce(cluster, b"written after")
         cluster.nodes("restart", "1")
-        cluster.wait_partition(TOPIC, lambda one: sorted(one.isr) == [1, 2])
+        cluster.wait_partition(TOPIC, lambda partition: sorted(partition.isr) == [1, 2])
         assert read(cluster) == [b"both have it", b"written after"]
         assert "unclean" in "".join(cluster.log_of(node) for node in (2, 101)).lower()
 
@@ -91,5 +93,5 @@ def test_an_unclean_election_can_be_asked_for(tmp_path: Path) -> None:
             "elect-leaders", "--unclean", "--topic", TOPIC, "--bootstrap-server", cluster.bootstrap
         )
         assert elected == f"Elected leaders of {TOPIC}-0.\n"
-        cluster.wait_partition(TOPIC, lambda one: one.leader == 2)
+        cluster.wait_partition(TOPIC, lambda partition: partition.leader == 2)
         assert read(cluster) == [b"both have it"]

@@ -31,7 +31,7 @@ def test_another_controller_is_elected_and_topics_are_created(
         survivors = [node for node in (1, 2, 3) if node != first]
         cluster.create_topic("after", [survivors])
         assert cluster.partition("after").leader == survivors[0]
-        cluster.wait_partition("before", lambda one: one.leader in survivors)
+        cluster.wait_partition("before", lambda partition: partition.leader in survivors)
         cluster.nodes("restart", str(first))
         assert (
             wait_for(
@@ -42,4 +42,4 @@ def test_another_controller_is_elected_and_topics_are_created(
             )
             == second
         )
-        cluster.wait_partition("before", lambda one: len(one.isr) == 3)
+        cluster.wait_partition("before", lambda partition: len(partition.isr) == 3)

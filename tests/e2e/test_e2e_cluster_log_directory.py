@@ -25,7 +25,7 @@ def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path, *settings)) as cluster:
         cluster.create_topic("placed", [[1, 2, 3]] * 4, min_insync_replicas="2")
         for index in range(4):
-            cluster.wait_partition("placed", lambda one: len(one.isr) == 3, index=index)
+            cluster.wait_partition("placed", lambda partition: len(partition.isr) == 3, index=index)
         home = cluster.directory / "1"
         failing = home / DIRECTORIES[1]
         lost = sorted(int(path.name.rpartition("-")[2]) for path in failing.glob("placed-*"))
@@ -39,7 +39,9 @@ def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
         for index in lost:
             cluster.ask(partial(_fill, index=index))
             cluster.wait_partition(
-                "placed", lambda one: one.leader in (2, 3) and 1 not in one.isr, index=index
+                "placed",
+                lambda partition: partition.leader in (2, 3) and 1 not in partition.isr,
+                index=index,
             )
         for index in kept:
             still = cluster.partition("placed", index)

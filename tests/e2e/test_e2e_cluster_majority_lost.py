@@ -58,13 +58,13 @@ def test_with_separate_controllers_writes_are_refused_and_reads_go_on(tmp_path: 
         cluster.create_topic(TOPIC, [[1, 2, 3]], min_insync_replicas="2")
         assert produce(cluster, "committed") is None
         cluster.nodes("kill", "2", "3")
-        cluster.wait_partition(TOPIC, lambda one: one.isr == (1,))
+        cluster.wait_partition(TOPIC, lambda partition: partition.isr == (1,))
         error = produce(cluster, "refused", timeout_ms=5_000)
         assert error is not None
         assert error.code() == KafkaError.NOT_ENOUGH_REPLICAS
         assert read(cluster, 1) == ["committed"]
         cluster.nodes("restart", "2")
-        cluster.wait_partition(TOPIC, lambda one: 2 in one.isr)
+        cluster.wait_partition(TOPIC, lambda partition: 2 in partition.isr)
         assert produce(cluster, "again") is None
         assert read(cluster, 2) == ["committed", "again"]
 
@@ -85,7 +85,7 @@ def test_with_combined_nodes_writes_time_out_reads_go_on_and_it_heals(tmp_path: 
         )
         assert read(cluster, 1) == ["committed"]
         cluster.nodes("restart", "3")
-        cluster.wait_partition(TOPIC, lambda one: {1, 3} <= set(one.isr))
+        cluster.wait_partition(TOPIC, lambda partition: {1, 3} <= set(partition.isr))
         assert produce(cluster, "again") is None
         # What was not answered may or may not have happened, but at most once, and in its place.
         healed = read(cluster, 2)

@@ -1,5 +1,4 @@
-"""Every node stopped cleanly and started again, one after the other, under load: no call of any
-client fails."""
+"""A rolling restart of all nodes under load fails no client request."""
 
 from __future__ import annotations
 
@@ -20,38 +19,37 @@ TOPIC = "rolling"
 
 
 @pytest.mark.parametrize("controllers", [None, 3], ids=["combined", "separate"])
-def test_no_client_call_fails(tmp_path: Path, controllers: int | None) -> None:
-    with running(PenstockCluster(tmp_path, controllers=controllers)) as cluster:
-        load = NumberedLoad(cluster.bootstrap, TOPIC)
+def test_a_rolling_restart_fails_no_client_request(tmp_path: Path, controllers: int | None) -> None:
+    cluster = PenstockCluster(tmp_path, controllers=controllers)
+    with running(cluster), NumberedLoad(cluster.bootstrap, TOPIC) as load:
         load.start(3, {"min.insync.replicas": "2"})
-        asking = Asking(cluster)
+        admin = TopicChurn(cluster)
         try:
             for node in cluster.list():
                 load.wait_acknowledged(500)
                 cluster.nodes("restart", str(node["id"]))
                 for index in range(PARTITIONS):
-                    cluster.wait_partition(TOPIC, lambda one: len(one.isr) == 3, index=index)
+                    cluster.wait_partition(
+                        TOPIC, lambda partition: len(partition.isr) == 3, index=index
+                    )
             load.wait_acknowledged(500)
-        except BaseException:
-            load.abandon()
-            raise
         finally:
-            asking.stop()
+            admin.stop()
         sent = load.finish()
         check(load, sent, read_back(cluster.bootstrap, TOPIC, sent))
-        assert asking.failure is None
-        assert asking.count > 0
+        assert admin.failure is None
+        assert admin.count > 0
 
 
-class Asking:
-    """Creates and deletes topics all the while."""
+class TopicChurn:
+    """Creates and deletes topics in a thread until it is stopped."""
 
     def __init__(self, cluster: PenstockCluster) -> None:
         self._cluster = cluster
         self._stopping = threading.Event()
         self.failure: Exception | None = None
         self.count = 0
-        self._thread = threading.Thread(target=self._run, name="asking")
+        self._thread = threading.Thread(target=self._run, name="topic-churn")
         self._thread.start()
 
     def stop(self) -> None:
@@ -60,11 +58,11 @@ class Asking:
 
     def _run(self) -> None:
         try:
-            self._cluster.ask(self._ask)
-        except Exception as error:  # noqa: BLE001 - told by the test
+            self._cluster.ask(self._churn)
+        except Exception as error:  # noqa: BLE001 - the test reports it
             self.failure = error
 
-    async def _ask(self, client: Client) -> None:
+    async def _churn(self, client: Client) -> None:
         while not self._stopping.is_set():
             name = f"passing-{self.count}"
             await _once(
@@ -76,8 +74,8 @@ class Asking:
 
 
 async def _once(call: Awaitable[object], already: ErrorCode) -> None:
-    """A controller that steps down cannot tell whether its last decision will be committed: tried
-    again, it may be done already."""
+    """Await the call and accept `already`: a controller that resigns does not know whether its last
+    record will be committed, so the client's retry may find the work done."""
     try:
         await call
     except KafkaError as error:

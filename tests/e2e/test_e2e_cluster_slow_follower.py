@@ -32,7 +32,7 @@ def test_it_leaves_and_rejoins_the_in_sync_replicas(tmp_path: Path) -> None:
         PenstockCluster(tmp_path, "replica.lag.time.max.ms=1500", controllers=1)
     ) as cluster:
         cluster.create_topic("slow", [[1, 2, 3]], min_insync_replicas="2")
-        cluster.wait_partition("slow", lambda one: len(one.isr) == 3)
+        cluster.wait_partition("slow", lambda partition: len(partition.isr) == 3)
         cluster.nodes("pause", "3")
         assert cluster.list()[2]["state"] == "paused"
         waited = produce(cluster, b"waits for it to leave")
@@ -40,4 +40,4 @@ def test_it_leaves_and_rejoins_the_in_sync_replicas(tmp_path: Path) -> None:
         assert sorted(cluster.partition("slow", broker=1).isr) == [1, 2]
         assert produce(cluster, b"waits no more") < 1.0
         cluster.nodes("resume", "3")
-        cluster.wait_partition("slow", lambda one: len(one.isr) == 3)
+        cluster.wait_partition("slow", lambda partition: len(partition.isr) == 3)

@@ -136,7 +136,9 @@ def test_an_added_broker_gets_its_share(cluster: PenstockCluster) -> None:
         0,
         "Created topic wide.\n",
     )
-    assert sorted(cluster.wait_partition("wide", lambda one: len(one.isr) == 4).isr) == [1, 2, 3, 4]
+    assert sorted(
+        cluster.wait_partition("wide", lambda partition: len(partition.isr) == 4).isr
+    ) == [1, 2, 3, 4]
 
 
 def test_flags_that_contradict_the_directory_are_refused(tmp_path: Path) -> None:
