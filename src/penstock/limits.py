@@ -15,7 +15,6 @@ MAX_REQUEST_OBJECTS = 100_000
 # Kafka's strings and legacy arrays have an int16 or int32 length; compact ones an unsigned varint
 # of at most 5 bytes.
 MAX_VARINT_BYTES = 5
-MAX_VARLONG_BYTES = 10
 
 # Tagged fields of one struct. The protocol has at most five today; unknown ones are skipped, not
 # kept.

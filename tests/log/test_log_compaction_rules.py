@@ -22,7 +22,7 @@ from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.records.batch import read_header
 from penstock.records.compression import Codec
-from penstock.records.rewriting import open_batch
+from penstock.records.record import open_batch
 from penstock.world import World
 from penstock.world.sim import Simulation
 from tests.log.compacting import COMPACTED, all_batches, compact, keyed, stable_offset

@@ -14,7 +14,8 @@ from penstock.ids import Buffer, TopicPartition
 from penstock.limits import BATCH_HEADER_BYTES, MAX_INLINE_OPENED_BYTES, MAX_INLINE_OPENED_RECORDS
 from penstock.records.batch import read_header, validate
 from penstock.records.compression import Codec
-from penstock.records.rewriting import RecordsRefused, open_batch, recompressed
+from penstock.records.record import open_batch
+from penstock.records.rewriting import RecordsRefused, recompressed
 from penstock.world import Disk
 
 

@@ -1,4 +1,5 @@
-"""The smallest parts of the format: variable-length integers and uuids.
+"""The smallest parts of the format: unsigned variable-length integers and uuids. Signed ones occur
+in records only (`records.varint`).
 
 Compiled codecs, headers and record batches build on these. Reading past the end raises IndexError
 here, as indexing does: whoever decodes a whole message turns that into a ProtocolError that names
@@ -13,31 +14,13 @@ from uuid import UUID
 
 from penstock.errors import ProtocolError
 from penstock.ids import Buffer
-from penstock.limits import MAX_CACHED_UUIDS, MAX_KEPT_FORMATS, MAX_VARINT_BYTES, MAX_VARLONG_BYTES
+from penstock.limits import MAX_CACHED_UUIDS, MAX_KEPT_FORMATS, MAX_VARINT_BYTES
 
 
 def encode_uvarint(value: int) -> bytes:
     """An unsigned varint: seven bits a byte, the lowest first."""
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} does not fit an unsigned varint of 32 bits")
-    return _groups(value)
-
-
-def encode_varint(value: int) -> bytes:
-    """A signed 32-bit varint, zigzag: 0, -1, 1, -2 become 0, 1, 2, 3."""
-    if not -(1 << 31) <= value < 1 << 31:
-        raise ValueError(f"{value} does not fit a varint of 32 bits")
-    return _groups((value << 1) ^ (value >> 31))
-
-
-def encode_varlong(value: int) -> bytes:
-    """A signed 64-bit varint, zigzag."""
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"{value} does not fit a varint of 64 bits")
-    return _groups((value << 1) ^ (value >> 63))
-
-
-def _groups(value: int) -> bytes:
     # Most lengths of record batches have two or three bytes.
     if 0x80 <= value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
@@ -53,7 +36,15 @@ def _groups(value: int) -> bytes:
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The value at position, and the position after it."""
-    return _read_groups(buffer, position, 32, MAX_VARINT_BYTES)
+    value = 0
+    for index in range(MAX_VARINT_BYTES):
+        group = buffer[position + index]
+        value |= (group & 0x7F) << 7 * index
+        if group < 0x80:
+            if value >> 32:
+                break
+            return value, position + index + 1
+    raise ProtocolError(f"the varint at byte {position} is longer than 32 bits")
 
 
 def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -61,7 +52,7 @@ def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]
     it.
 
     Compiled decoders call this for every length and count beyond one byte: unrolled, it takes a
-    third of the time of the loop below.
+    third of the time of the loop above.
     """
     second = buffer[position]
     if second < 0x80:
@@ -70,28 +61,6 @@ def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]
     if third < 0x80:
         return first & 0x7F | (second & 0x7F) << 7 | third << 14, position + 2
     return read_uvarint(buffer, position - 1)
-
-
-def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    value, position = _read_groups(buffer, position, 32, MAX_VARINT_BYTES)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    value, position = _read_groups(buffer, position, 64, MAX_VARLONG_BYTES)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def _read_groups(buffer: Buffer, position: int, bits: int, most_bytes: int) -> tuple[int, int]:
-    value = 0
-    for index in range(most_bytes):
-        group = buffer[position + index]
-        value |= (group & 0x7F) << 7 * index
-        if group < 0x80:
-            if value >> bits:
-                break
-            return value, position + index + 1
-    raise ProtocolError(f"the varint at byte {position} is longer than {bits} bits")
 
 
 class UvarintTable(dict[int, bytes]):

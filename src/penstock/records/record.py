@@ -1,7 +1,7 @@
-"""The records inside a batch: decoding them, with every length and count checked, and telling
-control records apart.
+"""The records inside a batch: one decoder that checks every length and count, and control records.
 
-Must never be needed to append or serve a batch: brokers stay at `batch`.
+`rows_of` returns whole records; `open_batch` returns keys and positions, for compaction. Appending
+or serving a batch needs neither: brokers read headers only (`batch`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NoReturn
+from typing import Literal, NamedTuple, NoReturn, overload
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
@@ -25,10 +25,15 @@ from penstock.records.compression import Codec, decompress
 from penstock.records.varint import ZIGZAG, decode
 
 Headers = tuple[tuple[str, bytes | None], ...]
-# Offset, timestamp, key, value, headers: a record without its dress, for those who read millions.
+# Offset, timestamp, key, value, headers. A plain tuple, because readers decode millions.
 Row = tuple[int, int, bytes | None, bytes | None, Headers]
+# Offset delta, key, whether the record has a value, time delta, and where the record begins (with
+# its length) and ends in the decompressed data.
+Entry = tuple[int, bytes | None, bool, int, int, int]
 
 _INT64 = 2**63
+# The length of a record does not count itself.
+_MIN_LENGTH = MIN_RECORD_BYTES - 1
 _CONTROL_KEY = struct.Struct(">hh")
 _END_TRANSACTION = struct.Struct(">hi")
 
@@ -45,8 +50,15 @@ class Record:
     headers: Headers = ()
 
 
+class Opened(NamedTuple):
+    """The decompressed records of a batch, and an entry for each."""
+
+    data: bytes
+    entries: list[Entry]
+
+
 class ControlRecord(IntEnum):
-    """What a record of a control batch says: the type in its key."""
+    """The type of a control record, from its key."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -59,7 +71,8 @@ class ControlRecord(IntEnum):
 
 
 def control_kind(key: bytes | None) -> ControlRecord:
-    """Readers skip kinds they do not know, as later versions may add some."""
+    """Return the type of a control record. Readers skip unknown types, because later versions may
+    add some."""
     if key is None or len(key) < _CONTROL_KEY.size:
         _refuse(
             f"the key of a control record has {_CONTROL_KEY.size} bytes, not "
@@ -75,7 +88,7 @@ _KNOWN_KINDS = frozenset(ControlRecord)
 
 
 def coordinator_epoch(value: bytes | None) -> int:
-    """The epoch of the transaction coordinator that wrote a COMMIT or ABORT marker."""
+    """Return the epoch of the transaction coordinator that wrote a COMMIT or ABORT marker."""
     if value is None or len(value) < _END_TRANSACTION.size:
         _refuse(
             f"the value of a transaction marker has {_END_TRANSACTION.size} bytes, not "
@@ -88,36 +101,52 @@ def coordinator_epoch(value: bytes | None) -> int:
 
 
 def read_records(buffer: Buffer, position: int = 0) -> Iterator[Record]:
-    """The records of all whole batches in a buffer, control batches left out: what a consumer of
-    read_uncommitted sees."""
+    """Yield the records of all whole batches in a buffer except control batches, as a
+    read_uncommitted consumer sees them."""
     for at, header in batches(buffer, position):
         if not header.is_control:
             yield from records_of(buffer, header, at)
 
 
 def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> Iterator[Record]:
-    """The records of the batch at a position, in order. The whole batch is decoded and checked
-    before the first one is given."""
+    """Return the records of the batch at a position, in order. The whole batch is decoded and
+    checked first."""
     return (Record(*row) for row in rows_of(buffer, header, position))
 
 
 def rows_of(
     buffer: Buffer, header: BatchHeader, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> list[Row]:
-    """Like `records_of`, as tuples in a list: a little over half the time."""
-    count = header.record_count
-    if count == 0:
+    """Return the same as `records_of`, as tuples in a list: it takes a little over half the
+    time."""
+    if header.record_count == 0:
         return []
     data = _payload(buffer, header, position, limit)
-    if not 0 < count <= len(data) // MIN_RECORD_BYTES:
-        _refuse(f"a batch of {len(data)} bytes cannot hold {count} records")
     try:
-        return _decode(data, header, count)
+        return _decode(data, header, whole=True)
     except (IndexError, ValueError) as error:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"the records of the batch at {header.base_offset} are damaged: {error}",
-        ) from error
+        raise _damaged(header, error) from error
+
+
+def open_batch(
+    batch: Buffer, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> Opened:
+    """Return the decompressed records of a batch and an entry for each, without copying values.
+    Values and headers are not checked."""
+    if header.record_count == 0:
+        return Opened(b"", [])
+    data = _payload(batch, header, 0, limit)
+    try:
+        return Opened(data, _decode(data, header, whole=False))
+    except (IndexError, ValueError) as error:
+        raise _damaged(header, error) from error
+
+
+def _damaged(header: BatchHeader, error: Exception) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"the records of the batch at {header.base_offset} are damaged: {error}",
+    )
 
 
 def _payload(buffer: Buffer, header: BatchHeader, position: int, limit: int) -> bytes:
@@ -136,23 +165,31 @@ def _payload(buffer: Buffer, header: BatchHeader, position: int, limit: int) -> 
         return decompress(Codec(header.codec), payload, limit)
 
 
-def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
-    """The loop over all records. Varints of one and two bytes are decoded in place: a call for each
-    would double the time.
+@overload
+def _decode(data: bytes, header: BatchHeader, *, whole: Literal[True]) -> list[Row]: ...
+@overload
+def _decode(data: bytes, header: BatchHeader, *, whole: Literal[False]) -> list[Entry]: ...
+def _decode(data: bytes, header: BatchHeader, *, whole: bool) -> list[Row] | list[Entry]:
+    """Decode all records: as rows if `whole`, else as entries.
 
-    Key and value need no check of their own: a length that lies leads past the record's end, or
-    short of it, and that is checked.
+    One loop serves both, and decodes varints of one and two bytes in place: a call for each field
+    would double the time. Key and value need no check of their own: a wrong length leads past the
+    record's end, or short of it, and that is checked.
     """
+    count, total = header.record_count, len(data)
+    if not 0 < count <= total // MIN_RECORD_BYTES:
+        _refuse(f"a batch of {total} bytes cannot hold {count} records")
     rows: list[Row] = []
+    entries: list[Entry] = []
+    add_row, add_entry = rows.append, entries.append
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.log_append_time else None
     zigzag = ZIGZAG
-    last_delta = -1
-    most_delta = header.last_offset_delta
+    last_delta, max_delta = -1, header.last_offset_delta
     position = 0
-    total = len(data)
     for _ in range(count):
+        start = position
         if (byte := data[position]) < 0x80:
             length = zigzag[byte]
             position += 1
@@ -162,10 +199,10 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
         else:
             length, position = decode(data, position)
         end = position + length
-        if length < 0 or end > total:
+        if length < _MIN_LENGTH or end > total:
             _refuse(f"a record claims {length} bytes, but {total - position} are left")
 
-        position += 1  # Attributes, of which none is in use.
+        position += 1  # attributes, of which none is in use
         if (byte := data[position]) < 0x80:
             time_delta = zigzag[byte]
             position += 1
@@ -182,10 +219,10 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
             position += 2
         else:
             delta, position = decode(data, position)
-        if not last_delta < delta <= most_delta:
+        if not last_delta < delta <= max_delta:
             _refuse(
                 f"offset delta {delta} cannot follow {last_delta} in a batch that ends with "
-                f"{most_delta}"
+                f"{max_delta}"
             )
         last_delta = delta
 
@@ -198,6 +235,15 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
         if size >= 0:
             key = data[position : position + size]
             position += size
+
+        if not whole:
+            if position >= end:
+                _refuse(f"a key of {size} bytes does not fit in a record that ends at byte {end}")
+            # The sign of a zigzag varint is its lowest bit: a null value has a negative length.
+            add_entry((delta, key, not data[position] & 1, time_delta, start, end))
+            position = end
+            continue
+
         if (byte := data[position]) < 0x80:
             size = zigzag[byte]
             position += 1
@@ -224,15 +270,15 @@ def _decode(data: bytes, header: BatchHeader, count: int) -> list[Row]:
         timestamp = base_timestamp + time_delta if append_time is None else append_time
         if not -_INT64 <= timestamp < _INT64:
             _refuse(f"the timestamp {timestamp} does not fit in 64 bits")
-        rows.append((base_offset + delta, timestamp, key, value, headers))
+        add_row((base_offset + delta, timestamp, key, value, headers))
     if position != total:
         _refuse(f"{total - position} bytes are left after the {count} records")
-    return rows
+    return rows if whole else entries
 
 
 def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    """A key that is not UTF-8 does not make the record unreadable: as in Kafka's clients, what
-    cannot be decoded is replaced."""
+    """Decode a record's headers. Bytes of a key that are not UTF-8 are replaced, as in Kafka's
+    clients."""
     count, position = decode(data, position)
     # The smallest header has two bytes.
     if not 0 <= count <= min((end - position) // 2, MAX_RECORD_HEADERS):

@@ -8,11 +8,11 @@ Must never know which ones stay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, SupportsIndex
+from typing import SupportsIndex
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP, Buffer
-from penstock.limits import BATCH_HEADER_BYTES, MAX_DECOMPRESSED_BYTES, MIN_RECORD_BYTES
+from penstock.limits import BATCH_HEADER_BYTES
 from penstock.records.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -24,11 +24,8 @@ from penstock.records.batch import (
     write_crc,
 )
 from penstock.records.compression import Codec, compress, decompress
-from penstock.records.varint import ZIGZAG, decode, encode
-
-# Offset delta, key, whether it has a value, time delta, and where it begins and ends, its length
-# included. A plain tuple: there are millions.
-Entry = tuple[int, bytes | None, bool, int, int, int]
+from penstock.records.record import Entry, Opened
+from penstock.records.varint import decode, encode
 
 
 class RecordsRefused(KafkaError):
@@ -52,100 +49,6 @@ class RecordsRefused(KafkaError):
         self, protocol: SupportsIndex
     ) -> tuple[type[RecordsRefused], tuple[str, tuple[int, ...]]]:
         return type(self), (self.reason, self.numbers)
-
-
-class Opened(NamedTuple):
-    """The decompressed records of a batch, and what compaction asks of each."""
-
-    data: bytes
-    entries: list[Entry]
-
-
-def open_batch(
-    batch: Buffer, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES
-) -> Opened:
-    """KafkaError where the records are not what the header says."""
-    count = header.record_count
-    if count == 0:
-        return Opened(b"", [])
-    if header.codec > Codec.ZSTD:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"the batch at {header.base_offset} has the unknown codec {header.codec}",
-        )
-    with memoryview(batch) as view, view[BATCH_HEADER_BYTES : header.size] as payload:
-        data = decompress(Codec(header.codec), payload, limit)
-    try:
-        if not 0 < count <= len(data) // MIN_RECORD_BYTES:
-            raise ValueError(f"{len(data)} bytes cannot hold {count} records")
-        return Opened(data, _entries(data, header, count))
-    except (IndexError, ValueError) as error:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"the records of the batch at {header.base_offset} are damaged: {error}",
-        ) from error
-
-
-def _entries(data: bytes, header: BatchHeader, count: int) -> list[Entry]:
-    """The loop over all records: a varint of one byte is decoded in place, since a call for each
-    would double the time."""
-    entries: list[Entry] = []
-    add, zigzag = entries.append, ZIGZAG
-    last_delta, most_delta = -1, header.last_offset_delta
-    position, total = 0, len(data)
-    for _ in range(count):
-        start = position
-        if (byte := data[position]) < 0x80:
-            length = zigzag[byte]
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            length = zigzag[byte + (high << 7) - 0x80]
-            position += 2
-        else:
-            length, position = decode(data, position)
-        end = position + length
-        if length < MIN_RECORD_BYTES - 1 or end > total:
-            raise ValueError(f"a record claims {length} bytes, but {total - position} are left")
-        position += 1  # attributes, of which none is in use
-        if (byte := data[position]) < 0x80:
-            time_delta = zigzag[byte]
-            position += 1
-        else:
-            time_delta, position = decode(data, position)
-        if (byte := data[position]) < 0x80:
-            delta = zigzag[byte]
-            position += 1
-        elif (high := data[position + 1]) < 0x80:
-            delta = zigzag[byte + (high << 7) - 0x80]
-            position += 2
-        else:
-            delta, position = decode(data, position)
-        if not last_delta < delta <= most_delta:
-            raise ValueError(
-                f"offset delta {delta} cannot follow {last_delta} in a batch that ends with "
-                f"{most_delta}"
-            )
-        last_delta = delta
-        if (byte := data[position]) < 0x80:
-            size = zigzag[byte]
-            position += 1
-        else:
-            size, position = decode(data, position)
-        key = None
-        if size >= 0:
-            key = data[position : position + size]
-            position += size
-        if position >= end:
-            raise ValueError(
-                f"a key of {size} bytes does not fit in a record that ends at byte {end}"
-            )
-        # The sign of a zigzag varint is in its lowest bit: a value is null where its length is
-        # negative.
-        add((delta, key, not data[position] & 1, time_delta, start, end))
-        position = end
-    if position != total:
-        raise ValueError(f"{total - position} bytes are left after the {count} records")
-    return entries
 
 
 def keep_entries(

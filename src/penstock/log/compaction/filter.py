@@ -23,7 +23,8 @@ from penstock.limits import COMPACTION_KEY_OVERHEAD_BYTES
 from penstock.log.producers.replay import end_marker
 from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader
-from penstock.records.rewriting import Entry, Opened, emptied, keep_entries, open_batch
+from penstock.records.record import Entry, Opened, open_batch
+from penstock.records.rewriting import emptied, keep_entries
 
 
 class LastOfProducer(NamedTuple):

@@ -25,7 +25,7 @@ from penstock.log.recovery import scan_batches
 from penstock.log.segment import Segment
 from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader, read_header
-from penstock.records.rewriting import open_batch
+from penstock.records.record import open_batch
 from penstock.world import Disk
 
 _WRITE_BYTES = 256 * 1024
