@@ -13,7 +13,7 @@ from penstock.config.topic import LogConfig, parse_topic_settings
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.limits import MAX_INLINE_OPENED_BYTES
-from penstock.log.admission_opened import Opening, open_in_child, opening_of
+from penstock.log.admission import Opening, open_in_child, opening_of
 from penstock.records.batch import batches as batches_in
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch

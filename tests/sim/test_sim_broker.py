@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.log import flush
-from penstock.log.certainty import sync_log
+from penstock.log.flush import sync_log
 from penstock.sim.broker_run import run_broker
 from penstock.sim.log.model import Broken
 from penstock.sim.quiet import quiet

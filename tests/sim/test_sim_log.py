@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.log import certainty, flush, store
+from penstock.log import flush, store
 from penstock.sim.log.model import Broken
 from penstock.sim.log.run import run_log
 from penstock.sim.quiet import quiet
@@ -47,7 +47,7 @@ def without_sync_of_names(
     true_sync_log(disk, directory, files, [])
 
 
-true_sync_log = certainty.sync_log
+true_sync_log = flush.sync_log
 
 
 @pytest.mark.parametrize("broken", [without_fdatasync, without_sync_of_names])

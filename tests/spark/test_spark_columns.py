@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.log.txn_index import TXN_ENTRY
+from penstock.log.index import TXN_ENTRY
 from penstock.records.batch import crc_of, write_crc
 from penstock.records.build import NewRecord, build_batch, end_transaction_marker
 from penstock.records.compression import Codec

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from penstock.errors import KafkaError
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.log import names
-from penstock.log.index import OffsetIndex, TimeIndex
+from penstock.log.index import TXN_ENTRY, AbortedTxn, OffsetIndex, TimeIndex
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot
 from penstock.log.recovery import scan_batches
-from penstock.log.txn_index import TXN_ENTRY, AbortedTxn
 from penstock.records.batch import BatchHeader, CorruptBatch, read_header
 from penstock.records.compression import Codec
 from penstock.records.record import Record, control_kind, records_of

@@ -14,13 +14,52 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.log import names
-from penstock.log.certainty import sync_log
 from penstock.log.checkpoint import epochs_text
 from penstock.log.files import OpenFiles
-from penstock.world import World
+from penstock.world import Disk, File, World
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
+
+
+_MARKERS = (names.SYNCING, names.CUTTING)
+
+
+@contextlib.contextmanager
+def cutting(disk: Disk, directory: str) -> Iterator[None]:
+    """Around everything that shortens a log, up to the sync of what is left."""
+    with _marked(disk, f"{directory}/{names.CUTTING}"):
+        yield
+
+
+def sync_log(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
+    """Blocks. Files are given open: the loop may rename or remove them meanwhile."""
+    with _marked(disk, f"{directory}/{names.SYNCING}"):
+        for file in files:
+            file.sync()
+        for path in directories:
+            disk.sync_dir(path)
+
+
+@contextlib.contextmanager
+def _marked(disk: Disk, marker: str) -> Iterator[None]:
+    disk.open(marker, create=True)
+    yield
+    disk.remove(marker)
+
+
+def is_unsure(disk: Disk, directory: str) -> bool:
+    return any(disk.exists(f"{directory}/{marker}") for marker in _MARKERS)
+
+
+def make_sure(disk: Disk, directory: str, files: list[File]) -> None:
+    """Called when all that was in doubt has been written once more."""
+    for file in files:
+        file.sync()
+    disk.sync_dir(directory)
+    for marker in _MARKERS:
+        if disk.exists(f"{directory}/{marker}"):
+            disk.remove(f"{directory}/{marker}")
 
 
 class Flush:

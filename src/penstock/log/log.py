@@ -22,6 +22,7 @@ from penstock.log.compaction.swap import swap_in
 from penstock.log.directory import LogDirectory, guarded
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.flush import Flush
+from penstock.log.index import AbortedTxn
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.producers.replay import (
     apply_batch,
@@ -36,7 +37,6 @@ from penstock.log.producers.state import EndMarker, ProducerStates
 from penstock.log.retention import expired
 from penstock.log.segment import Segment, new_segment
 from penstock.log.segments import LogSegments
-from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader, validate
 from penstock.world import World
 

@@ -11,7 +11,6 @@ from penstock.config.topic import LogConfig
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.limits import MAX_INLINE_RECOVERY_BYTES
 from penstock.log import names
-from penstock.log.certainty import is_unsure
 from penstock.log.checkpoint import (
     CheckpointDamaged,
     parse_epochs,
@@ -21,6 +20,7 @@ from penstock.log.checkpoint import (
 from penstock.log.compaction.swap import finish_swaps
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
+from penstock.log.flush import is_unsure
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.log import Log, LogState
 from penstock.log.producers.replay import load_producers

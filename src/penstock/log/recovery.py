@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
-from penstock.log.certainty import cutting, is_unsure, make_sure
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs
 from penstock.log.files import OpenFiles
+from penstock.log.flush import cutting, is_unsure, make_sure
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.producers.replay import (
     apply_batch,

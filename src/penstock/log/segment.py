@@ -15,8 +15,7 @@ from penstock.ids import Buffer
 from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET, REMEMBERED_TAIL_BATCHES
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
-from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset
-from penstock.log.txn_index import TxnIndex
+from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset, TxnIndex
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
 from penstock.world import Disk, File
 

@@ -12,9 +12,9 @@ from typing import overload
 
 from penstock.ids import NO_TIMESTAMP
 from penstock.log.files import FileRange, OpenFiles
+from penstock.log.index import AbortedTxn
 from penstock.log.retention import SegmentFacts
 from penstock.log.segment import Segment
-from penstock.log.txn_index import AbortedTxn
 
 
 class LogSegments(Sequence[Segment]):

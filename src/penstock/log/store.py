@@ -17,12 +17,11 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
-from penstock.log.certainty import cutting, sync_log
-from penstock.log.checkpoint import offsets_text
-from penstock.log.checkpoints import Checkpoints
+from penstock.log.checkpoint import Checkpoints, offsets_text
 from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import OpenFiles
+from penstock.log.flush import cutting, sync_log
 from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import Found, create_log, open_log, write_topic_id

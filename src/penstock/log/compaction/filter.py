@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from penstock.ids import Buffer
 from penstock.limits import COMPACTION_KEY_OVERHEAD_BYTES
+from penstock.log.index import AbortedTxn
 from penstock.log.producers.replay import end_marker
-from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader
 from penstock.records.record import Entry, Opened, open_batch
 from penstock.records.rewriting import emptied, keep_entries

@@ -21,9 +21,9 @@ from penstock.log import names
 from penstock.log.compaction.cleanable import SegmentExtent, grouped
 from penstock.log.compaction.filter import LastOffsets, LastOfProducer, Survivors, TransactionsSeen
 from penstock.log.files import OpenFiles
+from penstock.log.index import AbortedTxn
 from penstock.log.recovery import scan_batches
 from penstock.log.segment import Segment
-from penstock.log.txn_index import AbortedTxn
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.record import open_batch
 from penstock.world import Disk

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from penstock.ids import Buffer
 from penstock.log import names
 from penstock.log.files import OpenFiles
+from penstock.log.index import AbortedTxn, TxnIndex
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
 from penstock.log.producers.state import EndMarker, ProducerStates
 from penstock.log.segment import Segment, scan_headers
-from penstock.log.txn_index import AbortedTxn, TxnIndex
 from penstock.records.batch import BatchHeader
 from penstock.records.record import ControlRecord, control_kind, coordinator_epoch, records_of
 from penstock.world import Disk

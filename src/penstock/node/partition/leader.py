@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
-from penstock.log.admission_opened import Opening, open_in_child, opening_of
+from penstock.log.admission import Opening, open_in_child, opening_of
 from penstock.log.log import Appended
 from penstock.metadata.image import PartitionState
 from penstock.node.partition.waiters import CommitWaiters

@@ -14,9 +14,9 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Buffer, TopicPartition
 from penstock.limits import MAX_METADATA_BATCH_BYTES, METADATA_FETCH_BYTES
-from penstock.log.certainty import cutting, sync_log
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
+from penstock.log.flush import cutting, sync_log
 from penstock.log.log import Log
 from penstock.log.open import Found, create_log, open_log
 from penstock.node.quorum.snapshot_files import KEPT, Snapshots
