@@ -1,4 +1,4 @@
-"""Where a follower cuts its log, and who is fenced."""
+"""Where a follower truncates its log, and which requests are fenced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from penstock.metadata.image import BrokerImage, PartitionState
 from penstock.replica.fencing import check_leader_epoch, check_replica
 from penstock.replica.follower import DivergingEpoch, follower_watermark, truncation_point
 from penstock.replica.leader import Leader
-from penstock.replica.read_replica import replica_in_rack
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -30,32 +29,33 @@ PARTITION = TopicPartition("orders", 0)
         (DivergingEpoch(4, 50), (4, 40), 40, 40),
     ],
     ids=[
-        "the leader has less",
-        "it has less",
-        "it never had that epoch",
-        "it has no epochs",
-        "nothing to cut",
+        "the leader's epoch is shorter",
+        "the follower's epoch is shorter",
+        "the follower does not have the epoch",
+        "the follower has no epochs",
+        "nothing to truncate",
     ],
 )
-def test_a_log_is_cut_where_it_leaves_the_leaders(
+def test_a_follower_truncates_where_its_log_diverges(
     diverging: DivergingEpoch, own: tuple[int, int], end: int, expected: int
 ) -> None:
     assert truncation_point(diverging, *own, end) == expected
 
 
-# A record is known by its offset and its epoch, since an epoch has one leader.
+# The leader epoch of each record: offset and epoch identify a record, since an epoch has one
+# leader.
 Log = list[int]
-# For each epoch: who leads, how much it appends, and how much of what it has the other one fetches
-# after cutting what differs.
+# For each epoch: which replica leads, how many records it appends, and how many records the other
+# replica fetches after it truncated its log.
 histories = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=6
 )
 
 
-def common_length(one: Log, other: Log) -> int:
+def common_length(first: Log, second: Log) -> int:
     return next(
-        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
+        (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
     )
 
 
@@ -70,7 +70,7 @@ def epochs_of(log: Log) -> LeaderEpochs:
 
 
 def diverging(leader: Log, follower: Log) -> DivergingEpoch | None:
-    """As the leader of an epoch above all others answers."""
+    """Return the response of a leader whose epoch is above all others."""
     if not follower:
         return None
     epochs = epochs_of(leader)
@@ -80,7 +80,7 @@ def diverging(leader: Log, follower: Log) -> DivergingEpoch | None:
 
 
 @given(histories)
-def test_cutting_and_asking_again_ends_where_the_logs_agree(
+def test_truncating_and_fetching_again_ends_where_the_logs_agree(
     history: list[tuple[int, int, int]],
 ) -> None:
     logs: list[Log] = [[], []]
@@ -88,37 +88,35 @@ def test_cutting_and_asking_again_ends_where_the_logs_agree(
         leader, follower = logs[leads], logs[1 - leads]
         agreed, rounds = common_length(leader, follower), 0
         if fetched:
-            while (word := diverging(leader, follower)) is not None:
+            while (response := diverging(leader, follower)) is not None:
                 end = len(follower)
                 del follower[
                     truncation_point(
-                        word, *epochs_of(follower).end_offset_for(word.epoch, end), end
+                        response, *epochs_of(follower).end_offset_for(response.epoch, end), end
                     ) :
                 ]
                 rounds += 1
-                assert rounds <= len(history), "each round goes back by an epoch at least"
+                assert rounds <= len(history), "each round goes back by at least one epoch"
             assert len(follower) == agreed
         leader += [epoch] * appended
         if fetched:
             follower += leader[agreed : agreed + fetched - 1]
 
 
-def test_a_followers_watermark_is_the_leaders_as_far_as_its_log_goes_and_never_less_than_shown() -> (
-    None
-):
+def test_a_followers_high_watermark_is_bounded_by_its_log_and_never_goes_back() -> None:
     assert follower_watermark(5, 20, 10) == 10
     assert follower_watermark(5, 8, 10) == 8
     assert follower_watermark(9, 8, 10) == 9
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"), [(6, ErrorCode.UNKNOWN_LEADER_EPOCH), (4, ErrorCode.FENCED_LEADER_EPOCH)]
+    ("requested", "code"), [(6, ErrorCode.UNKNOWN_LEADER_EPOCH), (4, ErrorCode.FENCED_LEADER_EPOCH)]
 )
-def test_other_leader_epochs_are_fenced(asked: int, code: ErrorCode) -> None:
+def test_other_leader_epochs_are_fenced(requested: int, code: ErrorCode) -> None:
     check_leader_epoch(PARTITION, 5, 5)
     check_leader_epoch(PARTITION, -1, 5)
     with pytest.raises(KafkaError) as refused:
-        check_leader_epoch(PARTITION, asked, 5)
+        check_leader_epoch(PARTITION, requested, 5)
     assert refused.value.code == code
 
 
@@ -137,9 +135,9 @@ BROKERS = {
         (4, 100, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (1, 100, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ],
-    ids=["an earlier life", "no epoch", "a life not known yet", "no broker", "ourselves"],
+    ids=["earlier epoch", "no epoch", "unknown later epoch", "unknown broker", "this broker"],
 )
-def test_only_brokers_in_their_present_life_fetch_as_replicas(
+def test_only_brokers_in_their_current_epoch_fetch_as_replicas(
     replica: int, epoch: int, code: ErrorCode
 ) -> None:
     check_replica(BROKERS, 1, 2, 100)
@@ -162,6 +160,6 @@ def test_a_consumer_reads_from_the_in_sync_follower_in_its_rack_that_has_the_off
     )
     for replica in (2, 3):
         leader.fetched(replica, 100, 8, 2, 0.0)
-    assert replica_in_rack(leader, 1, "r2", 5, BROKERS) == 2
+    assert leader.preferred_read_replica("r2", 5) == 2
     for rack, offset in (("r2", 1), ("r2", 9), ("r3", 5), ("r1", 5), ("", 5), ("r9", 5)):
-        assert replica_in_rack(leader, 1, rack, offset, BROKERS) == -1
+        assert leader.preferred_read_replica(rack, offset) == -1

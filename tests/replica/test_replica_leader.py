@@ -50,19 +50,19 @@ def append(leader: Leader, end: int, now: float = 0.0) -> None:
     leader.appended(end, end, now)
 
 
-def test_the_watermark_is_the_least_end_of_all_in_sync() -> None:
+def test_the_high_watermark_is_the_smallest_end_of_the_isr() -> None:
     leader = make_leader()
     append(leader, 10)
     assert leader.high_watermark == 0
     fetch(leader, 2, 10)
-    assert leader.high_watermark == 0, "broker 3 has told nothing yet"
+    assert leader.high_watermark == 0, "broker 3 has not fetched yet"
     fetch(leader, 3, 4)
     assert leader.high_watermark == 4
     fetch(leader, 3, 10)
     assert leader.high_watermark == 10
 
 
-def test_the_watermark_does_not_go_back_with_a_follower() -> None:
+def test_the_high_watermark_does_not_go_back_with_a_follower() -> None:
     leader = make_leader()
     append(leader, 10)
     fetch(leader, 2, 10)
@@ -71,14 +71,14 @@ def test_the_watermark_does_not_go_back_with_a_follower() -> None:
     assert leader.high_watermark == 10
 
 
-def test_alone_in_sync_the_leader_commits_at_once() -> None:
+def test_a_leader_alone_in_the_isr_commits_immediately() -> None:
     leader = make_leader((1,), end=3)
     assert leader.high_watermark == 3
     append(leader, 5)
     assert leader.high_watermark == 5
 
 
-def test_what_is_not_synced_does_not_count() -> None:
+def test_unsynced_records_do_not_count() -> None:
     leader = make_leader((1,))
     leader.appended(5, 2, 0.0)
     assert leader.high_watermark == 2
@@ -86,7 +86,7 @@ def test_what_is_not_synced_does_not_count() -> None:
     assert leader.high_watermark == 5
 
 
-def test_below_min_insync_the_watermark_stands() -> None:
+def test_the_high_watermark_does_not_move_below_min_insync() -> None:
     leader = make_leader((1,), min_insync=2)
     append(leader, 5)
     assert (leader.high_watermark, leader.enough_in_sync) == (0, False)
@@ -94,26 +94,26 @@ def test_below_min_insync_the_watermark_stands() -> None:
     assert (leader.high_watermark, leader.enough_in_sync) == (5, True)
 
 
-def test_min_insync_above_the_number_of_replicas_asks_for_all_of_them() -> None:
+def test_min_insync_above_the_number_of_replicas_requires_all_of_them() -> None:
     leader = make_leader(min_insync=5)
     assert (leader.min_insync, leader.enough_in_sync) == (3, True)
 
 
-def test_a_caught_up_follower_is_proposed_and_counts_from_then_on() -> None:
+def test_a_caught_up_follower_is_proposed_and_holds_the_high_watermark_back() -> None:
     leader = make_leader((1, 2), end=10, watermark=10)
-    assert fetch(leader, 3, 9) is None, "it has not everything below the start of this epoch"
+    assert fetch(leader, 3, 9) is None, "it does not have everything below the start of this epoch"
     proposal = fetch(leader, 3, 10)
     assert proposal == IsrProposal((IsrMember(1, -1), IsrMember(2, -1), IsrMember(3, 103)), 5, 7)
     append(leader, 20)
     fetch(leader, 2, 20)
-    assert leader.high_watermark == 10, "the larger of committed and proposed is counted"
+    assert leader.high_watermark == 10, "the maximal ISR counts"
     assert fetch(leader, 3, 15) is None, "one proposal at a time"
     assert leader.high_watermark == 15
     leader.decided((1, 2, 3), 8, 0.0)
     assert (leader.isr, leader.pending, leader.partition_epoch) == ((1, 2, 3), None, 8)
 
 
-def test_a_follower_above_the_watermark_but_below_the_epoch_start_stays_out() -> None:
+def test_a_follower_above_the_high_watermark_but_below_the_epoch_start_does_not_join() -> None:
     leader = make_leader((1, 2), end=10, watermark=4)
     assert fetch(leader, 3, 8) is None
     assert fetch(leader, 3, 10) is not None
@@ -122,16 +122,16 @@ def test_a_follower_above_the_watermark_but_below_the_epoch_start_stays_out() ->
 @pytest.mark.parametrize(
     "changes",
     [{"fenced": True}, {"in_controlled_shutdown": True}, {"epoch": 104}],
-    ids=["fenced", "shutting down", "in another life"],
+    ids=["fenced", "shutting down", "another broker epoch"],
 )
-def test_who_may_not_join_is_not_proposed(changes: dict[str, object]) -> None:
-    brokers = {**BROKERS, 3: replace(BROKERS[3], **changes)}  # type: ignore[arg-type]  # the fields of the cases above
+def test_an_ineligible_follower_is_not_proposed(changes: dict[str, object]) -> None:
+    brokers = {**BROKERS, 3: replace(BROKERS[3], **changes)}  # type: ignore[arg-type]  # fields above
     leader = make_leader((1, 2), brokers=brokers)
     assert fetch(leader, 3, 0) is None
     assert leader.review(0.0) is None
 
 
-def test_who_may_join_again_is_proposed_without_another_fetch() -> None:
+def test_a_follower_that_becomes_eligible_is_proposed_without_another_fetch() -> None:
     brokers = {**BROKERS, 3: replace(BROKERS[3], fenced=True)}
     leader = make_leader((1, 2), brokers=brokers)
     assert fetch(leader, 3, 0) is None
@@ -139,7 +139,7 @@ def test_who_may_join_again_is_proposed_without_another_fetch() -> None:
     assert leader.review(0.0) is not None
 
 
-def test_progress_of_an_earlier_life_is_forgotten() -> None:
+def test_fetches_of_an_earlier_broker_epoch_are_forgotten() -> None:
     brokers = dict(BROKERS)
     leader = make_leader(brokers=brokers)
     append(leader, 10)
@@ -149,14 +149,14 @@ def test_progress_of_an_earlier_life_is_forgotten() -> None:
     leader.review(0.0)
     append(leader, 12)
     fetch(leader, 2, 12)
-    assert leader.high_watermark == 5, "broker 3 may have lost what it had"
+    assert leader.high_watermark == 5, "broker 3 may have lost records"
     leader.fetched(3, 200, 3, 0, 0.0)
     assert leader.high_watermark == 5
     leader.fetched(3, 200, 12, 0, 0.0)
     assert leader.high_watermark == 12
 
 
-def test_a_follower_that_does_not_catch_up_in_time_is_to_leave() -> None:
+def test_a_follower_that_does_not_catch_up_in_time_is_proposed_for_removal() -> None:
     leader = make_leader()
     fetch(leader, 2, 0)
     fetch(leader, 3, 0)
@@ -166,12 +166,12 @@ def test_a_follower_that_does_not_catch_up_in_time_is_to_leave() -> None:
     proposal = leader.review(100.1 + LAG_S)
     assert proposal is not None
     assert [member.broker_id for member in proposal.isr] == [1, 2]
-    assert leader.high_watermark == 0, "it counts until the controller has decided"
+    assert leader.high_watermark == 0, "it counts until the controller decides"
     leader.decided((1, 2), 8, 131.0)
     assert leader.high_watermark == 10
 
 
-def test_idle_followers_keep_up_however_long_ago_they_fetched() -> None:
+def test_followers_of_an_idle_partition_stay_in_sync_whenever_they_fetched() -> None:
     leader = make_leader()
     append(leader, 10)
     fetch(leader, 2, 10)
@@ -182,7 +182,7 @@ def test_idle_followers_keep_up_however_long_ago_they_fetched() -> None:
     assert leader.review(1_031.0) is not None
 
 
-def test_under_steady_load_a_follower_a_little_behind_keeps_up() -> None:
+def test_a_follower_slightly_behind_under_steady_load_stays_in_sync() -> None:
     leader = make_leader()
     for second in range(1, 100):
         append(leader, 10 * second, now=float(second))
@@ -191,10 +191,10 @@ def test_under_steady_load_a_follower_a_little_behind_keeps_up() -> None:
     assert leader.review(100.0) is None
 
 
-def test_a_follower_outside_that_keeps_up_holds_the_watermark_so_that_it_can_join() -> None:
+def test_a_follower_outside_the_isr_that_keeps_up_holds_the_high_watermark_back() -> None:
     leader = make_leader((1,), end=10, watermark=10)
     append(leader, 20, now=1.0)
-    assert leader.high_watermark == 20, "it is not waited for before it has ever caught up"
+    assert leader.high_watermark == 20, "it does not count before it has caught up once"
     fetch(leader, 2, 20, now=1.0)
     leader.refused(1.0)
     append(leader, 30, now=2.0)
@@ -203,14 +203,14 @@ def test_a_follower_outside_that_keeps_up_holds_the_watermark_so_that_it_can_joi
     assert leader.high_watermark == 40
 
 
-def test_a_refused_proposal_leaves_what_was_committed() -> None:
+def test_a_refused_proposal_leaves_the_committed_isr() -> None:
     leader = make_leader((1, 2))
     assert fetch(leader, 3, 0) is not None
     leader.refused(0.0)
     assert (leader.maximal_isr, leader.pending) == ((1, 2), None)
 
 
-def test_metadata_overtakes_a_proposal_but_an_echo_does_not() -> None:
+def test_newer_metadata_drops_a_proposal_and_known_metadata_does_not() -> None:
     leader = make_leader((1, 2))
     fetch(leader, 3, 0)
     state = PartitionState(
@@ -223,8 +223,7 @@ def test_metadata_overtakes_a_proposal_but_an_echo_does_not() -> None:
 
 
 class Histories(RuleBasedStateMachine):
-    """Two followers with real logs (their ends), a controller that decides late or not at all, and
-    a clock."""
+    """Two followers (their log ends), a controller that decides late or not at all, and a clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +232,7 @@ class Histories(RuleBasedStateMachine):
         self.end = 0
         self.ends = {2: 0, 3: 0}
         self.committed: tuple[int, ...] = (1, 2, 3)
-        self.asked: IsrProposal | None = None
+        self.proposed: IsrProposal | None = None
         self.highest = 0
 
     @rule(count=st.integers(1, 5))
@@ -244,34 +243,35 @@ class Histories(RuleBasedStateMachine):
     @rule(replica=st.sampled_from((2, 3)), count=st.integers(0, 5))
     def follow(self, replica: int, count: int) -> None:
         self.ends[replica] = min(self.ends[replica] + count, self.end)
-        self._note(fetch(self.leader, replica, self.ends[replica], self.now))
+        self._record(fetch(self.leader, replica, self.ends[replica], self.now))
 
     @rule(seconds=st.floats(0.0, 40.0))
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        self._note(self.leader.review(self.now))
+        self._record(self.leader.review(self.now))
 
-    def _note(self, proposal: IsrProposal | None) -> None:
+    def _record(self, proposal: IsrProposal | None) -> None:
         if proposal is not None:
-            assert self.asked is None
-            self.asked = proposal
+            assert self.proposed is None
+            self.proposed = proposal
 
-    @precondition(lambda self: self.asked is not None)
-    @rule(heard=st.booleans())
-    def decide(self, heard: bool) -> None:
-        """The controller decides before the leader hears of it; then it may elect among those."""
-        assert self.asked is not None
-        self.committed = tuple(member.broker_id for member in self.asked.isr)
-        if heard:
+    @precondition(lambda self: self.proposed is not None)
+    @rule(delivered=st.booleans())
+    def decide(self, delivered: bool) -> None:
+        """The controller decides before the leader receives it, and may then elect from the new
+        ISR."""
+        assert self.proposed is not None
+        self.committed = tuple(member.broker_id for member in self.proposed.isr)
+        if delivered:
             self._check()
             self.leader.decided(self.committed, self.leader.partition_epoch + 1, self.now)
-            self.asked = None
+            self.proposed = None
 
-    @precondition(lambda self: self.asked is not None and self.committed == self.leader.isr)
+    @precondition(lambda self: self.proposed is not None and self.committed == self.leader.isr)
     @rule()
     def refuse(self) -> None:
         self.leader.refused(self.now)
-        self.asked = None
+        self.proposed = None
 
     @invariant()
     def _check(self) -> None:
@@ -280,7 +280,7 @@ class Histories(RuleBasedStateMachine):
         assert watermark <= self.end
         for replica in self.committed:
             assert watermark <= self.ends.get(replica, self.end), (
-                f"whoever may be elected has everything: {replica} in {self.committed}"
+                f"an electable replica has everything: {replica} in {self.committed}"
             )
         self.highest = watermark
 

@@ -1,2 +1,2 @@
-"""One partition on one node, as leader or follower: what counts towards the high watermark, who is
-in sync, who is fenced. PURE."""
+"""The replication rules of one partition: high watermark, in-sync replicas, truncation, fencing.
+PURE."""

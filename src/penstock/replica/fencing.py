@@ -1,5 +1,4 @@
-"""Who may ask what of a partition: leader epochs (KIP-320) and the brokers that are its replicas.
-PURE."""
+"""Fencing: by leader epoch (KIP-320), and of replicas by broker epoch. PURE."""
 
 from __future__ import annotations
 
@@ -10,58 +9,62 @@ from penstock.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.metadata.image import BrokerImage
 
 
-def check_leader_epoch(partition: TopicPartition, asked: int, current: int) -> None:
-    """-1 is a client that does not say what it knows."""
-    if asked in (current, NO_LEADER_EPOCH):
+def check_leader_epoch(partition: TopicPartition, requested: int, current: int) -> None:
+    """Refuse a request of another leader epoch. A client that sends -1 does not know the epoch."""
+    if requested in (current, NO_LEADER_EPOCH):
         return
-    if asked < current:
+    if requested < current:
         raise KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH,
-            f"leader epoch {asked} of {partition} is over: it is {current} now",
+            f"leader epoch {requested} of {partition} is over: the current one is {current}",
         )
     raise KafkaError(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
-        f"leader epoch {asked} of {partition} is not known here yet: it is {current}",
+        f"leader epoch {requested} of {partition} is not known to this broker yet: it knows "
+        f"{current}",
     )
 
 
 def not_leader(partition: TopicPartition, leader: int) -> KafkaError:
-    who = f"broker {leader} does" if leader >= 0 else "nobody does at the moment"
+    current = f"the leader is broker {leader}" if leader >= 0 else "it has no leader"
     return KafkaError(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition}: {who}"
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition}: {current}"
     )
 
 
 def check_replica(
     brokers: Mapping[int, BrokerImage], node_id: int, replica_id: int, broker_epoch: int
 ) -> None:
-    """A fetch of a broker counts, and sees what is not committed, only in that broker's present
-    life. One that we do not know of yet is to ask again: Kafka would take its word, but then so
-    would a client get more than it may see by posing as a broker."""
+    """Refuse a fetch that does not come from a registered broker in its current epoch.
+
+    Such a fetch counts as an acknowledgement and reads uncommitted records. Kafka accepts a broker
+    that it does not know yet. This broker refuses it, and the follower retries: otherwise a client
+    that poses as a broker could read uncommitted records.
+    """
     broker = brokers.get(replica_id)
     if replica_id == node_id or broker is None or broker_epoch < broker.epoch:
-        known = "unknown" if broker is None else f"epoch {broker.epoch}"
+        known = "not registered" if broker is None else f"registered in epoch {broker.epoch}"
         message = (
-            f"a fetch of broker {replica_id} in epoch {broker_epoch} is refused: that "
-            f"broker is {known} here"
+            f"refused the fetch of broker {replica_id} in epoch {broker_epoch}: the broker is "
+            f"{known}"
         )
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
     if broker_epoch > broker.epoch:
         message = (
-            f"epoch {broker_epoch} of broker {replica_id} is not known here yet: it is "
-            f"{broker.epoch}"
+            f"epoch {broker_epoch} of broker {replica_id} is not known to this broker yet: it "
+            f"knows {broker.epoch}"
         )
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
 
 
 def is_current(brokers: Mapping[int, BrokerImage], replica_id: int, broker_epoch: int) -> bool:
-    """Whether the broker still lives the life in which it fetched."""
+    """Return True if this is the broker's current epoch."""
     broker = brokers.get(replica_id)
     return broker is not None and broker.epoch == broker_epoch
 
 
 def is_eligible(brokers: Mapping[int, BrokerImage], replica_id: int, broker_epoch: int) -> bool:
-    """Whether a follower that fetched in this epoch may join the in-sync replicas."""
+    """Return True if a follower that fetched in this broker epoch may join the ISR."""
     broker = brokers.get(replica_id)
     return (
         broker is not None

@@ -1,5 +1,5 @@
-"""A partition on a node that follows: where its log leaves the leader's, and how far its readers
-may see. PURE."""
+"""The rules of a follower: where its log diverges from the leader's, and its high watermark.
+PURE."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class DivergingEpoch(NamedTuple):
 def truncation_point(
     diverging: DivergingEpoch, own_epoch: int, own_epoch_end: int, end_offset: int
 ) -> int:
-    """Where to cut. `own_epoch` is the largest epoch of the own log that is not above the leader's,
-    and `own_epoch_end` its end there.
+    """Return the offset to truncate to. `own_epoch` is the largest epoch of the follower's log that
+    is not above the leader's, and `own_epoch_end` its end there.
 
-    Never the watermark (KIP-101): what is below it here may lie above what this replica must keep,
-    and what is above it may be committed. Where the follower does not have the leader's epoch it
-    cuts to what it has before it, and asks again with that.
+    A follower never truncates to its high watermark (KIP-101): records below it may be ones that it
+    must remove, and records above it may be committed. A follower that does not have the leader's
+    epoch truncates to the end of the epoch before it, and fetches again with that one.
     """
     if own_epoch == NO_LEADER_EPOCH:
         return min(diverging.end_offset, end_offset)
     return min(diverging.end_offset, own_epoch_end, end_offset)
 
 
-def follower_watermark(current: int, told: int, end_offset: int) -> int:
-    """A leader that was just elected may tell less than the one before: what readers were shown
-    stays shown."""
-    return max(current, min(told, end_offset))
+def follower_watermark(current: int, leader_watermark: int, end_offset: int) -> int:
+    """Return a follower's high watermark after a fetch. It does not go back: a leader that was just
+    elected may have a lower one than the leader before."""
+    return max(current, min(leader_watermark, end_offset))

@@ -1,14 +1,15 @@
-"""A partition on the node that leads it: followers' progress, the high watermark, and who is in
-sync. PURE.
+"""The leader's view of one partition: follower state, high watermark, in-sync replicas. PURE.
 
 The laws
-  The high watermark is the least end of all in-sync replicas. It never goes back, and does not move
-  while fewer than min.insync.replicas are in sync (KIP-966). While a change of the in-sync replicas
-  is under way it counts both those before and those after it (KIP-497). A follower outside that
-  keeps up, and may join, is waited for too: under load it would never reach the watermark
-  otherwise. Progress counts in one leader epoch alone, which has one `Leader`, and in one life of
-  the follower's broker. A follower joins with everything below the watermark and below the start of
-  this leader epoch, whose earlier records may all be committed.
+  The high watermark is the smallest log end of all in-sync replicas. It never goes back. It does
+  not move while fewer than min.insync.replicas replicas are in sync (KIP-966).
+  While an ISR change is pending, the high watermark waits for the union of the old and the new ISR,
+  the maximal ISR (KIP-497). It also waits for a follower outside the ISR that keeps up and may
+  join: under load such a follower would never reach the high watermark otherwise.
+  A follower's acknowledgements count in one leader epoch, which has one `Leader`, and in one broker
+  epoch of the follower.
+  A follower joins the ISR when it has everything below the high watermark and below the start of
+  this leader epoch: all earlier records may be committed.
 """
 
 from __future__ import annotations
@@ -17,32 +18,82 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
+from penstock.ids import UNKNOWN_OFFSET
 from penstock.metadata.image import BrokerImage, PartitionState
 from penstock.replica.fencing import is_current, is_eligible
-from penstock.replica.progress import UNKNOWN_EPOCH, Progress
 
 Brokers = Mapping[int, BrokerImage]
 
+UNKNOWN_EPOCH = -1
+NO_REPLICA = -1
+
 
 class IsrMember(NamedTuple):
-    """In the epoch in which it fetched. -1: it did not yet fetch from this leader, or is the leader
-    itself."""
+    """A replica, and the broker epoch in which it fetched. The epoch is -1 for the leader, and for
+    a follower that has not fetched from this leader yet."""
 
     broker_id: int
     broker_epoch: int
 
 
 class IsrProposal(NamedTuple):
-    """What the controller is asked for. It refuses where the epochs are no longer those."""
+    """An AlterPartition request for one partition. The controller refuses other epochs than its
+    own."""
 
     isr: tuple[IsrMember, ...]
     leader_epoch: int
     partition_epoch: int
 
 
+class FollowerState:
+    """A follower as its leader knows it. Its offsets are unknown until its first fetch in this
+    leader epoch. Times are seconds of a monotonic clock."""
+
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_at",
+        "end_offset",
+        "last_fetch_at",
+        "last_fetch_leader_end",
+        "replica_id",
+        "start_offset",
+    )
+
+    def __init__(self, replica_id: int, caught_up_at: float) -> None:
+        self.replica_id = replica_id
+        self.caught_up_at = caught_up_at
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the follower's offsets: a restarted broker may have lost records."""
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = UNKNOWN_EPOCH
+        self.last_fetch_leader_end = UNKNOWN_OFFSET
+        self.last_fetch_at = self.caught_up_at
+
+    def fetched(
+        self, offset: int, start_offset: int, broker_epoch: int, leader_end: int, now: float
+    ) -> None:
+        """Record a fetch, which acknowledges everything before its offset.
+
+        A follower that fetches at what was the leader's end at its previous fetch had caught up at
+        that time. Under steady load it never fetches at the current end.
+        """
+        if offset >= leader_end:
+            self.caught_up_at = now
+        elif offset >= self.last_fetch_leader_end != UNKNOWN_OFFSET:
+            self.caught_up_at = max(self.caught_up_at, self.last_fetch_at)
+        self.last_fetch_leader_end = leader_end
+        self.last_fetch_at = now
+        self.end_offset = offset
+        self.start_offset = start_offset
+        self.broker_epoch = broker_epoch
+
+
 class Leader:
-    """One leader epoch. `end_offset` is the log's end; `counted_end` what of it counts, which is
-    less where it must be synced first."""
+    """One leader epoch. `end_offset` is the log's end. `counted_end` is the part of it that counts
+    towards the high watermark: less than the end if the log must be synced first."""
 
     def __init__(
         self,
@@ -68,12 +119,12 @@ class Leader:
         self.end_offset = end_offset
         self.counted_end = counted_end
         self.high_watermark = high_watermark
-        self.followers: dict[int, Progress] = {}
-        self._take(state, now)
+        self.followers: dict[int, FollowerState] = {}
+        self._set_state(state, now)
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """Those that hold the watermark back."""
+        """The replicas that hold the high watermark back."""
         if self.pending is None:
             return self.isr
         return (
@@ -81,12 +132,11 @@ class Leader:
             *(member.broker_id for member in self.pending.isr if member.broker_id not in self.isr),
         )
 
-    # What happens
+    # Events
 
     def appended(self, end_offset: int, counted_end: int, now: float) -> None:
         if self.high_watermark == self.end_offset:
-            # Everybody in sync had everything up to this moment, however long ago their last
-            # fetches were.
+            # All in-sync followers had everything until now, whenever their last fetches were.
             self._behind_since = now
         self.end_offset = end_offset
         self.counted(counted_end, now)
@@ -98,65 +148,64 @@ class Leader:
     def fetched(
         self, replica_id: int, broker_epoch: int, offset: int, start_offset: int, now: float
     ) -> IsrProposal | None:
-        """A follower of the assignment has everything before this offset. Perhaps it may join
-        now."""
+        """Record the fetch of a follower: it has everything before this offset. Return an ISR
+        expansion if one is due."""
         follower = self.followers[replica_id]
         before = follower.end_offset
         follower.fetched(offset, start_offset, broker_epoch, self.end_offset, now)
         if offset != before:
             self._advance(now)
-        return self._expansion() if self._outside else None
+        return self._expand_isr() if self._out_of_sync else None
 
     def review(self, now: float) -> IsrProposal | None:
-        """Looked at from time to time, and when brokers come, go or change: some may have to leave,
-        and some may be let in."""
+        """Return an ISR change if one is due; called periodically, and when brokers change."""
         for follower in self.followers.values():
             if follower.broker_epoch != UNKNOWN_EPOCH and not is_current(
                 self._brokers(), follower.replica_id, follower.broker_epoch
             ):
-                follower.forget()
+                follower.reset()
         self._advance(now)
-        return self._shrinking(now) or self._expansion()
+        return self._shrink_isr(now) or self._expand_isr()
 
     def apply(self, state: PartitionState, now: float) -> None:
-        """Committed by the controller in this leader epoch. What is not news changes nothing: a
-        proposal may have been made since."""
+        """Apply a state that the controller committed in this leader epoch. A known state changes
+        nothing: a proposal may have been made since."""
         if state.partition_epoch > self.partition_epoch:
-            self._take(state, now)
+            self._set_state(state, now)
 
     def decided(self, isr: tuple[int, ...], partition_epoch: int, now: float) -> None:
-        """The controller took a proposal."""
+        """Apply a proposal that the controller accepted."""
         if partition_epoch >= self.partition_epoch:
             self.partition_epoch = partition_epoch
             self._set_isr(isr, None, now)
 
     def refused(self, now: float) -> None:
-        """The controller says that it did not, and never will, take the proposal."""
+        """Drop a proposal that the controller refused for good."""
         self._set_isr(self.isr, None, now)
 
     def set_min_insync(self, count: int, now: float) -> None:
         self._min_insync = count
         self._set_isr(self.isr, self.pending, now)
 
-    # Who is in sync
+    # In-sync replicas
 
-    def _take(self, state: PartitionState, now: float) -> None:
+    def _set_state(self, state: PartitionState, now: float) -> None:
         self.replicas = state.replicas
         self.partition_epoch = state.partition_epoch
-        others = [replica for replica in state.replicas if replica != self._node_id]
         self.followers = {
             replica: self.followers.get(replica)
-            or Progress(replica, now if replica in state.isr else -inf)
-            for replica in others
+            or FollowerState(replica, now if replica in state.isr else -inf)
+            for replica in state.replicas
+            if replica != self._node_id
         }
         self._set_isr(state.isr, None, now)
 
     def _set_isr(self, isr: tuple[int, ...], pending: IsrProposal | None, now: float) -> None:
         self.isr = isr
-        # A setting above the number of replicas asks for all of them.
+        # A min.insync.replicas above the number of replicas requires all of them.
         self.min_insync = min(self._min_insync, len(self.replicas))
         self.enough_in_sync = len(isr) >= self.min_insync
-        self._outside = [
+        self._out_of_sync = [
             follower for replica, follower in self.followers.items() if replica not in isr
         ]
         self._set_pending(pending)
@@ -165,7 +214,7 @@ class Leader:
     def _set_pending(self, pending: IsrProposal | None) -> None:
         self.pending = pending
         maximal = self.maximal_isr
-        self._counted = [
+        self._in_maximal_isr = [
             follower for replica, follower in self.followers.items() if replica in maximal
         ]
 
@@ -184,19 +233,19 @@ class Leader:
         self._set_pending(proposal)
         return proposal
 
-    def _expansion(self) -> IsrProposal | None:
+    def _expand_isr(self) -> IsrProposal | None:
         if self.pending is not None:
             return None
         joining = tuple(
             follower.replica_id
-            for follower in self._outside
+            for follower in self._out_of_sync
             if follower.end_offset >= self.high_watermark
             and follower.end_offset >= self.epoch_start
             and is_eligible(self._brokers(), follower.replica_id, follower.broker_epoch)
         )
         return self._propose(self.isr + joining) if joining else None
 
-    def _shrinking(self, now: float) -> IsrProposal | None:
+    def _shrink_isr(self, now: float) -> IsrProposal | None:
         if self.pending is not None:
             return None
         leaving = [
@@ -204,13 +253,12 @@ class Leader:
             for replica in self.isr
             if replica in self.followers and not self._keeps_up(self.followers[replica], now)
         ]
-        return (
-            self._propose(tuple(replica for replica in self.isr if replica not in leaving))
-            if leaving
-            else None
-        )
+        if not leaving:
+            return None
+        return self._propose(tuple(replica for replica in self.isr if replica not in leaving))
 
-    def _keeps_up(self, follower: Progress, now: float) -> bool:
+    def _keeps_up(self, follower: FollowerState, now: float) -> bool:
+        """Return True if the follower has caught up within replica.lag.time.max.ms."""
         behind_since = (
             max(follower.caught_up_at, self._behind_since)
             if follower.replica_id in self.isr
@@ -218,22 +266,48 @@ class Leader:
         )
         return follower.end_offset >= self.end_offset or now - behind_since <= self._lag_max_s
 
-    # The watermark
+    # High watermark
 
     def _advance(self, now: float) -> None:
         if not self.enough_in_sync:
             return
         least = self.counted_end
-        for follower in self._counted:
+        for follower in self._in_maximal_isr:
             if follower.end_offset < least:
                 least = follower.end_offset
-        for follower in self._outside:
+        for follower in self._out_of_sync:
             if follower.end_offset < least and self._holds_back(follower, now):
                 least = follower.end_offset
         if least > self.high_watermark:
             self.high_watermark = least
 
-    def _holds_back(self, follower: Progress, now: float) -> bool:
+    def _holds_back(self, follower: FollowerState, now: float) -> bool:
         return self._keeps_up(follower, now) and is_eligible(
             self._brokers(), follower.replica_id, follower.broker_epoch
         )
+
+    # Fetch from the closest replica
+
+    def preferred_read_replica(self, rack: str, offset: int) -> int:
+        """Return the in-sync follower in a consumer's rack that has the offset, the one with the
+        most records; -1 if the consumer should read from the leader (KIP-392)."""
+        brokers = self._brokers()
+
+        def is_near(replica: int) -> bool:
+            broker = brokers.get(replica)
+            return broker is not None and broker.rack == rack and not broker.fenced
+
+        if not rack or is_near(self._node_id):
+            return NO_REPLICA
+        near = [
+            follower
+            for replica, follower in self.followers.items()
+            if replica in self.isr
+            and is_near(replica)
+            and follower.start_offset <= offset <= follower.end_offset
+        ]
+        if not near:
+            return NO_REPLICA
+        return max(
+            near, key=lambda follower: (follower.end_offset, -follower.replica_id)
+        ).replica_id

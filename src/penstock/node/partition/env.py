@@ -1,4 +1,4 @@
-"""What partitions and their replication need of the node that they are on."""
+"""What partitions and their replication need from the node."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.replica.leader import IsrProposal
 from penstock.world import World
 
 if TYPE_CHECKING:
-    from penstock.node.partition.partition import Partition
+    from penstock.node.partition.leader import LeaderRole
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnv:
-    """`spawn` starts a task of the node's own; `propose` asks the controller for other in-sync
-    replicas."""
+    """`spawn` starts a task that the node owns. `propose` sends an ISR change to the controller.
+    `lag_max_s` is replica.lag.time.max.ms."""
 
     node_id: int
     world: World
     store: LogStore
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     brokers: Callable[[], Mapping[int, BrokerImage]]
-    propose: Callable[[Partition, IsrProposal], None]
+    propose: Callable[[LeaderRole, IsrProposal], None]
     lag_max_s: float

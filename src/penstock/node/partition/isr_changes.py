@@ -1,8 +1,7 @@
-"""Changes of the in-sync replicas, asked of the controller: those of all partitions in one request,
-one request at a time.
+"""AlterPartition requests: sends the ISR changes of all partitions to the controller, batched, one
+request at a time.
 
-A proposal stays until the controller has decided on it, or metadata has overtaken it; then its
-partition no longer proposes it.
+A proposal is sent again until the controller has decided on it or newer metadata has replaced it.
 """
 
 from __future__ import annotations
@@ -14,27 +13,26 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.node.partition.partition import Partition
+from penstock.node.partition.leader import LeaderRole
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.replica.leader import IsrProposal
 
 T = TypeVar("T")
 Topic = AlterPartitionRequest.Topic
 Member = Topic.Partition.NewIsrWithEpoch
-Answer = AlterPartitionResponse.Topic.Partition
+Result = AlterPartitionResponse.Topic.Partition
+Proposals = dict[tuple[UUID, int], tuple[LeaderRole, IsrProposal]]
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
-# Before what was not decided, or was refused, is looked at again.
-AGAIN_S = 0.1
+# The delay before an undecided proposal is sent again, or a refused one is reconsidered.
+RETRY_S = 0.1
 
-# The controller says that the proposal did not and will not happen, and that what the leader knows
-# of the partition is right.
+# The controller did not and will not apply the proposal; the leader's metadata is up to date.
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-# The leader is behind the controller: metadata under way will tell it how things are, and until
-# then it counts both ways.
-_OVERTAKEN = frozenset(
+# The leader's metadata is behind the controller's. Until it catches up, the maximal ISR counts.
+_OUTDATED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -64,65 +62,68 @@ class IsrChanges:
         self._call = call
         self._broker_epoch = broker_epoch
         self._spawn = spawn
-        self._waiting: dict[tuple[UUID, int], tuple[Partition, IsrProposal]] = {}
+        self._unsent: Proposals = {}
         self._running = False
 
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        self._waiting[partition.topic_id, partition.topic_partition.partition] = (
-            partition,
-            proposal,
-        )
+    def propose(self, role: LeaderRole, proposal: IsrProposal) -> None:
+        partition = role.partition
+        self._unsent[partition.topic_id, partition.topic_partition.partition] = (role, proposal)
         if not self._running:
             self._running = True
             self._spawn(self._run())
 
     async def _run(self) -> None:
         try:
-            while self._waiting:
-                asked, self._waiting = self._waiting, {}
-                if not await self._ask(asked):
-                    # What was proposed meanwhile is newer than what is put back.
-                    self._waiting = {
-                        key: one for key, one in asked.items() if one[0].is_proposing(one[1])
-                    } | self._waiting
-                    await asyncio.sleep(AGAIN_S)
+            while self._unsent:
+                sent, self._unsent = self._unsent, {}
+                if not await self._send(sent):
+                    undecided = {
+                        key: (role, proposal)
+                        for key, (role, proposal) in sent.items()
+                        if role.is_proposing(proposal)
+                    }
+                    # Proposals made during the request are newer than those sent.
+                    self._unsent = undecided | self._unsent
+                    await asyncio.sleep(RETRY_S)
         finally:
             self._running = False
 
-    async def _ask(self, asked: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]) -> bool:
-        """Whether all of it is decided."""
+    async def _send(self, proposals: Proposals) -> bool:
+        """Send proposals. Return True if the controller decided on all of them."""
         try:
             response = await self._call(
-                self._request(asked), AlterPartitionResponse, timeout_s=TIMEOUT_S
+                self._request(proposals), AlterPartitionResponse, timeout_s=TIMEOUT_S
             )
         except KafkaError as error:
             logger.warning(
-                "in-sync replicas of %d partitions could not be changed: %s",
-                len(asked),
+                "cannot change the in-sync replicas of %d partitions, retrying: %s",
+                len(proposals),
                 error.message,
             )
             return False
         if response.error_code:
             logger.warning(
-                "in-sync replicas of %d partitions were not changed: error %d",
-                len(asked),
+                "the controller did not change the in-sync replicas of %d partitions, retrying: "
+                "error %d",
+                len(proposals),
                 response.error_code,
             )
             return False
-        answers = {
-            (topic.topic_id, answer.partition_index): answer
+        results = {
+            (topic.topic_id, result.partition_index): result
             for topic in response.topics
-            for answer in topic.partitions
+            for result in topic.partitions
         }
-        decided = [key in answers and _deliver(*one, answers[key]) for key, one in asked.items()]
+        decided = [
+            key in results and _deliver(role, proposal, results[key])
+            for key, (role, proposal) in proposals.items()
+        ]
         return all(decided)
 
-    def _request(
-        self, asked: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]
-    ) -> AlterPartitionRequest:
+    def _request(self, proposals: Proposals) -> AlterPartitionRequest:
         epoch = self._broker_epoch()
         topics: dict[UUID, list[Topic.Partition]] = {}
-        for (topic_id, index), (_partition, proposal) in asked.items():
+        for (topic_id, index), (_role, proposal) in proposals.items():
             members = tuple(
                 Member(
                     broker_id=broker,
@@ -138,27 +139,31 @@ class IsrChanges:
                     partition_epoch=proposal.partition_epoch,
                 )
             )
-        named = tuple(
-            Topic(topic_id=topic_id, partitions=tuple(partitions))
-            for topic_id, partitions in topics.items()
+        return AlterPartitionRequest(
+            broker_id=self._node_id,
+            broker_epoch=epoch,
+            topics=tuple(
+                Topic(topic_id=topic_id, partitions=tuple(partitions))
+                for topic_id, partitions in topics.items()
+            ),
         )
-        return AlterPartitionRequest(broker_id=self._node_id, broker_epoch=epoch, topics=named)
 
 
-def _deliver(partition: Partition, proposal: IsrProposal, answer: Answer) -> bool:
-    """Whether this is decided: if not, it is to be asked again."""
-    if answer.error_code == ErrorCode.NONE:
-        if answer.leader_epoch == proposal.leader_epoch:
-            partition.isr_decided(proposal, answer.isr, answer.partition_epoch)
-            logger.info("%s: in sync are %s", partition.topic_partition, list(answer.isr))
+def _deliver(role: LeaderRole, proposal: IsrProposal, result: Result) -> bool:
+    """Give a leader the controller's decision. Return False if the proposal must be sent again."""
+    partition = role.partition
+    if result.error_code == ErrorCode.NONE:
+        if result.leader_epoch == proposal.leader_epoch:
+            role.isr_decided(proposal, result.isr, result.partition_epoch)
+            logger.info("%s: in-sync replicas are %s", partition.topic_partition, list(result.isr))
         return True
     logger.info(
-        "%s: the controller refuses to change the in-sync replicas: error %d",
+        "%s: the controller refused to change the in-sync replicas: error %d",
         partition.topic_partition,
-        answer.error_code,
+        result.error_code,
     )
-    if answer.error_code in _REFUSED:
-        partition.isr_refused(proposal)
-        asyncio.get_running_loop().call_later(AGAIN_S, partition.review)
+    if result.error_code in _REFUSED:
+        role.isr_refused(proposal)
+        asyncio.get_running_loop().call_later(RETRY_S, partition.review)
         return True
-    return answer.error_code in _OVERTAKEN
+    return result.error_code in _OUTDATED

@@ -19,7 +19,6 @@ from penstock.node.partition.waiters import CommitWaiters
 from penstock.replica.fencing import not_leader
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
-from penstock.replica.read_replica import replica_in_rack
 
 if TYPE_CHECKING:
     from penstock.node.partition.partition import Partition
@@ -97,7 +96,7 @@ class LeaderRole:
         if not self.leader.enough_in_sync:
             self._waiters.fail(self._too_few_in_sync(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
         if proposal is not None:
-            self._env.propose(self.partition, proposal)
+            self._env.propose(self, proposal)
 
     def _advance_high_watermark(self) -> None:
         offset = self.leader.high_watermark
@@ -113,7 +112,7 @@ class LeaderRole:
         self._leader_changed(self.leader.review(self._now()))
 
     def is_proposing(self, proposal: IsrProposal) -> bool:
-        return self.leader.pending is proposal
+        return self.is_current and self.leader.pending is proposal
 
     def isr_decided(
         self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int
@@ -278,4 +277,4 @@ class LeaderRole:
         return diverging
 
     def preferred_replica(self, rack: str, offset: int) -> int:
-        return replica_in_rack(self.leader, self._env.node_id, rack, offset, self._env.brokers())
+        return self.leader.preferred_read_replica(rack, offset)

@@ -26,8 +26,7 @@ from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.watchers import Callback, Watchers
 from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
 from penstock.replica.follower import DivergingEpoch
-from penstock.replica.leader import IsrProposal, Leader
-from penstock.replica.read_replica import NO_REPLICA
+from penstock.replica.leader import NO_REPLICA, Leader
 
 __all__ = ["AbortedTransaction", "Appended", "Partition", "ReadResult"]
 
@@ -293,19 +292,6 @@ class Partition:
         """Look for ISR changes; called periodically, and when brokers change."""
         if isinstance(self.role, LeaderRole):
             self.role.review()
-
-    def is_proposing(self, proposal: IsrProposal) -> bool:
-        return isinstance(self.role, LeaderRole) and self.role.is_proposing(proposal)
-
-    def isr_decided(
-        self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int
-    ) -> None:
-        if isinstance(self.role, LeaderRole):
-            self.role.isr_decided(proposal, isr, partition_epoch)
-
-    def isr_refused(self, proposal: IsrProposal) -> None:
-        if isinstance(self.role, LeaderRole):
-            self.role.isr_refused(proposal)
 
     # Following
 

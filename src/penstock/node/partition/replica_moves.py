@@ -1,5 +1,5 @@
-"""Which replica may move to which log directory of this node, by Kafka's rules. How it moves is the
-log store's affair."""
+"""AlterReplicaLogDirs: which replica may move to which log directory of this node, by Kafka's
+rules. The log store moves it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.node.supervisor import Spawn
 
 
 class ReplicaMoves:
-    """The moves that clients ask for. Each is a task of the node's own, and nobody waits for it."""
+    """Starts the moves that clients request. Each is a task that the node owns."""
 
     def __init__(self, store: LogStore, metadata: MetadataView, spawn: Spawn) -> None:
         self._store = store
@@ -22,12 +22,12 @@ class ReplicaMoves:
         self._spawn = spawn
 
     def move(self, partition: TopicPartition, path: str) -> None:
-        """Begins a move, unless the replica is there already. In the order of Kafka's own checks
-        (ReplicaManager.alterReplicaLogDirs)."""
+        """Start a move unless the replica is in that directory already. Checks in the same order as
+        Kafka's ReplicaManager.alterReplicaLogDirs."""
         if len(future_dir(partition, NO_UUID)) > MAX_FILE_NAME_BYTES:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"the name of {partition.topic} is too long for a replica that moves",
+                f"the name of {partition.topic} is too long for the directory of a moving replica",
             )
         directory = self._directory(path)
         store = self._store
@@ -37,29 +37,27 @@ class ReplicaMoves:
             )
         if partition not in store.logs:
             raise self._absent(partition, directory)
-        if (failed := store.logs[partition].directory).failure is not None:
-            raise failed.offline()
+        current = store.logs[partition].directory
+        if current.failure is not None:
+            raise current.offline()
         move = store.moves.begin(partition, directory)
         if move is not None:
             self._spawn(store.moves.run(move))
 
     def _directory(self, path: str) -> LogDirectory:
-        directory = next((one for one in self._store.directories if one.path == path), None)
-        if directory is None:
-            raise KafkaError(
-                ErrorCode.LOG_DIR_NOT_FOUND,
-                (
-                    f"{path} is not one of this broker's log directories, as DescribeLogDirs tells "
-                    "them"
-                ),
-            )
-        if directory.failure is not None:
-            raise directory.offline()
-        return directory
+        for directory in self._store.directories:
+            if directory.path == path:
+                if directory.failure is not None:
+                    raise directory.offline()
+                return directory
+        raise KafkaError(
+            ErrorCode.LOG_DIR_NOT_FOUND,
+            f"{path} is not a log directory of this broker; DescribeLogDirs lists them",
+        )
 
     def _absent(self, partition: TopicPartition, directory: LogDirectory) -> KafkaError:
-        """A replica that may come to this broker later comes to this directory then:
-        kafka-reassign-partitions counts on it."""
+        """Remember the directory for a replica that is assigned to this broker later, as
+        kafka-reassign-partitions expects. Return the error for the client."""
         topic = self._metadata.image.topics.get(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             return KafkaError(
