@@ -1,191 +1,224 @@
-"""Votes: when they are given, and when they are asked for. Owns the roles Unattached, Prospective
-and Candidate."""
+"""Elections: granting votes, requesting them, and announcements of leaders. Owns the states
+Unattached, Prospective and Candidate."""
 
 from __future__ import annotations
 
+import math
+
 from penstock.errors import ErrorCode
-from penstock.raft.core import Core
 from penstock.raft.messages import (
     NO_LEADER,
-    Answer,
-    Answered,
-    Asked,
-    AskVote,
-    Reply,
-    Send,
-    TellBegin,
-    TellEnd,
-    Unreachable,
-    VoteAnswer,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    RequestFailed,
+    RequestReceived,
+    Response,
+    ResponseReceived,
+    SendRequest,
+    SendResponse,
+    VoteRequest,
+    VoteResponse,
 )
-from penstock.raft.roles import Candidate, Follower, Leader, Poll, Prospective, Unattached
+from penstock.raft.quorum_state import QuorumState
+from penstock.raft.states import (
+    CandidateState,
+    EpochElection,
+    FollowerState,
+    LeaderState,
+    ProspectiveState,
+    UnattachedState,
+)
 
-# Giving
+# Granting votes
 
 
-def vote_asked(core: Core, asked: Asked, ask: AskVote, now: float) -> None:
-    error = _voter_error(core, asked.sender, ask.epoch)
+def handle_vote_request(
+    quorum: QuorumState, event: RequestReceived, request: VoteRequest, now: float
+) -> None:
+    error = _validate_voter(quorum, event.sender, request.epoch)
     granted = False
     if error is ErrorCode.NONE:
-        core.learn(ask.epoch, NO_LEADER, now)
-        granted = _grants(core, asked.sender, ask, now)
-        if granted and not ask.pre_vote:
-            core.voted_id = asked.sender
-            core.become_unattached(core.epoch, now)
-    core.effects.append(
-        Reply(asked.reply, VoteAnswer(error, core.known_leader, core.epoch, granted))
-    )
+        quorum.maybe_transition(request.epoch, NO_LEADER, now)
+        granted = _can_grant_vote(quorum, event.sender, request, now)
+        if granted and not request.pre_vote:
+            quorum.voted_id = event.sender
+            quorum.transition_to_unattached(quorum.epoch, now)
+    response = VoteResponse(error, quorum.leader_id_or_sentinel, quorum.epoch, granted)
+    quorum.effects.append(SendResponse(event.reply_to, response))
 
 
-def _voter_error(core: Core, sender: int, epoch: int) -> ErrorCode:
-    if core.resigned:
+def _validate_voter(quorum: QuorumState, sender: int, epoch: int) -> ErrorCode:
+    if quorum.has_resigned:
         return ErrorCode.BROKER_NOT_AVAILABLE
-    if epoch < core.epoch:
+    if epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if not core.is_voter or sender not in core.others:
+    if not quorum.is_voter or sender not in quorum.remote_voters:
         return ErrorCode.INCONSISTENT_VOTER_SET
     return ErrorCode.NONE
 
 
-def _grants(core: Core, candidate: int, ask: AskVote, now: float) -> bool:
-    if ask.end.rank < core.log.end.rank:
+def _can_grant_vote(quorum: QuorumState, candidate: int, request: VoteRequest, now: float) -> bool:
+    if request.end.rank < quorum.log.end.rank:
         return False
-    if ask.pre_vote:
-        return _would_vote(core, candidate, ask, now)
-    if core.leader_id is not None or isinstance(core.role, Candidate):
+    if request.pre_vote:
+        return _can_grant_pre_vote(quorum, candidate, request, now)
+    if quorum.leader_id is not None or isinstance(quorum.state, CandidateState):
         return False
-    return core.voted_id in (None, candidate)
+    return quorum.voted_id in (None, candidate)
 
 
-def _would_vote(core: Core, candidate: int, ask: AskVote, now: float) -> bool:
-    """Who hears from a leader would not. Of two that stand at the same moment with equal logs, the
-    one with the lower id goes first."""
-    role = core.role
-    if isinstance(role, Leader):
+def _can_grant_pre_vote(
+    quorum: QuorumState, candidate: int, request: VoteRequest, now: float
+) -> bool:
+    """A leader, and a follower that recently fetched from a leader, refuses pre-votes (KIP-996).
+
+    Of two voters that request pre-votes at the same time with equal logs, the one with the lower id
+    is granted first.
+    """
+    state = quorum.state
+    if isinstance(state, LeaderState):
         return False
-    if isinstance(role, Follower):
-        is_lost = role.lost_at is not None and now >= role.lost_at + core.timing.grace
-        return is_lost or not role.heard
-    if isinstance(role, Prospective | Candidate):
-        is_first = candidate < core.node_id or ask.end.rank > core.log.end.rank
-        return is_first or now >= role.since + core.timing.grace
+    if isinstance(state, FollowerState):
+        is_disconnected = (
+            state.disconnected_at is not None
+            and now >= state.disconnected_at + quorum.timing.disconnect_grace
+        )
+        return is_disconnected or not state.has_fetched
+    if isinstance(state, ProspectiveState | CandidateState):
+        is_preferred = candidate < quorum.node_id or request.end.rank > quorum.log.end.rank
+        return is_preferred or now >= state.since + quorum.timing.disconnect_grace
     return True
 
 
-# Asking
+# Requesting votes
 
 
-def act(core: Core, role: Unattached | Prospective | Candidate, now: float) -> None:
-    if isinstance(role, Unattached):
-        if now >= role.election_at:
-            core.become_prospective(now)
-        return
-    if role.poll.won:
-        if isinstance(role, Prospective):
-            core.become_candidate(now)
+def poll_unattached(quorum: QuorumState, state: UnattachedState, now: float) -> None:
+    if now >= state.election_at:
+        quorum.transition_to_prospective(now)
+
+
+def poll_prospective(quorum: QuorumState, state: ProspectiveState, now: float) -> None:
+    if state.election.is_granted:
+        quorum.transition_to_candidate(now)
+    elif state.election.is_rejected or now >= state.timeout_at:
+        if state.leader_id is None:
+            quorum.transition_to_unattached(quorum.epoch, now, quorum.election_backoff())
         else:
-            core.become_leader(
-                now, tuple(voter for voter in core.voters if voter in role.poll.granted)
-            )
-    elif isinstance(role, Prospective) and (
-        role.poll.refused_by_majority or now >= role.timeout_at
-    ):
-        _give_up(core, role, now)
-    elif isinstance(role, Candidate) and (role.poll.hopeless or now >= role.timeout_at):
-        core.become_unattached(core.epoch, now, core.election_pause())
+            quorum.transition_to_follower(quorum.epoch, state.leader_id, now)
     else:
-        _ask(core, role, now)
+        _send_vote_requests(quorum, state.election, now, pre_vote=True)
 
 
-def _give_up(core: Core, role: Prospective, now: float) -> None:
-    if role.leader_id is None:
-        core.become_unattached(core.epoch, now, core.election_pause())
+def poll_candidate(quorum: QuorumState, state: CandidateState, now: float) -> None:
+    if state.election.is_granted:
+        granted = state.election.granted
+        quorum.transition_to_leader(
+            now, tuple(voter for voter in quorum.voters if voter in granted)
+        )
+    elif state.election.is_lost or now >= state.timeout_at:
+        quorum.transition_to_unattached(quorum.epoch, now, quorum.election_backoff())
     else:
-        core.become_follower(core.epoch, role.leader_id, now)
+        _send_vote_requests(quorum, state.election, now, pre_vote=False)
 
 
-def _ask(core: Core, role: Prospective | Candidate, now: float) -> None:
-    poll, pre_vote = role.poll, isinstance(role, Prospective)
-    if now < poll.retry_at:
+def _send_vote_requests(
+    quorum: QuorumState, election: EpochElection, now: float, *, pre_vote: bool
+) -> None:
+    if now < election.retry_at:
         return
-    request = AskVote(core.epoch, core.log.end, pre_vote)
-    for voter in core.others:
-        if voter not in poll.granted and voter not in poll.asked:
-            poll.asked.add(voter)
-            poll.refused.discard(voter)
-            poll.unreachable.discard(voter)
-            core.effects.append(Send(voter, request))
-    poll.retry_at = float("inf")
+    request = VoteRequest(quorum.epoch, quorum.log.end, pre_vote)
+    for voter in quorum.remote_voters:
+        if voter not in election.granted and voter not in election.in_flight:
+            election.in_flight.add(voter)
+            election.rejected.discard(voter)
+            election.unreachable.discard(voter)
+            quorum.effects.append(SendRequest(voter, request))
+    election.retry_at = math.inf
 
 
-def vote_answered(core: Core, answered: Answered, ask: AskVote, answer: Answer, now: float) -> None:
-    core.learn(answer.epoch, answer.leader_id, now)
-    poll = _poll_of(core, ask)
-    if poll is None:
+def handle_vote_response(
+    quorum: QuorumState,
+    event: ResponseReceived,
+    request: VoteRequest,
+    response: Response,
+    now: float,
+) -> None:
+    quorum.maybe_transition(response.epoch, response.leader_id, now)
+    election = _election_of(quorum, request)
+    if election is None:
         return
-    poll.asked.discard(answered.sender)
-    if isinstance(answer, VoteAnswer) and answer.error is ErrorCode.NONE and answer.granted:
-        poll.granted.add(answered.sender)
-    elif answer.error is ErrorCode.BROKER_NOT_AVAILABLE:
-        _ask_again(core, poll, answered.sender, ask, now)
+    election.in_flight.discard(event.sender)
+    if isinstance(response, VoteResponse) and response.error is ErrorCode.NONE and response.granted:
+        election.granted.add(event.sender)
     else:
-        poll.refused.add(answered.sender)
-        _ask_again_later(core, poll, ask, now)
+        is_unavailable = response.error is ErrorCode.BROKER_NOT_AVAILABLE
+        (election.unreachable if is_unavailable else election.rejected).add(event.sender)
+        _retry_pre_vote(quorum, election, request, now)
 
 
-def vote_unreachable(core: Core, event: Unreachable, ask: AskVote, now: float) -> None:
-    poll = _poll_of(core, ask)
-    if poll is not None:
-        poll.asked.discard(event.sender)
-        _ask_again(core, poll, event.sender, ask, now)
+def handle_vote_failure(
+    quorum: QuorumState, event: RequestFailed, request: VoteRequest, now: float
+) -> None:
+    election = _election_of(quorum, request)
+    if election is not None:
+        election.in_flight.discard(event.destination)
+        election.unreachable.add(event.destination)
+        _retry_pre_vote(quorum, election, request, now)
 
 
-def _poll_of(core: Core, ask: AskVote) -> Poll | None:
-    """The election that the answer belongs to, if it is still under way."""
-    role = core.role
-    is_current = ask.epoch == core.epoch and isinstance(
-        role, Prospective if ask.pre_vote else Candidate
+def _election_of(quorum: QuorumState, request: VoteRequest) -> EpochElection | None:
+    """Return the election that the request belongs to; None if it is over."""
+    state = quorum.state
+    is_current = request.epoch == quorum.epoch and isinstance(
+        state, ProspectiveState if request.pre_vote else CandidateState
     )
-    return role.poll if is_current and isinstance(role, Prospective | Candidate) else None
+    if is_current and isinstance(state, ProspectiveState | CandidateState):
+        return state.election
+    return None
 
 
-def _ask_again(core: Core, poll: Poll, voter: int, ask: AskVote, now: float) -> None:
-    poll.unreachable.add(voter)
-    _ask_again_later(core, poll, ask, now)
+def _retry_pre_vote(
+    quorum: QuorumState, election: EpochElection, request: VoteRequest, now: float
+) -> None:
+    """A voter may grant a pre-vote that it rejected a moment ago. A rejected vote is final."""
+    if request.pre_vote:
+        election.retry_at = min(election.retry_at, now + quorum.timing.retry_backoff)
 
 
-def _ask_again_later(core: Core, poll: Poll, ask: AskVote, now: float) -> None:
-    """What one would do may change from moment to moment: a pre-vote is asked for again. A vote
-    that was refused stays so."""
-    if ask.pre_vote:
-        poll.retry_at = min(poll.retry_at, now + core.timing.retry)
+# Announcements of leaders
 
 
-# Word of a leader
-
-
-def begin_told(core: Core, asked: Asked, tell: TellBegin, now: float) -> None:
-    error = _voter_error(core, asked.sender, tell.epoch)
+def handle_begin_quorum_epoch_request(
+    quorum: QuorumState, event: RequestReceived, request: BeginQuorumEpochRequest, now: float
+) -> None:
+    error = _validate_voter(quorum, event.sender, request.epoch)
     if error is ErrorCode.NONE:
-        core.learn(tell.epoch, asked.sender, now)
-        role = core.role
-        if isinstance(role, Prospective) and role.leader_id == asked.sender:
-            core.become_follower(core.epoch, asked.sender, now)
-    core.effects.append(Reply(asked.reply, Answer(error, core.known_leader, core.epoch)))
+        quorum.maybe_transition(request.epoch, event.sender, now)
+        state = quorum.state
+        if isinstance(state, ProspectiveState) and state.leader_id == event.sender:
+            quorum.transition_to_follower(quorum.epoch, event.sender, now)
+    response = Response(error, quorum.leader_id_or_sentinel, quorum.epoch)
+    quorum.effects.append(SendResponse(event.reply_to, response))
 
 
-def end_told(core: Core, asked: Asked, tell: TellEnd, now: float) -> None:
-    """The first of the successors stands for election at once, the others one after the other
-    should it not win."""
-    error = _voter_error(core, asked.sender, tell.epoch)
+def handle_end_quorum_epoch_request(
+    quorum: QuorumState, event: RequestReceived, request: EndQuorumEpochRequest, now: float
+) -> None:
+    """The first successor starts an election immediately, the others in turn if it does not win."""
+    error = _validate_voter(quorum, event.sender, request.epoch)
     if error is ErrorCode.NONE:
-        core.learn(tell.epoch, asked.sender, now)
-        role = core.role
-        if isinstance(role, Follower | Prospective) and role.leader_id == asked.sender:
+        quorum.maybe_transition(request.epoch, event.sender, now)
+        state = quorum.state
+        if isinstance(state, FollowerState | ProspectiveState) and state.leader_id == event.sender:
+            successors = request.successors
             turn = (
-                tell.successors.index(core.node_id)
-                if core.node_id in tell.successors
-                else len(tell.successors)
+                successors.index(quorum.node_id)
+                if quorum.node_id in successors
+                else len(successors)
             )
-            core.become_unattached(core.epoch, now, turn * core.timing.grace)
-    core.effects.append(Reply(asked.reply, Answer(error, core.known_leader, core.epoch)))
+            quorum.transition_to_unattached(
+                quorum.epoch, now, turn * quorum.timing.disconnect_grace
+            )
+    response = Response(error, quorum.leader_id_or_sentinel, quorum.epoch)
+    quorum.effects.append(SendResponse(event.reply_to, response))

@@ -1,126 +1,217 @@
-"""The step machine: an event and the time in, effects out. Owns the order of things; what they mean
-is in the files of the roles."""
+"""The consensus state machine of one node: `Raft.step(event, now)` returns effects in order.
+
+KRaft as Apache Kafka has it: KIP-595 (Raft by fetching), KIP-630 (snapshots), KIP-996 (pre-vote).
+
+Theory of operation. The machine does no I/O. The shell (`node.quorum.driver`) delivers events,
+carries out the effects in order, and delivers the next event only when every `SaveElectionState`,
+`Truncate` and `InstallSnapshot` of the last step is on disk. Time and randomness are arguments. The
+machine reads the log through `log.RaftLog` and changes it only by effects.
+
+The laws; each has a test in tests/raft:
+
+1. An epoch and a vote are on disk before any message mentions them: `SaveElectionState` is the
+   first effect of its step (rule 16).
+2. A voter grants one vote per epoch, and none to a candidate whose log is behind its own.
+3. A leader commits by counting only records of its own epoch. Earlier records are committed with
+   them (rule 17).
+4. Only synced records count towards a majority: the leader's own, and those of a follower, whose
+   fetch offset is its synced log end.
+5. A follower's fetch counts only if its log is a prefix of the leader's. Otherwise the follower
+   truncates at the diverging epoch.
+6. The high watermark never decreases, and a follower never truncates below it.
+7. A leader only appends to its log: it never truncates it and never loads a snapshot (rule 18).
+8. A voter becomes a candidate, and so raises the epoch, only after a majority granted it a
+   pre-vote. A follower that recently fetched from a leader refuses pre-votes.
+9. A leader from which no majority of voters fetches steps down (check-quorum).
+
+The states and their transitions (`states.TRANSITIONS`):
+
+    from         to           when
+    any          Unattached   a message has a higher epoch and no leader; this node resigns
+    any          Follower     a message names the leader of a higher epoch
+    Unattached   Follower     a message names the leader of this epoch
+    Unattached   Unattached   this node grants its vote
+    Unattached   Prospective  the election timeout expires (voters)
+    Follower     Prospective  the fetch timeout expires, or the leader is unreachable (voters)
+    Follower     Unattached   the fetch timeout expires (observers); the leader ends its epoch
+    Prospective  Candidate    a majority grants the pre-vote
+    Prospective  Follower     a majority rejects it, or time is up, and the last leader is known;
+                              or that leader is heard from
+    Prospective  Unattached   the same, without a known leader; this node grants its vote
+    Candidate    Leader       a majority grants the vote
+    Candidate    Follower     a message names the leader of this epoch
+    Candidate    Unattached   the vote is lost, or time is up
+    Leader       Unattached   no majority fetches (law 9)
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
-from penstock.raft import elections, following, leading
-from penstock.raft.core import Core
+from penstock.errors import ErrorCode
+from penstock.raft import elections, follower, leader
+from penstock.raft.log import RaftLog
 from penstock.raft.messages import (
-    Answered,
     Appended,
-    Asked,
-    AskFetch,
-    AskVote,
+    BeginQuorumEpochRequest,
     Effect,
     ElectionState,
+    EndQuorumEpochRequest,
     Event,
+    FetchRequest,
+    RequestFailed,
+    RequestReceived,
     Resign,
-    SaveState,
+    ResponseReceived,
+    SaveElectionState,
     SnapshotProgress,
     Synced,
-    TellBegin,
-    TellEnd,
     Tick,
-    Unreachable,
+    VoteRequest,
 )
-from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Role, Unattached, Waiting
+from penstock.raft.quorum_state import QuorumState
+from penstock.raft.states import (
+    CandidateState,
+    EpochState,
+    FollowerState,
+    LeaderState,
+    ProspectiveState,
+    Timing,
+    UnattachedState,
+)
 
 
-class Raft(Core):
-    """`start`, then `step` with every event. The first event after `deadline` may come late, never
-    early."""
+class Raft:
+    """Call `start` once, then `step` with every event, and with `Tick` at or after `deadline`.
+
+    `QuorumState` describes the arguments.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        voters: tuple[int, ...],
+        log: RaftLog,
+        election_state: ElectionState,
+        timing: Timing,
+        jitter: Callable[[], float],
+        bootstrap_ids: tuple[int, ...] = (),
+        committed: int = 0,
+    ) -> None:
+        self.node_id = node_id
+        self.voters = voters
+        self._quorum = QuorumState(
+            node_id, voters, log, election_state, timing, jitter, bootstrap_ids, committed
+        )
+
+    @property
+    def epoch(self) -> int:
+        return self._quorum.epoch
+
+    @property
+    def state(self) -> EpochState:
+        return self._quorum.state
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._quorum.leader_id
+
+    @property
+    def leader_id_or_sentinel(self) -> int:
+        return self._quorum.leader_id_or_sentinel
+
+    @property
+    def high_watermark(self) -> int:
+        return self._quorum.high_watermark
+
+    def validate_leader_epoch(self, epoch: int) -> ErrorCode:
+        """Return the error for a FetchSnapshot of this leader epoch."""
+        return leader.validate_leader_epoch(self._quorum, epoch)
+
+    # Steps
 
     def start(self, now: float) -> list[Effect]:
-        """A voter that knows of no leader stands for election at once: if there is one, those whom
-        it asks say so. Turns and jitter keep voters that start together apart."""
-        self.become_unattached(
-            self.epoch, now, self.timing.grace * (self.turn(self.node_id) / 2 + self.jitter())
+        """A voter requests pre-votes almost immediately: if there is a leader, the responses name
+        it. Turns and jitter separate voters that start together."""
+        quorum = self._quorum
+        pause = quorum.timing.disconnect_grace * (
+            quorum.election_turn(self.node_id) / 2 + quorum.jitter()
         )
+        quorum.transition_to_unattached(quorum.epoch, now, pause)
         if self.voters == (self.node_id,):
-            self.become_unattached(self.epoch, now, 0)
+            quorum.transition_to_unattached(quorum.epoch, now, 0)
         return self.step(Tick(), now)
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        before = (self.epoch, self.voted_id)
-        self.effects = []
-        self._react(event, now)
-        role: Role | None = None
-        while role is not self.role:
-            role = self.role
-            self._act(role, now)
-        if (self.epoch, self.voted_id) != before:
-            self.effects.insert(
-                0, SaveState(ElectionState(self.epoch, self.voted_id, self.leader_id))
-            )
-        return self.effects
+        quorum = self._quorum
+        before = (quorum.epoch, quorum.voted_id)
+        quorum.effects = []
+        self._handle(event, now)
+        state: EpochState | None = None
+        while state is not quorum.state:
+            state = quorum.state
+            self._poll(state, now)
+        if (quorum.epoch, quorum.voted_id) != before:
+            election_state = ElectionState(quorum.epoch, quorum.voted_id, quorum.leader_id)
+            quorum.effects.insert(0, SaveElectionState(election_state))
+        return quorum.effects
 
-    def _react(self, event: Event, now: float) -> None:
+    def _handle(self, event: Event, now: float) -> None:
+        quorum = self._quorum
         match event:
-            case Asked(request=AskVote() as ask):
-                elections.vote_asked(self, event, ask, now)
-            case Asked(request=TellBegin() as tell):
-                elections.begin_told(self, event, tell, now)
-            case Asked(request=TellEnd() as tell):
-                elections.end_told(self, event, tell, now)
-            case Asked(request=AskFetch() as ask):
-                leading.fetch_asked(self, event, ask, now)
-            case Answered(request=AskVote() as ask, answer=answer):
-                elections.vote_answered(self, event, ask, answer, now)
-            case Answered(request=AskFetch() as ask, answer=answer):
-                following.fetch_answered(self, event, ask, answer, now)
-            case Answered(answer=answer):
-                self.learn(answer.epoch, answer.leader_id, now)
-            case Unreachable(request=AskVote() as ask):
-                elections.vote_unreachable(self, event, ask, now)
-            case Unreachable(request=AskFetch() as ask):
-                following.fetch_unreachable(self, event, ask, now)
+            case RequestReceived(request=VoteRequest() as request):
+                elections.handle_vote_request(quorum, event, request, now)
+            case RequestReceived(request=BeginQuorumEpochRequest() as request):
+                elections.handle_begin_quorum_epoch_request(quorum, event, request, now)
+            case RequestReceived(request=EndQuorumEpochRequest() as request):
+                elections.handle_end_quorum_epoch_request(quorum, event, request, now)
+            case RequestReceived(request=FetchRequest() as request):
+                leader.handle_fetch_request(quorum, event, request, now)
+            case ResponseReceived(request=VoteRequest() as request, response=response):
+                elections.handle_vote_response(quorum, event, request, response, now)
+            case ResponseReceived(request=FetchRequest() as request, response=response):
+                follower.handle_fetch_response(quorum, event, request, response, now)
+            case ResponseReceived(response=response):
+                quorum.maybe_transition(response.epoch, response.leader_id, now)
+            case RequestFailed(request=VoteRequest() as request):
+                elections.handle_vote_failure(quorum, event, request, now)
+            case RequestFailed(request=FetchRequest() as request):
+                follower.handle_fetch_failure(quorum, event, request, now)
             case SnapshotProgress():
-                following.snapshot_progressed(self, event, now)
-            case Synced() if isinstance(self.role, Follower):
-                following.synced(self, self.role)
+                follower.handle_snapshot_progress(quorum, event, now)
+            case Synced() if isinstance(quorum.state, FollowerState):
+                follower.handle_synced(quorum, quorum.state)
             case Resign():
-                leading.resign(self, now)
-            case Tick() | Appended() | Synced() | Unreachable():
+                leader.resign(quorum, now)
+            case Tick() | Appended() | Synced() | RequestFailed():
                 pass
 
-    def _act(self, role: Role, now: float) -> None:
-        """What the role does by itself, now that something happened or time passed."""
-        match role:
-            case Follower():
-                following.act(self, role, now)
-            case Leader():
-                leading.act(self, role, now)
-            case _:
-                elections.act(self, role, now)
-                if isinstance(role, Unattached):
-                    following.look_for_leader(self, role, now)
+    def _poll(self, state: EpochState, now: float) -> None:
+        """Do what the state requires at this time; may enter another state."""
+        match state:
+            case UnattachedState():
+                elections.poll_unattached(self._quorum, state, now)
+                follower.poll_unattached_observer(self._quorum, state, now)
+            case FollowerState():
+                follower.poll_follower(self._quorum, state, now)
+            case ProspectiveState():
+                elections.poll_prospective(self._quorum, state, now)
+            case CandidateState():
+                elections.poll_candidate(self._quorum, state, now)
+            case LeaderState():
+                leader.poll_leader(self._quorum, state, now)
 
     @property
     def deadline(self) -> float:
-        """When a Tick is wanted, if nothing comes before."""
-        role = self.role
-        match role:
-            case Unattached():
-                asks = (
-                    not self.is_voter
-                    and not self.resigned
-                    and role.asked is None
-                    and bool(self.seeds)
-                )
-                return min(role.election_at, role.ask_at if asks else math.inf)
-            case Follower():
-                return (
-                    min(role.timeout_at, role.retry_at)
-                    if role.waiting is Waiting.NOTHING
-                    else role.timeout_at
-                )
-            case Prospective() | Candidate():
-                return min(role.timeout_at, role.poll.retry_at)
-            case Leader():
-                held = min((held.deadline for held in role.held), default=math.inf)
-                waits = any(progress.end_offset < 0 for progress in role.voters.values())
-                return min(
-                    leading.quorum_lost_at(self, role), held, role.begin_at if waits else math.inf
-                )
+        """When the next `Tick` is due, if no event arrives earlier."""
+        state = self._quorum.state
+        match state:
+            case UnattachedState():
+                fetch_at = follower.unattached_fetch_deadline(self._quorum, state)
+                return min(state.election_at, fetch_at)
+            case FollowerState():
+                return follower.follower_deadline(state)
+            case ProspectiveState() | CandidateState():
+                return min(state.timeout_at, state.election.retry_at)
+            case LeaderState():
+                return leader.leader_deadline(self._quorum, state)

@@ -1,8 +1,7 @@
-"""What goes into the machine and what comes out of it: messages between nodes, events, effects.
-Values only.
+"""Input and output of the state machine: messages between nodes, events, effects. Values only.
 
-A `reply` is the shell's own token for a request that waits for its answer; the machine hands it
-back and never looks into it.
+The messages have the names of the Kafka RPCs that carry them. `node.quorum.rpc` translates between
+these and the classes of `protocol.messages`.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from typing import NamedTuple
 
 from penstock.errors import ErrorCode
 from penstock.ids import Buffer
-from penstock.raft.log_view import OffsetAndEpoch
+from penstock.raft.log import OffsetAndEpoch
 
 NO_LEADER = -1
 
-# Messages between nodes
+# Requests and responses
 
 
 @dataclass(frozen=True, slots=True)
-class AskVote:
-    """With pre_vote: whether the vote would be given in the epoch after this one; otherwise for the
-    vote of this epoch."""
+class VoteRequest:
+    """Requests the vote of `epoch`. A pre-vote (KIP-996) asks whether the receiver would grant the
+    vote of the next epoch; it changes no state."""
 
     epoch: int
     end: OffsetAndEpoch
@@ -30,40 +29,42 @@ class AskVote:
 
 
 @dataclass(frozen=True, slots=True)
-class TellBegin:
-    """The sender leads this epoch."""
+class BeginQuorumEpochRequest:
+    """Announces that the sender leads `epoch`."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class TellEnd:
-    """The sender led this epoch and leads no more. Who should stand for election, the first at
-    once."""
+class EndQuorumEpochRequest:
+    """Announces that the sender no longer leads `epoch`.
+
+    The first of `successors` starts an election immediately, the others take turns after it.
+    """
 
     epoch: int
     successors: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AskFetch:
-    """What a follower has: everything before the offset, synced, the last record of it in this
-    epoch; and the watermark it knows."""
+class FetchRequest:
+    """Acknowledges that the sender has synced every record below `offset`, the last of which has
+    `last_fetched_epoch`, and requests the records from there on."""
 
     epoch: int
     offset: int
-    last_epoch: int
+    last_fetched_epoch: int
     high_watermark: int
     max_wait_s: float
 
 
-Request = AskVote | TellBegin | TellEnd | AskFetch
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Of any request: what went wrong, and whom the answering node takes for the leader of which
-    epoch."""
+class Response:
+    """The error, and the epoch and leader known to the responding node. BeginQuorumEpoch and
+    EndQuorumEpoch have no other fields."""
 
     error: ErrorCode
     leader_id: int
@@ -71,14 +72,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteAnswer(Answer):
+class VoteResponse(Response):
     granted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAnswer(Answer):
-    """Records, or where the follower must truncate, or which snapshot it needs. A leader's machine
-    leaves the records to the shell, which reads them from `read_from` on."""
+class FetchResponse(Response):
+    """Carries records, or the diverging epoch to truncate to, or the snapshot to load.
+
+    The leader's state machine does not read records: it sets `read_from`, and the shell reads the
+    records from that offset.
+    """
 
     high_watermark: int = -1
     diverging: OffsetAndEpoch | None = None
@@ -92,45 +96,46 @@ class FetchAnswer(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: `Raft.deadline` says when one is wanted."""
+    """Time has passed. `Raft.deadline` is when the next one is due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestReceived:
+    """`reply_to` identifies the request to the shell; the machine returns it in `SendResponse`."""
+
     sender: int
     request: Request
-    reply: object
+    reply_to: object
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ResponseReceived:
     sender: int
     request: Request
-    answer: Answer
+    response: Response
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
-    """No answer will come: the connection could not be made, or closed, or took too long."""
+class RequestFailed:
+    """No response will arrive: the connection failed or was closed, or the request timed out."""
 
-    sender: int
+    destination: int
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The leader's shell wrote records at the log's end."""
+    """The leader's shell appended records to the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Some effect on the log is done: its end is synced, or it was cut, or restarted after a
-    snapshot."""
+    """An effect on the log is done: a sync, a truncation, or the installation of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """A piece of a snapshot came, all of it (`done`), or no more will come (`failed`)."""
+    """A part of a snapshot arrived, or all of it (`done`), or the download failed (`failed`)."""
 
     leader_id: int
     epoch: int
@@ -141,16 +146,25 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The node stops: whoever leads says so, and stands for election no more."""
+    """The node shuts down: a leader hands over, and the node starts no further election."""
 
 
-Event = Tick | Asked | Answered | Unreachable | Appended | Synced | SnapshotProgress | Resign
+Event = (
+    Tick
+    | RequestReceived
+    | ResponseReceived
+    | RequestFailed
+    | Appended
+    | Synced
+    | SnapshotProgress
+    | Resign
+)
 
 # Effects
 
 
 class ElectionState(NamedTuple):
-    """What must survive. The leader is kept for people: no rule depends on it."""
+    """What the quorum-state file holds. `leader_id` is informational: no rule reads it back."""
 
     epoch: int
     voted_id: int | None
@@ -158,32 +172,33 @@ class ElectionState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SaveState:
-    """To the disk, before anything that follows."""
+class SaveElectionState:
+    """Write to disk before carrying out any later effect."""
 
     state: ElectionState
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Answered in any case by `Answered` or `Unreachable`."""
+class SendRequest:
+    """Results in exactly one `ResponseReceived` or `RequestFailed`."""
 
-    to: int
+    destination: int
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    reply: object
-    answer: Answer
+class SendResponse:
+    reply_to: object
+    response: Response
 
 
 @dataclass(frozen=True, slots=True)
 class AppendLeaderChange:
-    """The first record of an epoch, by which everything before it can be committed."""
+    """Append the LeaderChangeMessage, the first record of an epoch. Committing it commits every
+    record before it."""
 
     epoch: int
-    granting: tuple[int, ...]
+    granting_voters: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +208,19 @@ class AppendRecords:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """In the background; `Synced` when it is done."""
+    """Sync the log in the background, then deliver `Synced`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """To the disk, before anything that follows; then `Synced`."""
+    """Truncate on disk before carrying out any later effect, then deliver `Synced`."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshot:
-    """In the background, with `SnapshotProgress` at every piece."""
+    """Download a snapshot in the background; deliver `SnapshotProgress` after each part."""
 
     leader_id: int
     epoch: int
@@ -214,23 +229,23 @@ class FetchSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """The log goes on after the snapshot. To the disk, before anything that follows; then
-    `Synced`."""
+    """Load the snapshot and restart the log after it, on disk and before carrying out any later
+    effect; then deliver `Synced`."""
 
     snapshot: OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The high watermark moved."""
+    """The high watermark advanced."""
 
     high_watermark: int
 
 
 Effect = (
-    SaveState
-    | Send
-    | Reply
+    SaveElectionState
+    | SendRequest
+    | SendResponse
     | AppendLeaderChange
     | AppendRecords
     | Sync

@@ -1,0 +1,186 @@
+"""The state that all roles of a node share, and the transitions between them. The effects of the
+current step collect here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from penstock.errors import ErrorCode, invariant
+from penstock.raft.log import RaftLog
+from penstock.raft.messages import (
+    NO_LEADER,
+    AppendLeaderChange,
+    Commit,
+    Effect,
+    ElectionState,
+    FetchResponse,
+    SendResponse,
+    Sync,
+)
+from penstock.raft.states import (
+    TRANSITIONS,
+    CandidateState,
+    EpochElection,
+    EpochState,
+    FollowerState,
+    LeaderState,
+    ProspectiveState,
+    ReplicaState,
+    Timing,
+    UnattachedState,
+)
+
+
+class QuorumState:
+    """Epoch, vote, current role and high watermark of one node.
+
+    `voters` is static (kraft.version 0). An observer may not know it; `bootstrap_ids` are then the
+    nodes that it asks for the leader. `jitter` returns a random number in [0, 1). Records below
+    `committed` were committed before the node restarted.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        voters: tuple[int, ...],
+        log: RaftLog,
+        election_state: ElectionState,
+        timing: Timing,
+        jitter: Callable[[], float],
+        bootstrap_ids: tuple[int, ...] = (),
+        committed: int = 0,
+    ) -> None:
+        self.node_id = node_id
+        self.voters = voters
+        self.bootstrap_ids = voters or bootstrap_ids
+        self.log = log
+        self.timing = timing
+        self.jitter = jitter
+        self.epoch = election_state.epoch
+        self.voted_id = election_state.voted_id
+        snapshot = log.latest_snapshot
+        self.high_watermark = max(committed, 0 if snapshot is None else snapshot.offset)
+        self.state: EpochState = UnattachedState(math.inf)
+        self.has_resigned = False
+        self.effects: list[Effect] = []
+        # Consecutive elections without a leader; each one lengthens the backoff.
+        self.lost_elections = 0
+
+    @property
+    def is_voter(self) -> bool:
+        return self.node_id in self.voters
+
+    @property
+    def remote_voters(self) -> tuple[int, ...]:
+        return tuple(voter for voter in self.voters if voter != self.node_id)
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of the current epoch, if this node knows it."""
+        state = self.state
+        if isinstance(state, LeaderState):
+            return self.node_id
+        return state.leader_id if isinstance(state, FollowerState | ProspectiveState) else None
+
+    @property
+    def leader_id_or_sentinel(self) -> int:
+        """The leader id as responses carry it: NO_LEADER if unknown."""
+        return NO_LEADER if self.leader_id is None else self.leader_id
+
+    # Transitions
+
+    def transition_to_unattached(
+        self, epoch: int, now: float, election_in: float | None = None
+    ) -> None:
+        """`election_in` overrides the randomised election timeout."""
+        self._enter_epoch(epoch)
+        timeout = self._election_timeout() if election_in is None else election_in
+        may_stand = self.is_voter and not self.has_resigned
+        self._transition_to(UnattachedState(now + timeout if may_stand else math.inf))
+
+    def transition_to_follower(self, epoch: int, leader_id: int, now: float) -> None:
+        self._enter_epoch(epoch)
+        self._transition_to(FollowerState(leader_id, now + self.timing.fetch_timeout))
+
+    def transition_to_prospective(self, now: float) -> None:
+        timeout_at = now + self._election_timeout()
+        election = EpochElection(self.voters, granted={self.node_id})
+        self._transition_to(ProspectiveState(self.leader_id, now, timeout_at, election))
+
+    def transition_to_candidate(self, now: float) -> None:
+        """Enters the next epoch and votes for this node."""
+        self.epoch, self.voted_id = self.epoch + 1, self.node_id
+        timeout_at = now + self._election_timeout()
+        election = EpochElection(self.voters, granted={self.node_id})
+        self._transition_to(CandidateState(now, timeout_at, election))
+
+    def transition_to_leader(self, now: float, granting_voters: tuple[int, ...]) -> None:
+        self.lost_elections = 0
+        replicas = {voter: ReplicaState(last_fetch_at=now) for voter in self.remote_voters}
+        self._transition_to(
+            LeaderState(self.log.end.offset, now, replicas, begin_quorum_epoch_at=now)
+        )
+        self.effects += [AppendLeaderChange(self.epoch, granting_voters), Sync()]
+
+    def maybe_transition(self, epoch: int, leader_id: int, now: float) -> None:
+        """Follow what any message says: a higher epoch, or the leader of the current epoch."""
+        is_leader_known = leader_id != self.node_id and (
+            leader_id in self.voters if self.voters else leader_id >= 0
+        )
+        if epoch > self.epoch:
+            if is_leader_known:
+                self.transition_to_follower(epoch, leader_id, now)
+            else:
+                self.transition_to_unattached(epoch, now)
+        elif epoch == self.epoch and is_leader_known and self.leader_id is None:
+            self.transition_to_follower(epoch, leader_id, now)
+
+    def _transition_to(self, state: EpochState) -> None:
+        """Enter a state. Fetches that the last state delayed fail: this node no longer leads."""
+        before, self.state = self.state, state
+        invariant(
+            type(state) in TRANSITIONS[type(before)],
+            f"illegal transition from {type(before).__name__} to {type(state).__name__}",
+        )
+        if isinstance(before, LeaderState):
+            for delayed in before.delayed_fetches:
+                error = (
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    if delayed.request.epoch == self.epoch
+                    else ErrorCode.FENCED_LEADER_EPOCH
+                )
+                response = FetchResponse(error, self.leader_id_or_sentinel, self.epoch)
+                self.effects.append(SendResponse(delayed.reply_to, response))
+
+    def _enter_epoch(self, epoch: int) -> None:
+        if epoch > self.epoch:
+            self.epoch, self.voted_id = epoch, None
+
+    # Timeouts
+
+    def _election_timeout(self) -> float:
+        return self.timing.election_timeout * (1 + self.jitter())
+
+    def election_backoff(self) -> float:
+        """Return a random, exponentially growing pause after a lost election."""
+        self.lost_elections += 1
+        longest = min(
+            self.timing.election_backoff_max, self.timing.retry_backoff * 2.0**self.lost_elections
+        )
+        return longest * self.jitter()
+
+    def election_turn(self, leader_id: int) -> int:
+        """Return this voter's position among the voters that lose `leader_id` at the same time.
+
+        They start elections one after the other, so that they do not split the vote.
+        """
+        return sum(voter < self.node_id for voter in self.voters if voter != leader_id)
+
+    # The high watermark
+
+    def advance_high_watermark(self, high_watermark: int) -> None:
+        """The high watermark never decreases."""
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.effects.append(Commit(high_watermark))
