@@ -26,7 +26,7 @@ from penstock.metadata.image import (
     PartitionState,
     TopicImage,
 )
-from penstock.metadata.topic_records import changed_partition
+from penstock.metadata.topics_delta import apply_partition_change
 from penstock.protocol.internal.metadata_topics import PartitionChangeRecord
 from tests.controller.clusters import TOPIC_ID, broker, cluster, directory, partition
 
@@ -52,7 +52,7 @@ def change(
 
 def changed(state: PartitionState, *brokers: BrokerImage, **more: Any) -> PartitionState:
     made = change(state, *brokers, **more)
-    return state if made is None else changed_partition(state, made.record)
+    return state if made is None else apply_partition_change(state, made.record)
 
 
 def record(**fields: Any) -> PartitionChangeRecord:

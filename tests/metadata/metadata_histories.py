@@ -1,4 +1,4 @@
-"""Hypothesis strategies: histories of records that a controller could have written."""
+"""Hypothesis strategies: histories of records that a controller could write."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ids = st.integers(0, 5)
 
 @dataclass
 class _World:
-    """What a controller would know while it writes: which topics and brokers there are."""
+    """The topics and brokers that exist after the records drawn so far."""
 
     draw: st.DrawFn
     topics: dict[str, UUID] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class _World:
     def topic(self) -> Iterator[object]:
         name = self.draw(_names)
         if name in self.topics:
-            gone = self.topics.pop(name)
-            del self.partitions[gone]
-            yield RemoveTopicRecord(topic_id=gone)
+            removed = self.topics.pop(name)
+            del self.partitions[removed]
+            yield RemoveTopicRecord(topic_id=removed)
             return
         self.topics[name] = self.uuid()
         self.partitions[self.topics[name]] = 0
@@ -93,9 +93,9 @@ class _World:
             self.partitions[topic_id] += 1
 
     def change(self) -> Iterator[object]:
-        full = sorted(topic_id for topic_id, count in self.partitions.items() if count)
-        if full:
-            topic_id = self.draw(st.sampled_from(full))
+        with_partitions = sorted(topic_id for topic_id, count in self.partitions.items() if count)
+        if with_partitions:
+            topic_id = self.draw(st.sampled_from(with_partitions))
             ids = st.none() | st.lists(_ids, min_size=1, max_size=3, unique=True).map(tuple)
             yield PartitionChangeRecord(
                 topic_id=topic_id,
@@ -185,9 +185,9 @@ class _World:
         yield NoOpRecord()
 
     def steps(self) -> list[Callable[[], Iterator[object]]]:
-        often = [self.topic, self.partition, self.partition, self.change, self.change]
+        frequent = [self.topic, self.partition, self.partition, self.change, self.change]
         return [
-            *often,
+            *frequent,
             self.clear,
             self.register,
             self.broker,
@@ -199,7 +199,7 @@ class _World:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[object]:
-    """Records in an order that makes sense, without transactions."""
+    """Draw records in a valid order, without transactions."""
     world = _World(draw)
     steps = world.steps()
     chosen = draw(st.lists(st.integers(0, len(steps) - 1), max_size=30))

@@ -1,4 +1,4 @@
-"""The metadata log that Apache Kafka 4.3 wrote, replayed."""
+"""Replays a metadata log that Apache Kafka 4.3 wrote."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def cluster() -> MetadataImage:
     return image
 
 
-def test_topics_have_the_ids_and_partitions_that_kafka_s_clients_saw() -> None:
-    told = {
+def test_topics_have_the_ids_and_partitions_that_kafka_reported() -> None:
+    reported = {
         (partition.name.topic, partition.name.partition, partition.topic_id)
         for partition in kafka_wrote.partitions()
     }
@@ -42,11 +42,11 @@ def test_topics_have_the_ids_and_partitions_that_kafka_s_clients_saw() -> None:
         (topic.name, index, topic.id)
         for topic in image.topics.values()
         for index in topic.partitions
-    } == told
+    } == reported
     assert image.topic_names == {topic.id: topic.name for topic in image.topics.values()}
 
 
-def test_settings_are_those_the_topics_were_made_with() -> None:
+def test_settings_are_those_given_at_topic_creation() -> None:
     image = cluster()
     assert image.topic_configs("log-append-time") == {
         "message.timestamp.type": "LogAppendTime",
@@ -57,7 +57,7 @@ def test_settings_are_those_the_topics_were_made_with() -> None:
     assert {name for kind, name in image.configs if kind == TOPIC} == set(image.topics)
 
 
-def test_the_broker_left_cleanly_and_its_partitions_wait_for_it() -> None:
+def test_broker_is_fenced_after_controlled_shutdown_and_its_partitions_are_offline() -> None:
     image = cluster()
     assert (
         image.brokers[1].fenced,
@@ -90,17 +90,17 @@ def cluster_features() -> dict[str, int]:
     }
 
 
-def test_the_offset_is_that_of_the_last_batch_control_batches_included() -> None:
+def test_offset_is_that_of_the_last_batch_including_control_batches() -> None:
     data = b"".join(path.read_bytes() for path in METADATA_LOGS)
     assert cluster().offset == max(header.last_offset for _position, header in batches(data))
 
 
-def test_what_kafka_formatted_the_directory_with() -> None:
+def test_bootstrap_checkpoint_has_the_feature_levels() -> None:
     image = replayed(MetadataImage.empty(), kafka_wrote.DATA / "bootstrap.checkpoint")
     assert image == MetadataImage(offset=image.offset, features=cluster_features())
 
 
-def test_the_cluster_survives_a_snapshot_encoded_and_decoded() -> None:
+def test_image_survives_a_snapshot_encoded_and_decoded() -> None:
     image = cluster()
     records = [decode_record(encode_record(record)) for record in image.records()]
     assert MetadataImage.empty().replay(records, image.offset)[0] == image

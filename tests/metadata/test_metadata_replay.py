@@ -1,4 +1,4 @@
-"""Records become images: properties of every history, and what single records mean."""
+"""Replay: properties of all histories of records, and the meaning of single records."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def replayed(*records: object) -> MetadataImage:
 
 
 def changed(**change: Any) -> PartitionState:
-    """The partition after a change of these fields, through the codec."""
+    """Return the partition after a PartitionChangeRecord with these fields, encoded and decoded."""
     record = decode_record(
         encode_record(PartitionChangeRecord(topic_id=A, partition_id=0, **change))
     )
@@ -74,13 +74,13 @@ def changed(**change: Any) -> PartitionState:
 
 
 @given(histories())
-def test_the_records_of_an_image_make_it_anew(history: list[object]) -> None:
+def test_replaying_the_records_of_an_image_gives_the_image(history: list[object]) -> None:
     image = EMPTY.replay(history, 50)[0]
     assert EMPTY.replay(image.records(), image.offset)[0] == image
 
 
 @given(histories(), histories())
-def test_so_do_those_of_an_image_within_a_transaction(
+def test_replaying_the_records_of_an_image_within_a_transaction_gives_the_image(
     history: list[object], begun: list[object]
 ) -> None:
     image = EMPTY.replay([*aborted(history), BeginTransactionRecord(), *begun], 50)[0]
@@ -88,38 +88,36 @@ def test_so_do_those_of_an_image_within_a_transaction(
 
 
 @given(histories(), st.integers(0, 60))
-def test_it_does_not_matter_where_batches_end(history: list[object], cut: int) -> None:
+def test_batch_boundaries_do_not_matter(history: list[object], cut: int) -> None:
     first = EMPTY.replay(history[:cut], 10)[0]
     assert first.replay(history[cut:], 50)[0] == EMPTY.replay(history, 50)[0]
 
 
 @given(histories(), st.integers(0, 60))
-def test_an_image_never_changes(history: list[object], cut: int) -> None:
+def test_replay_does_not_change_the_image(history: list[object], cut: int) -> None:
     before = EMPTY.replay(history[:cut], 10)[0]
     before.replay(history[cut:], 50)
     assert before == EMPTY.replay(history[:cut], 10)[0]
 
 
 @given(histories(), st.integers(0, 62))
-def test_a_transaction_takes_effect_at_its_end_and_as_a_whole(
-    history: list[object], cut: int
-) -> None:
+def test_transaction_takes_effect_at_its_end_as_a_whole(history: list[object], cut: int) -> None:
     records = committed(history)
     open_, _delta = EMPTY.replay(records[: min(cut, len(records) - 1)], 10)
-    assert (open_.topics, open_.brokers, open_.configs, open_.kept) == ({}, {}, {}, {})
+    assert (open_.topics, open_.brokers, open_.configs, open_.opaque_records) == ({}, {}, {}, {})
     assert (
         open_.replay(records[min(cut, len(records) - 1) :], 50)[0] == EMPTY.replay(history, 50)[0]
     )
 
 
 @given(histories())
-def test_an_aborted_transaction_never_takes_effect(history: list[object]) -> None:
+def test_aborted_transaction_has_no_effect(history: list[object]) -> None:
     image, delta = EMPTY.replay(aborted(history), 50)
     assert (image, delta) == (MetadataImage(offset=50), MetadataDelta())
 
 
 @given(histories(), st.integers(0, 60))
-def test_the_delta_names_every_topic_that_differs_and_how(history: list[object], cut: int) -> None:
+def test_delta_has_every_changed_topic_and_resource(history: list[object], cut: int) -> None:
     before = EMPTY.replay(history[:cut], 10)[0]
     image, delta = before.replay(history[cut:], 50)
     for topic_id in {*before.topic_names, *image.topic_names}:
@@ -134,18 +132,21 @@ def test_the_delta_names_every_topic_that_differs_and_how(history: list[object],
 
 
 @given(histories())
-def test_partitions_are_in_order_whatever_order_they_were_written_in(history: list[object]) -> None:
+def test_partitions_are_ordered_by_index(history: list[object]) -> None:
     topics = [record for record in history if isinstance(record, TopicRecord)]
     rest = [record for record in history if not isinstance(record, TopicRecord)]
-    kept = [record for record in rest if isinstance(record, PartitionRecord)]
+    partitions = [record for record in rest if isinstance(record, PartitionRecord)]
     names = {record.name: record for record in topics}
     last = {record.topic_id for record in names.values()}
-    records = [*names.values(), *(record for record in reversed(kept) if record.topic_id in last)]
+    records = [
+        *names.values(),
+        *(record for record in reversed(partitions) if record.topic_id in last),
+    ]
     for topic in EMPTY.replay(records, 50)[0].topics.values():
         assert list(topic.partitions) == sorted(topic.partitions)
 
 
-def refusal(record: object) -> str:
+def replay_error(record: object) -> str:
     try:
         replayed(record)
     except InvariantBroken as broken:
@@ -153,12 +154,16 @@ def refusal(record: object) -> str:
     return ""
 
 
-def test_every_record_of_the_log_is_known() -> None:
-    """Some do not fit the empty image, but none is refused as a stranger."""
-    assert [record.__name__ for record in RECORDS if "is no record" in refusal(record())] == []
+def test_every_record_type_is_replayed() -> None:
+    """Some do not fit the empty image, but none has an unknown type."""
+    assert [
+        record.__name__
+        for record in RECORDS
+        if "is not a metadata record" in replay_error(record())
+    ] == []
 
 
-def test_topics_with_their_partitions_come_and_go() -> None:
+def test_topics_are_created_and_removed_with_their_partitions() -> None:
     image, delta = EMPTY.replay([TOPIC_A, PARTITION], 9)
     topic = TopicImage("a", A, {0: STATE})
     assert (image.topics, image.topic_names, delta.topics) == (
@@ -170,7 +175,7 @@ def test_topics_with_their_partitions_come_and_go() -> None:
     assert (image, delta.topics) == (MetadataImage(offset=10), {A: (topic, None)})
 
 
-def test_a_topic_made_anew_is_another_one() -> None:
+def test_topic_created_again_is_another_topic() -> None:
     image = replayed(TOPIC_A)
     _image, delta = image.replay(
         [RemoveTopicRecord(topic_id=A), TopicRecord(name="a", topic_id=B)], 10
@@ -178,11 +183,11 @@ def test_a_topic_made_anew_is_another_one() -> None:
     assert delta.topics == {A: (TopicImage("a", A, {}), None), B: (None, TopicImage("a", B, {}))}
 
 
-def test_what_comes_and_goes_at_once_is_not_spoken_of() -> None:
+def test_delta_omits_topics_created_and_removed_again() -> None:
     assert EMPTY.replay([TOPIC_A, RemoveTopicRecord(topic_id=A)], 9)[1].topics == {}
 
 
-def test_changes_of_a_partition() -> None:
+def test_partition_changes() -> None:
     assert changed(leader=2) == changed(leader=2, isr=(1, 2))
     assert (
         changed(leader=2).leader,
@@ -199,17 +204,17 @@ def test_changes_of_a_partition() -> None:
     assert changed(leader_recovery_state=1).leader_recovery_state == 1
 
 
-def test_replicas_that_stay_keep_their_directory() -> None:
+def test_remaining_replicas_keep_their_directory() -> None:
     assert changed(replicas=(3, 2)).directories == (UNASSIGNED_DIRECTORY, D2)
     assert changed(directories=(D2, D1)).directories == (D2, D1)
 
 
-def test_a_partition_from_before_directories_has_migrating_ones() -> None:
+def test_partition_without_directories_has_migrating_ones() -> None:
     old = PartitionRecord(topic_id=A, partition_id=0, replicas=(1,), isr=(1,), leader=1)
     assert replayed(TOPIC_A, old).topics["a"].partitions[0].directories == (MIGRATING_DIRECTORY,)
 
 
-def test_eligible_replicas_are_forgotten_for_one_topic_or_all() -> None:
+def test_eligible_replicas_are_cleared_for_one_topic_or_all() -> None:
     eligible = PartitionRecord(
         topic_id=A,
         partition_id=0,
@@ -229,7 +234,7 @@ def test_eligible_replicas_are_forgotten_for_one_topic_or_all() -> None:
         )
 
 
-def test_settings_are_taken_away_by_null_and_go_with_their_topic() -> None:
+def test_settings_are_removed_by_null_and_with_their_topic() -> None:
     config = ConfigRecord(resource_type=TOPIC, resource_name="a", name="n", value="v")
     image, delta = EMPTY.replay([TOPIC_A, config], 9)
     assert (image.topic_configs("a"), delta.configs) == ({"n": "v"}, frozenset({(TOPIC, "a")}))
@@ -245,24 +250,24 @@ def test_settings_are_taken_away_by_null_and_go_with_their_topic() -> None:
     assert (image.configs, delta.configs) == ({}, frozenset({(TOPIC, "a")}))
 
 
-def test_a_feature_at_level_0_is_off() -> None:
+def test_feature_at_level_0_is_absent() -> None:
     on, off = (FeatureLevelRecord(name="f", feature_level=level) for level in (2, 0))
     assert (replayed(on).features, replayed(on, off).features) == ({"f": 2}, {})
 
 
-def test_records_without_effect_move_the_offset() -> None:
+def test_records_without_effect_advance_the_offset() -> None:
     assert EMPTY.replay([NoOpRecord()], 7) == (MetadataImage(offset=7), MetadataDelta())
     assert EMPTY.replay([], 8)[0].offset == 8
 
 
 @pytest.mark.parametrize(
-    ("records", "said"),
+    ("records", "error"),
     [
         ([PARTITION], "which does not exist"),
         ([RemoveTopicRecord(topic_id=A)], "which does not exist"),
         (
             [TOPIC_A, PartitionChangeRecord(topic_id=A, partition_id=0)],
-            "changes a-0, which does not exist",
+            "PartitionChangeRecord for a-0, which does not exist",
         ),
         ([TOPIC_A, TopicRecord(name="a", topic_id=B)], "exists already"),
         ([TOPIC_A, TopicRecord(name="b", topic_id=A)], "an id in use"),
@@ -280,9 +285,9 @@ def test_records_without_effect_move_the_offset() -> None:
         ),
         (
             [ProducerIdsRecord(next_producer_id=5), ProducerIdsRecord(next_producer_id=4)],
-            "only those below 4",
+            "from 5 back to 4",
         ),
-        ([RemoveAccessControlEntryRecord(id=A)], "removes what is not there"),
+        ([RemoveAccessControlEntryRecord(id=A)], "for an entry that does not exist"),
         ([ClearElrRecord(topic_name="a")], "does not exist"),
         ([EndTransactionRecord()], "without a metadata transaction"),
         ([AbortTransactionRecord()], "without a metadata transaction"),
@@ -290,14 +295,16 @@ def test_records_without_effect_move_the_offset() -> None:
             [BeginTransactionRecord(), BeginTransactionRecord(name="t")],
             "transaction t begins within another",
         ),
-        (["text"], "str is no record"),
+        (["text"], "str is not a metadata record"),
     ],
 )
-def test_records_that_do_not_fit_the_image_stop_the_node(records: list[object], said: str) -> None:
-    with pytest.raises(InvariantBroken, match=said):
+def test_records_that_do_not_fit_the_image_break_an_invariant(
+    records: list[object], error: str
+) -> None:
+    with pytest.raises(InvariantBroken, match=error):
         replayed(*records)
 
 
-def test_offsets_do_not_go_back() -> None:
+def test_offsets_never_decrease() -> None:
     with pytest.raises(InvariantBroken, match="up to the earlier 5"):
         replayed(NoOpRecord()).replay([], 5)

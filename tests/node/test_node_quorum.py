@@ -1,4 +1,4 @@
-"""The quorum in the real world: files, sockets on localhost, the wall clock."""
+"""The quorum with real files, sockets on localhost and the wall clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.protocol.internal.quorum_state import decode_quorum_state
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from penstock.sim.quorum.node import (
     CLUSTER_ID,
-    Watch,
+    Listener,
     format_quorum_node,
     quorum_config,
     quorum_node,
@@ -29,12 +29,12 @@ from penstock.world.real import run
 
 RESOURCE = (BROKER, "1")
 LONG_S = 30.0
-# An observer that is told where controllers are, but not who they are.
-STRANGER = 8
+# An observer with controller.quorum.bootstrap.servers instead of controller.quorum.voters.
+BOOTSTRAPPED = 8
 
 
 class Killed(Exception):
-    """Ends a node without a word."""
+    """Ends a node without a clean shutdown."""
 
 
 class Members:
@@ -64,7 +64,7 @@ class Members:
     async def _live(self, node_id: int) -> None:
         path = str(self._directory / str(node_id))
         listener = None if node_id in self._voters else "127.0.0.1:0"
-        knows_voters = node_id != STRANGER
+        knows_voters = node_id != BOOTSTRAPPED
         config = quorum_config(
             node_id,
             self._voters,
@@ -75,7 +75,7 @@ class Members:
         )
         format_quorum_node(self._world, config)
         try:
-            async with quorum_node(self._world, config, Watch()) as quorum:
+            async with quorum_node(self._world, config, Listener()) as quorum:
                 self.quorums[node_id] = quorum
                 await self._ends[node_id]
         except* Killed:
@@ -106,15 +106,15 @@ class Members:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
-async def until(happened: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONG_S):
-        while not happened():
+        while not condition():
             await asyncio.sleep(0.002)
 
 
@@ -136,7 +136,7 @@ def in_real_world(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main)
 
 
-def test_three_voters_elect_commit_and_tell_an_observer(tmp_path: Path) -> None:
+def test_three_voters_elect_a_leader_and_replicate_to_an_observer(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         members = Members(world, tmp_path, voters=3)
         await members.start(1, 2, 3, 9)
@@ -153,7 +153,7 @@ def test_three_voters_elect_commit_and_tell_an_observer(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_a_killed_leader_is_replaced_in_well_under_a_second_and_nothing_is_lost(
+def test_killed_leader_is_replaced_quickly_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
     async def main(world: World) -> None:
@@ -167,8 +167,8 @@ def test_a_killed_leader_is_replaced_in_well_under_a_second_and_nothing_is_lost(
             await members.kill(leader.node_id)
             successor = await members.active()
             await write(successor, f"after.{round_}")
-            # Election 50 to 150 ms after the loss; the fetch timeout, which it must not wait for,
-            # is 2 s.
+            # Voters start the election 50 to 150 ms after the disconnect, not after the fetch
+            # timeout of 2 s.
             assert world.clock.monotonic() - began < 1.5
             assert successor.lost_nodes.keys() == {leader.node_id}
             await members.start(leader.node_id)
@@ -178,7 +178,7 @@ def test_a_killed_leader_is_replaced_in_well_under_a_second_and_nothing_is_lost(
     in_real_world(main)
 
 
-def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:
+def test_leader_that_stops_hands_over(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         members = Members(world, tmp_path, voters=3)
         await members.start(1, 2, 3)
@@ -194,10 +194,10 @@ def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_an_observer_finds_the_leader_by_bootstrap_servers(tmp_path: Path) -> None:
+def test_observer_finds_the_leader_by_bootstrap_servers(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         members = Members(world, tmp_path, voters=3)
-        await members.start(1, 2, 3, STRANGER)
+        await members.start(1, 2, 3, BOOTSTRAPPED)
         leader = await members.active()
         await write(leader, "a")
         await members.all_have("a")
@@ -209,7 +209,7 @@ def test_an_observer_finds_the_leader_by_bootstrap_servers(tmp_path: Path) -> No
     in_real_world(main)
 
 
-def test_all_stop_and_start_again(tmp_path: Path) -> None:
+def test_metadata_survives_a_restart_of_all_voters(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         members = Members(world, tmp_path, voters=3)
         await members.start(1, 2, 3)
@@ -232,7 +232,7 @@ def test_all_stop_and_start_again(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_a_quorum_of_one_leads_when_it_has_started(tmp_path: Path) -> None:
+def test_single_voter_leads_once_started(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         members = Members(world, tmp_path, voters=1)
         for epoch in (1, 2):
@@ -251,7 +251,7 @@ def test_a_quorum_of_one_leads_when_it_has_started(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_a_voter_far_behind_loads_a_snapshot(tmp_path: Path) -> None:
+def test_voter_behind_the_log_start_loads_a_snapshot(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         settings = {
             "metadata.log.max.record.bytes.between.snapshots": 5_000,
@@ -280,13 +280,13 @@ def test_a_voter_far_behind_loads_a_snapshot(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_the_leader_describes_the_quorum(tmp_path: Path) -> None:
+def test_leader_describes_the_quorum(tmp_path: Path) -> None:
     partition = DescribeQuorumRequest.Topic.Partition(partition_index=0)
     request = DescribeQuorumRequest(
         topics=(DescribeQuorumRequest.Topic(topic_name=METADATA_TOPIC, partitions=(partition,)),)
     )
 
-    def told(quorum: Quorum) -> DescribeQuorumResponse.Topic.Partition:
+    def described(quorum: Quorum) -> DescribeQuorumResponse.Topic.Partition:
         return quorum.describe_quorum(request).topics[0].partitions[0]
 
     async def main(world: World) -> None:
@@ -297,27 +297,31 @@ def test_the_leader_describes_the_quorum(tmp_path: Path) -> None:
         await until(
             lambda: (
                 [
-                    one.log_end_offset
-                    for one in (*told(leader).current_voters, *told(leader).observers)
+                    replica.log_end_offset
+                    for replica in (*described(leader).current_voters, *described(leader).observers)
                 ]
                 == [end] * 4
             )
         )
-        answer = told(leader)
-        assert (answer.leader_id, answer.leader_epoch, answer.high_watermark) == (
+        partition_data = described(leader)
+        assert (
+            partition_data.leader_id,
+            partition_data.leader_epoch,
+            partition_data.high_watermark,
+        ) == (
             leader.node_id,
             leader.epoch,
             end,
         )
-        assert [one.replica_id for one in answer.current_voters] == [1, 2, 3]
-        assert [one.replica_id for one in answer.observers] == [9]
+        assert [replica.replica_id for replica in partition_data.current_voters] == [1, 2, 3]
+        assert [replica.replica_id for replica in partition_data.observers] == [9]
         assert all(
-            abs(one.last_fetch_timestamp - world.clock.now_ms()) < 10_000
-            for one in answer.current_voters
+            abs(replica.last_fetch_timestamp - world.clock.now_ms()) < 10_000
+            for replica in partition_data.current_voters
         )
         assert [node.node_id for node in leader.describe_quorum(request).nodes] == [1, 2, 3]
         follower = next(quorum for quorum in members.quorums.values() if not quorum.is_leader)
-        assert told(follower).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert described(follower).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await members.stop_all()
 
     in_real_world(main)

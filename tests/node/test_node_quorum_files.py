@@ -1,5 +1,4 @@
-"""What the quorum leaves on disk: snapshots, and what becomes of damaged files (invariants 18, 19
-and 20)."""
+"""Files of the quorum: snapshots, quorum-state, and damaged files (rules 18, 19 and 20)."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ import pytest
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, NO_UUID
 from penstock.log.directory import LogDirectory, formatted_directory
-from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
-from penstock.node.quorum.log import QuorumLog
+from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, delta_between
+from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.quorum import Quorum
-from penstock.node.quorum.snapshot_files import Snapshots, difference
+from penstock.node.quorum.snapshot_store import SnapshotStore
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
 from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
-from penstock.raft.log_view import OffsetAndEpoch
+from penstock.raft.log import OffsetAndEpoch
 from penstock.sim.quorum.node import CLUSTER_ID, format_quorum_node, quorum_config
 from penstock.world import World
 from penstock.world.real import RealDisk, run
@@ -46,8 +45,8 @@ def config(set_value: str) -> ConfigRecord:
     return ConfigRecord(resource_type=BROKER, resource_name="1", name="x", value=set_value)
 
 
-class One:
-    """A quorum of one without a server: nobody else is there to ask."""
+class SingleVoter:
+    """A quorum of one voter, without a server: no other node sends requests."""
 
     def __init__(self, world: World, directory: Path) -> None:
         self.world = world
@@ -55,7 +54,7 @@ class One:
         self.config = quorum_config(1, {1: "127.0.0.1:9"}, str(directory / "d"), {})
         format_quorum_node(world, self.config)
         self.applied: list[tuple[MetadataImage, MetadataDelta]] = []
-        # How many steps each change takes to follow, and in which turn of the loop each was.
+        # The number of steps to apply each image, and the turn of the event loop of each step.
         self.steps = 0
         self.turn = 0
         self.turns: list[int] = []
@@ -92,7 +91,7 @@ class One:
 
 def test_loading_a_snapshot_equals_replaying_the_log(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        snapshots = Snapshots(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
+        snapshots = SnapshotStore(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
         image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
         await snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
         assert await snapshots.load(OffsetAndEpoch(1_301, 3)) == image
@@ -103,10 +102,10 @@ def test_loading_a_snapshot_equals_replaying_the_log(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_a_half_written_snapshot_is_ignored(tmp_path: Path) -> None:
+def test_partial_snapshot_is_ignored(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         (tmp_path / "00000000000000000007-0000000001.checkpoint.part").write_bytes(b"half")
-        snapshots = Snapshots(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
+        snapshots = SnapshotStore(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
         snapshots.open()
         assert snapshots.latest is None
         assert list(tmp_path.iterdir()) == []
@@ -114,123 +113,125 @@ def test_a_half_written_snapshot_is_ignored(tmp_path: Path) -> None:
     in_real_world(main)
 
 
-def test_a_disk_that_takes_no_snapshot_takes_its_directory_offline() -> None:
+def test_failed_snapshot_write_takes_the_log_directory_offline() -> None:
     simulation = Simulation(3)
     node = simulation.node("n1")
 
     async def main() -> None:
         node.world.disk.make_dirs("/d")
-        home = LogDirectory("/d", NO_UUID)
+        directory = LogDirectory("/d", NO_UUID)
         node.drive.fail("/d", {"sync"}, times=1)
         with pytest.raises(
-            KafkaError, match="log directory /d is offline: writing a snapshot of the metadata: "
+            KafkaError, match="log directory /d is offline: writing a metadata snapshot: "
         ):
-            await Snapshots(node.world, home, "/d").write(
+            await SnapshotStore(node.world, directory, "/d").write(
                 MetadataImage.empty(), OffsetAndEpoch(1, 1), 0
             )
-        assert home.failure is not None
+        assert directory.failure is not None
 
     simulation.run(node.run(main()))
 
 
-def test_a_change_of_many_steps_lets_the_loop_go_on(tmp_path: Path) -> None:
+def test_image_of_many_steps_does_not_block_the_event_loop(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        one = One(world, tmp_path)
-        quorum = await one.start()
-        one.steps = 50
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
+        voter.steps = 50
         changing = [asyncio.ensure_future(quorum.append((config(value),))) for value in ("a", "b")]
         while not all(change.done() for change in changing):
-            # Nobody is told of a change before it is followed, and the next one waits for it.
-            assert (len(one.turns) % 50 > 0) == (quorum.applied_offset < quorum.image.offset)
-            one.turn += 1
+            # An append returns, and the next image is published, only after the last step.
+            assert (len(voter.turns) % 50 > 0) == (quorum.applied_offset < quorum.image.offset)
+            voter.turn += 1
             await asyncio.sleep(0)
-        assert len(one.turns) in (50, 100)  # they may have been committed together
-        assert max(one.turns.count(turn) for turn in one.turns) <= 8
-        await one.stop()
+        assert len(voter.turns) in (50, 100)  # they may have been committed together
+        assert max(voter.turns.count(turn) for turn in voter.turns) <= 8
+        await voter.stop()
 
     in_real_world(main)
 
 
-def test_a_loaded_snapshot_tells_what_changed() -> None:
+def test_delta_of_a_loaded_snapshot_equals_that_of_its_records() -> None:
     before, _delta = MetadataImage.empty().replay(RECORDS[:3], 2)
     after, delta = before.replay(RECORDS[3:], 1_300)
-    assert difference(before, after) == delta
-    assert difference(after, after) == MetadataDelta()
+    assert delta_between(before, after) == delta
+    assert delta_between(after, after) == MetadataDelta()
 
 
-def test_a_snapshot_and_the_log_after_it_are_read_at_the_next_start(tmp_path: Path) -> None:
+def test_restart_loads_the_snapshot_and_the_log_after_it(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        one = One(world, tmp_path)
-        quorum = await one.start()
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
         await quorum.append(RECORDS)
-        await quorum._snapshots.make()
+        await quorum._snapshots.generate()
         await quorum.append((config("2"),))
         before = quorum.image
-        await one.stop()
-        one.applied.clear()
-        quorum = await one.start()
+        await voter.stop()
+        voter.applied.clear()
+        quorum = await voter.start()
         assert quorum.image.topics == before.topics
         assert quorum.image.configs == before.configs
-        assert one.applied[0][0].configs[BROKER, "1"] == {"x": "1"}, "the snapshot first"
-        await one.stop()
+        assert voter.applied[0][0].configs[BROKER, "1"] == {"x": "1"}, (
+            "the snapshot is published first"
+        )
+        await voter.stop()
 
     in_real_world(main)
 
 
-def test_a_damaged_snapshot_does_no_harm_where_the_log_goes_back_far_enough(tmp_path: Path) -> None:
+def test_damaged_snapshot_is_ignored_if_the_log_has_its_records(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        one = One(world, tmp_path)
-        quorum = await one.start()
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
         await quorum.append(RECORDS)
-        await quorum._snapshots.make()
+        await quorum._snapshots.generate()
         before = quorum.image
-        await one.stop()
-        file = next(one.path.glob("*.checkpoint"))
+        await voter.stop()
+        file = next(voter.path.glob("*.checkpoint"))
         damage(file, file.stat().st_size // 2)
-        quorum = await one.start()
+        quorum = await voter.start()
         assert quorum.image.topics == before.topics
-        await one.stop()
+        await voter.stop()
 
     in_real_world(main)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_damage_below_what_was_committed_is_refused_and_not_cut(
+def test_damage_below_the_committed_offset_is_refused_and_not_truncated(
     tmp_path: Path, is_clean: bool
 ) -> None:
     async def main(world: World) -> None:
-        one = One(world, tmp_path)
-        quorum = await one.start()
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
         for number in range(20):
             await quorum.append((config(str(number)),))
         if not is_clean:
             await quorum._log.save_committed(quorum.high_watermark)
             quorum.abandon()
         else:
-            await one.stop()
-        file = one.path / "00000000000000000000.log"
+            await voter.stop()
+        file = voter.path / "00000000000000000000.log"
         size = file.stat().st_size
         damage(file, size // 2)
         with pytest.raises(KafkaError, match="damaged"):
-            await one.start()
+            await voter.start()
         assert file.stat().st_size == size
 
     in_real_world(main)
 
 
-def test_a_voter_that_does_not_know_its_vote_does_not_start(tmp_path: Path) -> None:
+def test_voter_with_a_damaged_quorum_state_does_not_start(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        one = One(world, tmp_path)
-        await one.start()
-        await one.stop()
-        (one.path / "quorum-state").write_text("{")
-        with pytest.raises(KafkaError, match="no longer knows its vote"):
-            await one.start()
+        voter = SingleVoter(world, tmp_path)
+        await voter.start()
+        await voter.stop()
+        (voter.path / "quorum-state").write_text("{")
+        with pytest.raises(KafkaError, match="The vote of this voter is lost"):
+            await voter.start()
 
     in_real_world(main)
 
 
-def test_an_empty_directory_is_refused_until_it_is_formatted(tmp_path: Path) -> None:
+def test_unformatted_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="not formatted") as refused:
         formatted_directory(
             RealDisk(),
@@ -240,18 +241,18 @@ def test_an_empty_directory_is_refused_until_it_is_formatted(tmp_path: Path) -> 
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_log_cut_short_by_a_restart_after_a_snapshot_begins_after_it(tmp_path: Path) -> None:
-    """A crash between the snapshot's arrival and the log's restart."""
+def test_log_behind_a_downloaded_snapshot_restarts_after_it(tmp_path: Path) -> None:
+    """The node crashed between the download of the snapshot and the truncation of the log."""
 
     async def main(world: World) -> None:
         directory = LogDirectory(str(tmp_path), UUID(int=1))
-        log = QuorumLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, 1_000_000)
         await log.open()
         log.append(RECORDS[:1], 1)
         await log.sync()
         image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
         await log.snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
-        log = QuorumLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, 1_000_000)
         await log.open()
         assert log.end == OffsetAndEpoch(1_301, 3)
         assert log.start_offset == log.synced_end == 1_301

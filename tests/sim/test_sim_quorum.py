@@ -1,5 +1,4 @@
-"""The quorum in simulation, under crashes, power loss, partitions and slow disks (invariants 16,
-17, 18)."""
+"""Simulated quorums under crashes, power loss, partitions and slow disks (rules 16, 17, 18)."""
 
 from __future__ import annotations
 
@@ -10,24 +9,24 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.node.quorum.driver import Driver
-from penstock.node.quorum.log import QuorumLog
-from penstock.raft import following, leading
-from penstock.raft.core import Core
+from penstock.node.quorum.driver import RaftDriver
+from penstock.node.quorum.quorum_state_store import QuorumStateStore
+from penstock.raft import follower, leader
 from penstock.raft.messages import ElectionState, Synced
-from penstock.raft.roles import Leader
+from penstock.raft.quorum_state import QuorumState
+from penstock.raft.states import LeaderState
 from penstock.sim.log.model import Broken
 from penstock.sim.quiet import quiet
 from penstock.sim.quorum.run import run_quorum
 
-# Its share of the five minutes that all simulation has in `make test`.
+# The share of this module in the five minutes of all simulations of `make test`.
 SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "40"))
-# Bugs that take more than a few seconds to find are planted by `make drill` alone.
+# Planted bugs that take more than a few seconds to find are left to `make drill`.
 DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
 SEEDS = 400
 
 
-def test_fresh_seeds_of_a_quorum(record_property: Callable[[str, object], None]) -> None:
+def test_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
     deadline = time.monotonic() + SECONDS
     count = elections = acknowledged = 0
     with quiet():
@@ -50,62 +49,60 @@ def test_fresh_seeds_of_a_quorum(record_property: Callable[[str, object], None])
     assert acknowledged > count
 
 
-def test_one_seed_is_one_run() -> None:
+def test_a_seed_determines_its_run() -> None:
     with quiet():
-        first, again, other = run_quorum(7), run_quorum(7), run_quorum(8)
-    assert first == again
+        first, repeated, other = run_quorum(7), run_quorum(7), run_quorum(8)
+    assert first == repeated
     assert first.digest != other.digest
 
 
-# Planted bugs, each of which the checkers must find.
+# Planted bugs: the checkers must find each of them.
 
 
-async def _save_nothing(
-    _log: QuorumLog, _cluster_id: str, _voters: tuple[int, ...], _state: ElectionState
-) -> None: ...
+async def _save_nothing(_store: QuorumStateStore, _state: ElectionState) -> None: ...
 
 
 def votes_are_not_saved(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QuorumLog, "save_state", _save_nothing)
+    patch.setattr(QuorumStateStore, "save", _save_nothing)
 
 
-def _always(_role: Leader, _offset: int) -> bool:
+def _always(_state: LeaderState, _offset: int) -> bool:
     return True
 
 
 def earlier_epochs_are_committed_by_counting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leading, "may_commit", _always)
+    patch.setattr(leader, "is_committable", _always)
 
 
-def _unsynced_end(core: Core) -> int:
-    return core.log.end.offset
+def _unsynced_end(quorum: QuorumState) -> int:
+    return quorum.log.end.offset
 
 
-def the_leader_counts_its_unsynced_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leading, "own_end", _unsynced_end)
+def leader_counts_its_unsynced_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leader, "local_end_offset", _unsynced_end)
 
 
-_sync = Driver._sync
+_sync = RaftDriver._sync
 
 
-async def _say_synced_first(driver: Driver) -> None:
+async def _deliver_synced_first(driver: RaftDriver) -> None:
     driver.deliver(Synced())
     await _sync(driver)
 
 
-def _at_once(_core: Core) -> bool:
+def _always_synced(_quorum: QuorumState) -> bool:
     return True
 
 
 def followers_fetch_with_their_unsynced_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(following, "may_fetch", _at_once)
-    patch.setattr(Driver, "_sync", _say_synced_first)
+    patch.setattr(follower, "is_log_synced", _always_synced)
+    patch.setattr(RaftDriver, "_sync", _deliver_synced_first)
 
 
 PLANTED: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     votes_are_not_saved,
     followers_fetch_with_their_unsynced_end,
-    the_leader_counts_its_unsynced_end,
+    leader_counts_its_unsynced_end,
     earlier_epochs_are_committed_by_counting,
 )
 

@@ -1,1 +1,2 @@
-"""What the cluster knows of itself: metadata records become an immutable image. PURE."""
+"""PURE. Metadata records are replayed into immutable images of the cluster, as in Kafka's
+`org.apache.kafka.image`. Start with `image`."""

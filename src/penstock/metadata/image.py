@@ -1,37 +1,43 @@
-"""What the cluster is, as one immutable value: topics, brokers, settings, features, producer ids.
+"""The image of the cluster, one immutable value: topics, brokers, settings, features, producer ids.
 PURE.
 
-Owns the shape of it. `replay` makes a new image from records, `snapshot` makes records from an
-image. Never knows where records come from. Images share what did not change; nothing in one is ever
-changed in place.
+`replay` makes the next image from records, `snapshot` makes records from an image. Images share the
+parts that did not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from penstock.protocol.internal.metadata_nodes import RegisterControllerRecord
 
-# Kinds of resources that have settings; the numbers are the protocol's.
+# Types of config resources; the protocol's numbers.
 TOPIC = 2
 BROKER = 4
 GROUP = 32
 
 NO_LEADER = -1
 
-# Directories of a replica that say something else than where it is (KIP-858).
+# The feature that says which records the metadata log may contain.
+METADATA_VERSION = "metadata.version"
+
+# Reserved directory ids of a replica (KIP-858).
 MIGRATING_DIRECTORY = UUID(int=0)
 UNASSIGNED_DIRECTORY = UUID(int=1)
 LOST_DIRECTORY = UUID(int=2)
 
+K = TypeVar("K")
+
+# Type and name. The name "" of type BROKER is the cluster-wide default.
 ConfigResource = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition. `directories` says for each replica where it lies."""
+    """One partition. `directories` has the log directory id of each replica."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -48,7 +54,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic, with its partitions in order: 0 to n - 1."""
+    """One topic. Its partitions are ordered by index."""
 
     name: str
     id: UUID
@@ -57,8 +63,8 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker is reached by one of its listeners. The numbers of security protocols are
-    Kafka's: PLAINTEXT is 0."""
+    """The address of a broker's listener. `security_protocol` is Kafka's number: PLAINTEXT is
+    0."""
 
     name: str
     host: str
@@ -68,7 +74,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeature:
-    """The levels of a feature that a broker can work with."""
+    """The levels of a feature that a broker supports."""
 
     name: str
     first: int
@@ -77,7 +83,7 @@ class SupportedFeature:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One registered broker. A fenced one is known, but leads nothing and is given nothing."""
+    """One registered broker. A fenced broker leads no partition and is in no ISR."""
 
     id: int
     epoch: int
@@ -92,16 +98,17 @@ class BrokerImage:
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead: it is up, and means to stay."""
+        """True if the broker may lead: neither fenced nor shutting down."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataDelta:
-    """What a few records changed: topics before and after (None: not there) by id, and whose
-    settings and registrations changed.
+    """The difference between two images.
 
-    A topic that was deleted and made again is two topics here: names come back, ids never do.
+    `topics` maps topic ids to the topic before and after, None where it does not exist. A topic
+    that was deleted and created again is two entries, since its id differs. `configs` and `brokers`
+    name the resources and brokers that changed.
     """
 
     topics: Mapping[UUID, tuple[TopicImage | None, TopicImage | None]] = field(default_factory=dict)
@@ -111,7 +118,7 @@ class MetadataDelta:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """The cluster after the record at `offset` (-1: before the first)."""
+    """The cluster after the record at `offset`; -1 before the first record."""
 
     offset: int = -1
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
@@ -121,10 +128,9 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
-    # Quotas, access rules and credentials: nothing here reads them yet, but a snapshot must not
-    # lose them. By what tells them apart.
-    kept: Mapping[tuple[object, ...], object] = field(default_factory=dict)
-    # Records of a transaction that has begun and not ended (KIP-868); None outside of one.
+    # Quotas, ACLs and credentials by key: no part reads them yet, but snapshots must retain them.
+    opaque_records: Mapping[tuple[object, ...], object] = field(default_factory=dict)
+    # Records of the open metadata transaction (KIP-868); None outside of one.
     open_transaction: tuple[object, ...] | None = None
 
     @staticmethod
@@ -136,19 +142,38 @@ class MetadataImage:
         return None if name is None else self.topics[name]
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """The topic's own settings, as text."""
+        """Return the settings of the topic itself, as text."""
         return self.configs.get((TOPIC, name), {})
 
     def replay(self, records: Iterable[object], offset: int) -> tuple[MetadataImage, MetadataDelta]:
-        """The image after these records, the last of which is at `offset`; control batches move the
-        offset alone."""
-        # The import is here because `replay` builds images, and so must know this file.
+        """Return the image after these records, and the delta. The last record is at `offset`; it
+        advances without records for control batches."""
+        # Imported here: `replay` imports this module.
         from penstock.metadata.replay import replay
 
         return replay(self, records, offset)
 
     def records(self) -> Iterator[object]:
-        """Records that make this image anew from the empty one, replayed up to its offset."""
+        """Yield the records of a snapshot: replaying them on the empty image gives this one."""
         from penstock.metadata.snapshot import snapshot_records
 
         return snapshot_records(self)
+
+
+def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """Return the delta of a loaded snapshot, as if its records had been replayed."""
+    topic_ids = dict.fromkeys([*before.topic_names, *after.topic_names])
+    topics = {
+        topic_id: (before.topic_by_id(topic_id), after.topic_by_id(topic_id))
+        for topic_id in topic_ids
+    }
+    return MetadataDelta(
+        {topic_id: (old, new) for topic_id, (old, new) in topics.items() if old != new},
+        _changed_keys(before.configs, after.configs),
+        _changed_keys(before.brokers, after.brokers),
+    )
+
+
+def _changed_keys(before: Mapping[K, object], after: Mapping[K, object]) -> frozenset[K]:
+    keys = dict.fromkeys([*before, *after])
+    return frozenset(key for key in keys if before.get(key) != after.get(key))

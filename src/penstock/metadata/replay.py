@@ -1,20 +1,30 @@
-"""From an image and records to the next image, and what they changed. PURE.
+"""Replays records on an image: the next image, and the delta between them. PURE.
 
-Owns the order of things: transactions, and which part of the image a record belongs to. What a
-record means for a topic is in `topic_records`, for a node in `node_records`. A record that does not
-fit the image is a broken invariant: the log was decided by ourselves or by Apache Kafka, so going
-on would only spread the damage.
+Each part of the image has its delta: `topics_delta`, `cluster_delta`, `configs_delta`,
+`opaque_delta`. This module dispatches records to them and handles metadata transactions (KIP-868).
+A record that does not fit the image is a broken invariant: this software or Apache Kafka wrote the
+log, and continuing would spread the damage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from penstock.errors import InvariantBroken, invariant
-from penstock.metadata import kept_records, node_records, topic_records
-from penstock.metadata.draft import Draft
+from penstock.metadata.cluster_delta import ClusterDelta
+from penstock.metadata.configs_delta import ConfigurationsDelta, FeaturesDelta
 from penstock.metadata.image import MetadataDelta, MetadataImage
+from penstock.metadata.opaque_delta import OpaqueRecordsDelta
+from penstock.metadata.topics_delta import TopicsDelta
+from penstock.protocol.internal.metadata_nodes import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from penstock.protocol.internal.metadata_settings import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -23,75 +33,124 @@ from penstock.protocol.internal.metadata_settings import (
     FeatureLevelRecord,
     NoOpRecord,
 )
+from penstock.protocol.internal.metadata_topics import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 
 
 def replay(
     image: MetadataImage, records: Iterable[object], offset: int
 ) -> tuple[MetadataImage, MetadataDelta]:
+    """`offset` is that of the last record."""
     invariant(
         offset >= image.offset,
-        f"metadata was applied up to offset {image.offset}, and now up to the earlier {offset}",
+        f"metadata was replayed up to offset {image.offset}, and now up to the earlier {offset}",
     )
-    draft = Draft(image)
-    held = None if image.open_transaction is None else list(image.open_transaction)
+    run = _Replay(image)
     for record in records:
-        held = _take(draft, held, record)
-    return draft.finish(offset, None if held is None else tuple(held))
+        run.replay(record)
+    return run.finish(offset)
 
 
-def _take(draft: Draft, held: list[object] | None, record: object) -> list[object] | None:
-    """Applies a record, or holds it back while a transaction is open. Returns what is held."""
-    if isinstance(record, BeginTransactionRecord):
-        invariant(held is None, f"metadata transaction {record.name} begins within another")
-        return []
-    if isinstance(record, EndTransactionRecord | AbortTransactionRecord):
-        invariant(held is not None, f"{type(record).__name__} without a metadata transaction")
-        if isinstance(record, EndTransactionRecord):
-            for earlier in held or ():
-                _apply(draft, earlier)
-        return None
-    if held is None:
-        _apply(draft, record)
-    else:
-        held.append(record)
-    return held
+class _Replay:
+    """The deltas of one replay."""
 
+    def __init__(self, image: MetadataImage) -> None:
+        self._topics = TopicsDelta(image)
+        self._cluster = ClusterDelta(image)
+        self._configs = ConfigurationsDelta(image)
+        self._features = FeaturesDelta(image)
+        self._opaque = OpaqueRecordsDelta(image)
+        self._next_producer_id = image.next_producer_id
+        # Records of the open transaction; None outside of one.
+        self._transaction = None if image.open_transaction is None else [*image.open_transaction]
 
-def _apply(draft: Draft, record: object) -> None:
-    apply = _APPLY.get(type(record))
-    if apply is None:
-        raise InvariantBroken(f"{type(record).__name__} is no record of the cluster's metadata")
-    apply(draft, record)
+    def replay(self, record: object) -> None:
+        """Apply a record. In a transaction, hold it back until the transaction ends."""
+        match record:
+            case BeginTransactionRecord():
+                invariant(
+                    self._transaction is None,
+                    f"metadata transaction {record.name} begins within another",
+                )
+                self._transaction = []
+            case EndTransactionRecord() | AbortTransactionRecord():
+                transaction, self._transaction = self._transaction, None
+                if transaction is None:
+                    raise InvariantBroken(f"{type(record).__name__} without a metadata transaction")
+                if isinstance(record, EndTransactionRecord):
+                    for held in transaction:
+                        self._apply(held)
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._apply(record)
 
+    def _apply(self, record: object) -> None:
+        # Partitions first: they are by far the most numerous.
+        match record:
+            case PartitionChangeRecord():
+                self._topics.replay_partition_change(record)
+            case PartitionRecord():
+                self._topics.replay_partition(record)
+            case TopicRecord():
+                self._topics.replay_topic(record)
+            case RemoveTopicRecord():
+                self._configs.delete_topic(self._topics.replay_remove_topic(record))
+            case ClearElrRecord():
+                self._topics.replay_clear_elr(record)
+            case ConfigRecord():
+                self._configs.replay_config(record)
+            case FeatureLevelRecord():
+                self._features.replay_feature_level(record)
+            case RegisterBrokerRecord():
+                self._cluster.replay_register_broker(record)
+            case UnregisterBrokerRecord():
+                self._cluster.replay_unregister_broker(record)
+            case FenceBrokerRecord():
+                self._cluster.replay_fence_broker(record)
+            case UnfenceBrokerRecord():
+                self._cluster.replay_unfence_broker(record)
+            case BrokerRegistrationChangeRecord():
+                self._cluster.replay_registration_change(record)
+            case RegisterControllerRecord():
+                self._cluster.replay_register_controller(record)
+            case ProducerIdsRecord():
+                self._replay_producer_ids(record)
+            case NoOpRecord():
+                pass
+            case _:
+                if not self._opaque.replay(record):
+                    raise InvariantBroken(f"{type(record).__name__} is not a metadata record")
 
-def _config(draft: Draft, record: ConfigRecord) -> None:
-    resource = (record.resource_type, record.resource_name)
-    changed = dict(draft.configs.get(resource, {}))
-    if record.value is None:
-        changed.pop(record.name, None)
-    else:
-        changed[record.name] = record.value
-    draft.set_config(resource, changed)
+    def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
+        before, after = self._next_producer_id, record.next_producer_id
+        invariant(
+            after > before or before == after == 0,
+            f"ProducerIdsRecord sets the next producer id from {before} back to {after}",
+        )
+        self._next_producer_id = after
 
-
-def _feature_level(draft: Draft, record: FeatureLevelRecord) -> None:
-    """Level 0 means that the feature is off, which is the same as not being there."""
-    features = draft.edit_features()
-    if record.feature_level == 0:
-        features.pop(record.name, None)
-    else:
-        features[record.name] = record.feature_level
-
-
-def _no_op(_draft: Draft, _record: NoOpRecord) -> None:
-    pass
-
-
-_APPLY: Mapping[type, Callable[[Draft, Any], None]] = {
-    ConfigRecord: _config,
-    FeatureLevelRecord: _feature_level,
-    NoOpRecord: _no_op,
-    **topic_records.APPLY,
-    **node_records.APPLY,
-    **kept_records.APPLY,
-}
+    def finish(self, offset: int) -> tuple[MetadataImage, MetadataDelta]:
+        self._topics.sort_partitions()
+        image = MetadataImage(
+            offset=offset,
+            topics=self._topics.topics,
+            topic_names=self._topics.topic_names,
+            brokers=self._cluster.brokers,
+            configs=self._configs.configs,
+            features=self._features.features,
+            next_producer_id=self._next_producer_id,
+            controllers=self._cluster.controllers,
+            opaque_records=self._opaque.records,
+            open_transaction=None if self._transaction is None else tuple(self._transaction),
+        )
+        return image, MetadataDelta(
+            self._topics.changes(image),
+            frozenset(self._configs.changed_resources),
+            frozenset(self._cluster.changed_brokers),
+        )

@@ -1,12 +1,18 @@
-"""From an image to the records that make it anew, in Kafka's order: features first, since they say
-how to read the rest. PURE."""
+"""Makes the records of a snapshot from an image, in Kafka's order: feature levels first, since they
+determine the format of the rest. PURE."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from uuid import UUID
 
-from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
+from penstock.metadata.image import (
+    METADATA_VERSION,
+    BrokerImage,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
 from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord, RegisterBrokerRecord
 from penstock.protocol.internal.metadata_settings import (
     BeginTransactionRecord,
@@ -14,8 +20,6 @@ from penstock.protocol.internal.metadata_settings import (
     FeatureLevelRecord,
 )
 from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
-
-METADATA_VERSION = "metadata.version"
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[object]:
@@ -29,7 +33,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[object]:
         yield ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
-    yield from image.kept.values()
+    yield from image.opaque_records.values()
     if image.open_transaction is not None:
         yield BeginTransactionRecord()
         yield from image.open_transaction
@@ -47,15 +51,20 @@ def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         broker_epoch=broker.epoch,
         end_points=tuple(
             RegisterBrokerRecord.EndPoint(
-                name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol
+                name=endpoint.name,
+                host=endpoint.host,
+                port=endpoint.port,
+                security_protocol=endpoint.security_protocol,
             )
-            for one in broker.endpoints
+            for endpoint in broker.endpoints
         ),
         features=tuple(
             RegisterBrokerRecord.Feature(
-                name=one.name, min_supported_version=one.first, max_supported_version=one.last
+                name=feature.name,
+                min_supported_version=feature.first,
+                max_supported_version=feature.last,
             )
-            for one in broker.features
+            for feature in broker.features
         ),
         rack=broker.rack,
         fenced=broker.fenced,

@@ -19,9 +19,12 @@ from penstock.log.producers.state import ProducerStates
 from penstock.metadata.image import PartitionState
 from penstock.node.partition import partition as partition_module
 from penstock.node.partition.partition import Partition
-from penstock.node.quorum import log as quorum_log
-from penstock.raft import elections, leading
-from penstock.raft.core import Core
+from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.quorum_state_store import QuorumStateStore
+from penstock.raft import elections
+from penstock.raft import leader as raft_leader
+from penstock.raft.messages import VoteRequest
+from penstock.raft.quorum_state import QuorumState
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
 from penstock.sim.patching import replaced
@@ -51,7 +54,7 @@ def vote_not_persisted() -> AbstractContextManager[None]:
     async def save_nothing(*_args: Any) -> None:
         await asyncio.sleep(0)
 
-    return replaced(quorum_log.QuorumLog, "save_state", lambda _was: save_nothing)
+    return replaced(QuorumStateStore, "save", lambda _was: save_nothing)
 
 
 def elected_outside_the_isr() -> AbstractContextManager[None]:
@@ -155,17 +158,16 @@ def producers_forgotten_by_followers() -> AbstractContextManager[None]:
 def metadata_committed_by_a_minority() -> AbstractContextManager[None]:
     """The quorum's leader counts its own log alone."""
 
-    def alone(core: Core, role: Any) -> None:
-        if leading.may_commit(role, leading.own_end(core)):
-            core.advance(leading.own_end(core))
+    def alone(quorum: QuorumState, state: Any) -> None:
+        end_offset = raft_leader.local_end_offset(quorum)
+        if raft_leader.is_committable(state, end_offset):
+            quorum.advance_high_watermark(end_offset)
 
-    return replaced(leading, "_count", lambda _was: alone)
+    return replaced(raft_leader, "_update_high_watermark", lambda _was: alone)
 
 
 def unsynced_metadata_counts() -> AbstractContextManager[None]:
-    return replaced(
-        quorum_log.QuorumLog, "synced_end", lambda _was: property(lambda log: log.end.offset)
-    )
+    return replaced(MetadataLog, "synced_end", lambda _was: property(lambda log: log.end.offset))
 
 
 def uncommitted_records_are_served() -> AbstractContextManager[None]:
@@ -212,15 +214,14 @@ def votes_given_to_the_outdated() -> AbstractContextManager[None]:
     """A voter does not look at how far the candidate's log goes."""
 
     def make(grants: Any) -> Any:
-        def lenient(core: Core, candidate: int, ask: Any, now: float) -> bool:
-            forgiving = type(ask)(
-                ask.epoch, max(ask.end, core.log.end, key=lambda end: end.rank), ask.pre_vote
-            )
-            return bool(grants(core, candidate, forgiving, now))
+        def lenient(quorum: QuorumState, candidate: int, request: VoteRequest, now: float) -> bool:
+            end = max(request.end, quorum.log.end, key=lambda end: end.rank)
+            forged = VoteRequest(request.epoch, end, request.pre_vote)
+            return bool(grants(quorum, candidate, forged, now))
 
         return lenient
 
-    return replaced(elections, "_grants", make)
+    return replaced(elections, "_can_grant_vote", make)
 
 
 PLANTED: tuple[Planted, ...] = (

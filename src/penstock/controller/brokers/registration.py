@@ -14,8 +14,14 @@ from penstock.controller.features.features import elr_enabled
 from penstock.controller.partitions.leadership import Changes, without_broker
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import RESERVED_UUIDS, uuid_text
-from penstock.metadata.image import BrokerImage, Endpoint, MetadataImage, SupportedFeature
-from penstock.metadata.snapshot import METADATA_VERSION, register_broker_record
+from penstock.metadata.image import (
+    METADATA_VERSION,
+    BrokerImage,
+    Endpoint,
+    MetadataImage,
+    SupportedFeature,
+)
+from penstock.metadata.snapshot import register_broker_record
 from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,

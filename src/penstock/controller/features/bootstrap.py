@@ -11,8 +11,7 @@ from penstock.controller.features.features import (
     GROUP_VERSION,
     METADATA_LEVEL,
 )
-from penstock.metadata.image import BROKER
-from penstock.metadata.snapshot import METADATA_VERSION
+from penstock.metadata.image import BROKER, METADATA_VERSION
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
 
 

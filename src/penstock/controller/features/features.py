@@ -4,8 +4,7 @@ PURE."""
 from __future__ import annotations
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.metadata.image import MetadataImage, SupportedFeature
-from penstock.metadata.snapshot import METADATA_VERSION
+from penstock.metadata.image import METADATA_VERSION, MetadataImage, SupportedFeature
 
 # The metadata.version of Kafka 4.3: which records the metadata log may hold.
 METADATA_LEVEL = 30

@@ -24,7 +24,7 @@ from penstock.controller.partitions.leadership import Changes
 from penstock.controller.topics.rules import AllTopicRules
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
-from penstock.metadata.topic_records import NO_LEADER_CHANGE, changed_partition
+from penstock.metadata.topics_delta import NO_LEADER_CHANGE, apply_partition_change
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 Proposal = AlterPartitionRequest.Topic.Partition
@@ -110,7 +110,7 @@ class _Altering:
         if change is None:
             return _answer(index, state)
         self.changes.add(change)
-        after = self._changed[topic.id, index] = changed_partition(state, change.record)
+        after = self._changed[topic.id, index] = apply_partition_change(state, change.record)
         if change.record.leader not in (NO_LEADER_CHANGE, self._leader):
             # The end of a reassignment took the leader away. It is both done and refused, so that
             # the broker asks for the new state.

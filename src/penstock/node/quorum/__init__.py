@@ -1,1 +1,1 @@
-"""The KRaft quorum: driver, log, snapshots, peers."""
+"""SHELL. This node's part of the metadata quorum (KRaft). Start with `quorum`."""

@@ -1,9 +1,9 @@
-"""Carries out what the quorum's machine decides, in its order: an event is handed in only when the
-effects of the one before are done.
+"""Carries out the effects of the consensus state machine, in order.
 
-So nothing is said before it is on disk, and the machine never sees a log that is about to be cut.
-Effects that take long and need not be waited for (sending, syncing, fetching a snapshot) run
-beside, and come back as events.
+The driver delivers an event only after the effects of the last step are done. So no message leaves
+before the state that it mentions is on disk, and the machine never sees a log that is about to be
+truncated. Effects that take long and that nothing waits for (requests, syncs, snapshot downloads)
+run as tasks and come back as events.
 """
 
 from __future__ import annotations
@@ -13,96 +13,92 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, ProtocolError, invariant
-from penstock.node.quorum.log import QuorumLog
+from penstock.node.quorum.client_rpc import RequestEncoder, decode_response
+from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.peers import Peers
-from penstock.node.quorum.requests import Speaker, answer_of
-from penstock.raft.log_view import OffsetAndEpoch
+from penstock.node.quorum.quorum_state_store import QuorumStateStore
+from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.machine import Raft
 from penstock.raft.messages import (
-    Answer,
-    Answered,
     Appended,
     AppendLeaderChange,
     AppendRecords,
-    Asked,
-    AskFetch,
     Commit,
     Effect,
     Event,
-    FetchAnswer,
+    FetchRequest,
+    FetchResponse,
     FetchSnapshot,
     InstallSnapshot,
-    Reply,
     Request,
+    RequestFailed,
+    RequestReceived,
     Resign,
-    SaveState,
-    Send,
+    Response,
+    ResponseReceived,
+    SaveElectionState,
+    SendRequest,
+    SendResponse,
     Sync,
     Synced,
     Tick,
     Truncate,
-    Unreachable,
 )
 from penstock.world import World
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-FETCH, CONTROL = "fetch", "control"
-# How long a leader that stops waits until the others have heard of it.
-GOODBYE_S = 0.5
+# How long a resigning leader waits for the responses to EndQuorumEpoch.
+RESIGN_TIMEOUT_S = 0.5
 
 logger = logging.getLogger(__name__)
 
 
-class Told(NamedTuple):
-    """An answer, with the records that go with it."""
+class Callbacks(NamedTuple):
+    """What the driver calls: after each step, when the high watermark advanced, to install and to
+    download a snapshot, and with the node endpoints of a response."""
 
-    answer: Answer
-    records: bytes
-
-
-class Shell(NamedTuple):
-    """What the driver calls: when the machine made a step, when the watermark moved, to load a
-    snapshot, to fetch one, and when a response told where a leader is."""
-
-    stepped: Callable[[], None]
-    committed: Callable[[], None]
-    install: Callable[[OffsetAndEpoch], Coroutine[Any, Any, None]]
-    download: Callable[[FetchSnapshot], Coroutine[Any, Any, None]]
-    learn_endpoints: Callable[[Sequence[Any]], None]
+    on_step: Callable[[], None]
+    on_commit: Callable[[], None]
+    install_snapshot: Callable[[OffsetAndEpoch], Coroutine[Any, Any, None]]
+    download_snapshot: Callable[[FetchSnapshot], Coroutine[Any, Any, None]]
+    on_endpoints: Callable[[Sequence[Any]], None]
 
 
-class Driver:
-    """`begin` once, then `deliver`."""
+class RaftDriver:
+    """Call `start` once, then `deliver` events."""
 
     def __init__(
         self,
         world: World,
         raft: Raft,
-        log: QuorumLog,
+        log: MetadataLog,
+        state_store: QuorumStateStore,
         peers: Peers,
-        speaker: Speaker,
+        encoder: RequestEncoder,
         spawn: Spawn,
-        shell: Shell,
+        callbacks: Callbacks,
     ) -> None:
         self.raft = raft
+        self.log = log
         self._world = world
-        self._log = log
+        self._state_store = state_store
         self._peers = peers
-        self._speaker = speaker
+        self._encoder = encoder
         self._spawn = spawn
-        self._shell = shell
+        self._callbacks = callbacks
         self._events: deque[Event] = deque()
         self._effects: deque[Effect] = deque()
         self._is_working = False
         self._is_syncing = False
-        self._is_ended = False
+        self._is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._effects.extend(self.raft.start(self._world.clock.monotonic()))
         self._work()
 
@@ -111,62 +107,60 @@ class Driver:
         if not self._is_working:
             self._work()
 
-    def ask(self, sender: int, request: Request) -> asyncio.Future[Told]:
-        """A request of another node, to be answered when the machine says so."""
-        reply: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
-        if self._is_ended:
-            reply.set_result(
-                Told(
-                    Answer(ErrorCode.BROKER_NOT_AVAILABLE, self.raft.known_leader, self.raft.epoch),
-                    b"",
-                )
+    def handle_request(self, sender: int, request: Request) -> asyncio.Future[Response]:
+        """Deliver a request of another node. The future completes with the machine's response."""
+        reply_to: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        if self._is_stopped:
+            raft = self.raft
+            reply_to.set_result(
+                Response(ErrorCode.BROKER_NOT_AVAILABLE, raft.leader_id_or_sentinel, raft.epoch)
             )
         else:
-            self.deliver(Asked(sender, request, reply))
-        return reply
+            self.deliver(RequestReceived(sender, request, reply_to))
+        return reply_to
 
-    def appended(self) -> None:
-        """Records were written by the active leader, which is never in the midst of anything that
-        must be waited for."""
+    def on_append(self) -> None:
+        """The active leader appended records to the log. A leader has no effect that blocks."""
         invariant(not self._is_working, "records were appended while the quorum waits for the disk")
-        self._begin_sync()
+        self._start_sync()
         self.deliver(Appended())
 
     async def resign(self) -> None:
-        """Says goodbye, in a short time; nothing is carried out any more."""
+        """Stop; a leader first sends EndQuorumEpoch, so that a successor is elected quickly."""
         is_idle = not self._is_working
-        self.end()
+        self.stop()
         effects = self.raft.step(Resign(), self._world.clock.monotonic())
         if is_idle:
             for effect in effects:
-                if isinstance(effect, Reply):
+                if isinstance(effect, SendResponse):
                     self._carry_out(effect)
-            goodbyes = [
-                asyncio.ensure_future(self._send(effect.to, effect.request))
+            sends = [
+                asyncio.ensure_future(self._send(effect.destination, effect.request))
                 for effect in effects
-                if isinstance(effect, Send)
+                if isinstance(effect, SendRequest)
             ]
-            if goodbyes:
-                await asyncio.wait(goodbyes, timeout=GOODBYE_S)
+            if sends:
+                await asyncio.wait(sends, timeout=RESIGN_TIMEOUT_S)
 
-    def end(self) -> None:
-        """Nothing is carried out any more."""
-        self._is_ended = self._is_working = True
+    def stop(self) -> None:
+        """Carry out no further effects."""
+        self._is_stopped = self._is_working = True
         if self._timer is not None:
             self._timer.cancel()
 
-    # The order of things
+    # Steps
 
     def _work(self) -> None:
+        """Alternate between steps and their effects until there is no event left."""
         self._is_working = True
         try:
             while self._effects or self._events:
                 if not self._effects:
                     self._step()
                 elif (blocking := self._carry_out(self._effects.popleft())) is not None:
-                    self._spawn(self._go_on_after(blocking))
+                    self._spawn(self._resume_after(blocking))
                     return
-        except BaseException as error:  # noqa: BLE001 - whoever came by is not to blame: it is raised in a task, which stops the node
+        except BaseException as error:  # noqa: BLE001 - raised in a task, which stops the node, and not in the caller that delivered an event
             self._spawn(_raise(error))
             return
         self._is_working = False
@@ -174,11 +168,11 @@ class Driver:
 
     def _step(self) -> None:
         self._effects.extend(self.raft.step(self._events.popleft(), self._world.clock.monotonic()))
-        self._shell.stepped()
+        self._callbacks.on_step()
 
-    async def _go_on_after(self, blocking: Coroutine[Any, Any, None]) -> None:
+    async def _resume_after(self, blocking: Coroutine[Any, Any, None]) -> None:
         await blocking
-        if not self._is_ended:
+        if not self._is_stopped:
             self._work()
 
     def _set_timer(self) -> None:
@@ -201,78 +195,84 @@ class Driver:
     # Effects
 
     def _carry_out(self, effect: Effect) -> Coroutine[Any, Any, None] | None:
-        """Gives what must be waited for before anything else happens."""
+        """Carry out an effect. Return a coroutine that must finish before the next effect."""
         match effect:
-            case SaveState(state):
-                return self._log.save_state(self._speaker.cluster_id, self.raft.voters, state)
+            case SaveElectionState(state):
+                return self._state_store.save(state)
             case Truncate(offset):
                 return self._truncate(offset)
             case InstallSnapshot(snapshot):
-                return self._install(snapshot)
-            case Send(to, request):
-                self._spawn(self._send(to, request))
-            case Reply(reply, answer):
-                self._reply(reply, answer)
-            case AppendLeaderChange(epoch, granting):
-                self._log.append_leader_change(epoch, self.raft.node_id, self.raft.voters, granting)
+                return self._install_snapshot(snapshot)
+            case SendRequest(destination, request):
+                self._spawn(self._send(destination, request))
+            case SendResponse(reply_to, response):
+                self._respond(reply_to, response)
+            case AppendLeaderChange(epoch, granting_voters):
+                self.log.append_leader_change(
+                    epoch, self.raft.node_id, self.raft.voters, granting_voters
+                )
             case AppendRecords(records):
-                self._log.append_fetched(records)
+                self.log.append_fetched(records)
             case Sync():
-                self._begin_sync()
+                self._start_sync()
             case FetchSnapshot():
-                self._spawn(self._shell.download(effect))
+                self._spawn(self._callbacks.download_snapshot(effect))
             case Commit():
-                self._shell.committed()
+                self._callbacks.on_commit()
         return None
 
-    def _reply(self, reply: object, answer: Answer) -> None:
-        """Records are read now: later the log may be another leader's."""
-        if isinstance(reply, asyncio.Future) and not reply.done():
-            offset = answer.read_from if isinstance(answer, FetchAnswer) else None
-            reply.set_result(Told(answer, b"" if offset is None else self._log.read(offset)))
+    def _respond(self, reply_to: object, response: Response) -> None:
+        """Read the records now: a later leader may have changed the log by the time they are
+        sent."""
+        if isinstance(reply_to, asyncio.Future) and not reply_to.done():
+            if isinstance(response, FetchResponse) and response.read_from is not None:
+                response = replace(response, records=self.log.read(response.read_from))
+            reply_to.set_result(response)
 
     async def _truncate(self, offset: int) -> None:
         logger.info(
-            "the metadata log is truncated from %d to %d: the leader's differs",
-            self._log.end.offset,
+            "truncating the metadata log from offset %d to %d, where it diverges from the leader's",
+            self.log.end.offset,
             offset,
         )
-        await self._log.truncate(offset)
+        await self.log.truncate(offset)
         self._events.append(Synced())
 
-    async def _install(self, snapshot: OffsetAndEpoch) -> None:
-        await self._shell.install(snapshot)
+    async def _install_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        await self._callbacks.install_snapshot(snapshot)
         self._events.append(Synced())
 
-    def _begin_sync(self) -> None:
+    def _start_sync(self) -> None:
         if not self._is_syncing:
             self._is_syncing = True
             self._spawn(self._sync())
 
     async def _sync(self) -> None:
-        """What is appended meanwhile rides on the next one."""
+        """Records appended during a sync are covered by the next one."""
         try:
-            while self._log.synced_end < self._log.end.offset:
-                await self._log.sync()
+            while self.log.synced_end < self.log.end.offset:
+                await self.log.sync()
                 self.deliver(Synced())
         finally:
             self._is_syncing = False
         self.deliver(Synced())
 
-    async def _send(self, to: int, request: Request) -> None:
-        message, response = self._speaker.request(to, request)
-        lane, wait = (
-            (FETCH, request.max_wait_s) if isinstance(request, AskFetch) else (CONTROL, 0.0)
-        )
+    async def _send(self, destination: int, request: Request) -> None:
+        message, response_type = self._encoder.encode(destination, request)
         try:
-            told = await self._peers.call(to, lane, message, response, wait)
-            answer = answer_of(request, told)
+            if isinstance(request, FetchRequest):
+                raw = await self._peers.fetch(
+                    destination, message, response_type, request.max_wait_s
+                )
+            else:
+                raw = await self._peers.call(destination, message, response_type)
+            response = decode_response(request, raw)
         except (KafkaError, ProtocolError) as error:
-            logger.debug("node %d gave no answer to %s: %s", to, type(request).__name__, error)
-            self.deliver(Unreachable(to, request))
+            logger.debug("%s to node %d failed: %s", type(request).__name__, destination, error)
+            self.deliver(RequestFailed(destination, request))
         else:
-            self._shell.learn_endpoints(told.node_endpoints)
-            self.deliver(Answered(to, request, answer))
+            self._callbacks.on_endpoints(raw.node_endpoints)
+            self.deliver(ResponseReceived(destination, request, response))
 
 
 async def _raise(error: BaseException) -> None:

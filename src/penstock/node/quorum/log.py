@@ -1,9 +1,4 @@
-"""The metadata log `__cluster_metadata-0` on this node's disk, with its snapshots and the
-quorum-state file beside it.
-
-It is what the quorum's machine asks about (`raft.log_view.LogView`) and what carries out its
-effects. Never knows roles or votes.
-"""
+"""The metadata log `__cluster_metadata-0` on disk, with its snapshots: a `raft.log.RaftLog`."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.config.topic import LogConfig
-from penstock.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Buffer, TopicPartition
 from penstock.limits import MAX_METADATA_BATCH_BYTES, METADATA_FETCH_BYTES
 from penstock.log.directory import LogDirectory
@@ -19,7 +14,7 @@ from penstock.log.files import OpenFiles
 from penstock.log.flush import cutting, sync_log
 from penstock.log.log import Log
 from penstock.log.open import Found, create_log, open_log
-from penstock.node.quorum.snapshot_files import KEPT, Snapshots
+from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
 from penstock.protocol.internal.control_records import (
     ControlType,
     LeaderChangeMessage,
@@ -27,28 +22,20 @@ from penstock.protocol.internal.control_records import (
     encode_control_value,
 )
 from penstock.protocol.internal.metadata_records import decode_record, encode_record
-from penstock.protocol.internal.quorum_state import (
-    QuorumStateData,
-    decode_quorum_state,
-    encode_quorum_state,
-)
-from penstock.raft.log_view import OffsetAndEpoch
-from penstock.raft.messages import ElectionState
+from penstock.raft.log import OffsetAndEpoch
 from penstock.records.batch import BatchHeader, batches, crc_matches
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.record import records_of
 from penstock.world import World
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
-QUORUM_STATE = "quorum-state"
-# Not Kafka's: how much of the log was committed, and synced here, some time ago. A bad batch below
-# it is damage, not a torn tail.
+# Not Kafka's: an offset below which the log was committed and synced at some time. A corrupt batch
+# below it is damage, not a torn tail (rules 20 and 21).
 COMMITTED = ".penstock_committed"
-NOBODY = -1
 
 
-class QuorumLog:
-    """Open it before anything else."""
+class MetadataLog:
+    """Call `open` first."""
 
     def __init__(self, world: World, directory: LogDirectory, segment_bytes: int) -> None:
         self._world = world
@@ -61,22 +48,24 @@ class QuorumLog:
             retention_ms=-1,
         )
         self.path = f"{directory.path}/{PARTITION}"
-        self.snapshots = Snapshots(world, directory, self.path)
+        self.snapshots = SnapshotStore(world, directory, self.path)
         self.committed = 0
-        # How much a replica is given at once; one batch in any case.
-        self.fetch_bytes = METADATA_FETCH_BYTES
-        # What a snapshot would spare a replica that begins anew.
+        # The size of a fetch response, which has at least one batch.
+        self.fetch_max_bytes = METADATA_FETCH_BYTES
         self.bytes_since_snapshot = 0
         self._log: Log
 
     async def open(self) -> None:
-        """What is whole of the log is kept, and synced: who reads it may have spoken of it before
-        it died."""
+        """Recover the log and sync it.
+
+        This node may have acknowledged records that were not synced when it crashed, so everything
+        that recovery keeps must be on disk before the node acknowledges it again.
+        """
         disk = self._world.disk
         if disk.exists(self.path):
             self.snapshots.open()
             self.committed = self._read_committed()
-            self._log = await self._open_found()
+            self._log = await self._recover()
         else:
             self._log = create_log(
                 PARTITION,
@@ -95,27 +84,27 @@ class QuorumLog:
         if latest is not None and (
             latest.offset > self._log.end_offset or latest.epoch > self._log.epochs.latest
         ):
-            await self.restart_after(latest)
-        if self._log.start_offset > 0 or len(self.snapshots.all) >= KEPT:
-            await self._begin_at_snapshot()
+            await self.truncate_to_snapshot(latest)
+        if self._log.start_offset > 0 or len(self.snapshots.all) >= RETAINED_SNAPSHOTS:
+            await self._start_at_snapshot()
 
-    async def _begin_at_snapshot(self) -> None:
-        """A log that lost its beginning goes on from the oldest snapshot that is not older."""
+    async def _start_at_snapshot(self) -> None:
+        """Advance the log start offset to the oldest snapshot that is not below it."""
         await self.snapshots.remove(
             [older for older in self.snapshots.all if older.offset < self._log.start_offset]
         )
         oldest = self.snapshots.all[0].offset if self.snapshots.all else 0
         if not self._log.start_offset <= oldest <= self._log.end_offset:
             message = (
-                f"{self.path} begins at offset {self._log.start_offset}, but no snapshot "
-                "tells of what was before"
+                f"{self.path} starts at offset {self._log.start_offset}, but no snapshot covers "
+                "the offsets before it"
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         self._log.advance_start(oldest)
 
-    async def _open_found(self) -> Log:
-        """What is committed is not cut: a log that is damaged there is refused, unless a snapshot
-        tells of all of it."""
+    async def _recover(self) -> Log:
+        """Committed records are never truncated: a log that is damaged below its committed offset
+        is refused, unless a snapshot covers all of them."""
         latest = self.snapshots.latest
         point = self.committed if latest is None or latest.offset < self.committed else 0
         found = Found(clean=False, recovery_point=point)
@@ -125,8 +114,8 @@ class QuorumLog:
         if point and (
             not log.epochs.entries or log.epochs.entries[0].start_offset > log.start_offset
         ):
-            # The list of epochs is lost, and only the part after the point brought its own: all is
-            # read.
+            # The leader epoch checkpoint is lost, and recovery rebuilt it only above the recovery
+            # point: recover the whole log.
             found = Found(clean=False)
             log = await open_log(
                 PARTITION,
@@ -147,7 +136,7 @@ class QuorumLog:
         committed = min(high_watermark, self.synced_end)
         if committed > self.committed:
             self.committed = committed
-            with self._directory.failing("saving how far metadata is committed"):
+            with self._directory.failing("saving the committed offset of the metadata log"):
                 await self._world.offload.thread(
                     self._world.disk.replace, f"{self.path}/{COMMITTED}", str(committed).encode()
                 )
@@ -156,7 +145,7 @@ class QuorumLog:
     def is_offline(self) -> bool:
         return self._directory.failure is not None
 
-    # What the machine asks
+    # RaftLog
 
     @property
     def start_offset(self) -> int:
@@ -191,11 +180,11 @@ class QuorumLog:
         return self.snapshots.latest
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
-        found = self._log.epochs.end_offset_for(epoch, self._log.end_offset)
-        return OffsetAndEpoch(found.end_offset, found.epoch) if found.end_offset >= 0 else self.end
+        end = self._log.epochs.end_offset_for(epoch, self._log.end_offset)
+        return OffsetAndEpoch(end.end_offset, end.epoch) if end.end_offset >= 0 else self.end
 
     def epoch_at(self, offset: int) -> int:
-        """Of the record at an offset; of the snapshot that the log begins after."""
+        """Return the leader epoch of the record at `offset`, or of the snapshot that covers it."""
         start = self.start_snapshot
         return (
             start.epoch
@@ -206,7 +195,7 @@ class QuorumLog:
     # Writing
 
     def append(self, records: tuple[object, ...], epoch: int) -> int:
-        """As leader. Gives the end offset."""
+        """Append records as leader. Return the new log end offset."""
         now_ms = self._world.clock.now_ms()
         batch = build_batch(
             [NewRecord(None, encode_record(record), (), now_ms) for record in records]
@@ -215,12 +204,14 @@ class QuorumLog:
         return self._log.append_as_leader(batch, epoch, from_client=False).end_offset
 
     def append_leader_change(
-        self, epoch: int, leader_id: int, voters: tuple[int, ...], granting: tuple[int, ...]
+        self, epoch: int, leader_id: int, voters: tuple[int, ...], granting_voters: tuple[int, ...]
     ) -> None:
         change = LeaderChangeMessage(
             leader_id=leader_id,
             voters=tuple(LeaderChangeMessage.Voter(voter_id=voter) for voter in voters),
-            granting_voters=tuple(LeaderChangeMessage.Voter(voter_id=voter) for voter in granting),
+            granting_voters=tuple(
+                LeaderChangeMessage.Voter(voter_id=voter) for voter in granting_voters
+            ),
         )
         record = NewRecord(
             encode_control_key(ControlType.LEADER_CHANGE),
@@ -238,7 +229,10 @@ class QuorumLog:
         await self._log.flushing.all()
 
     async def truncate(self, offset: int) -> None:
-        """First the segments behind, then within one, so that a crash in between leaves no hole."""
+        """Truncate to `offset` and sync.
+
+        Later segments go first, so that a crash in between leaves no gap.
+        """
         if offset >= self._log.end_offset:
             return
         with (
@@ -252,7 +246,8 @@ class QuorumLog:
                 )
         await self.sync()
 
-    async def restart_after(self, snapshot: OffsetAndEpoch) -> None:
+    async def truncate_to_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """Replace all records by a snapshot: the empty log continues at its end offset."""
         with self._log.flushing.held_at(0), cutting(self._world.disk, self.path):
             self._log.restart_at(snapshot.offset)
             await self._world.offload.thread(
@@ -261,17 +256,20 @@ class QuorumLog:
         self._log.flushing.recovery_point = snapshot.offset
         await self.snapshots.remove([older for older in self.snapshots.all if older != snapshot])
 
-    async def forget_old(self) -> None:
-        """What is before the older of the kept snapshots goes: the log's beginning moves there,
-        then older snapshots go, then segments."""
+    async def delete_before_snapshot(self) -> None:
+        """Delete what the oldest retained snapshot covers.
+
+        The log start offset advances first, then older snapshots go, then segments: after a crash
+        in between, the log still reaches back to a snapshot.
+        """
         latest = self.snapshots.latest
         if latest is None or latest.offset < self._log.start_offset:
             return
-        kept = self.snapshots.all[-KEPT:]
-        if len(kept) == KEPT:
-            self._log.advance_start(kept[0].offset)
+        retained = self.snapshots.all[-RETAINED_SNAPSHOTS:]
+        if len(retained) == RETAINED_SNAPSHOTS:
+            self._log.advance_start(retained[0].offset)
         await self.snapshots.remove(
-            [older for older in self.snapshots.all if older.offset < kept[0].offset]
+            [older for older in self.snapshots.all if older.offset < retained[0].offset]
         )
         ends = [segment.base_offset for segment in self._log.segments[1:]]
         for path in self._log.retire(sum(end <= self._log.start_offset for end in ends)):
@@ -284,9 +282,9 @@ class QuorumLog:
     # Reading
 
     def read(self, offset: int, below: int | None = None) -> bytes:
-        """Whole batches from an offset on; the first one in any case, however large."""
+        """Return whole batches from `offset` on: at least one, however large."""
         part = self._log.read(
-            offset, self.fetch_bytes, below=self._log.end_offset if below is None else below
+            offset, self.fetch_max_bytes, below=self._log.end_offset if below is None else below
         )
         data = b"" if part is None else part.read()
         whole = 0
@@ -294,56 +292,14 @@ class QuorumLog:
             whole = position + header.size
         return data[:whole]
 
-    # The state of elections
 
-    def read_state(self, cluster_id: str) -> ElectionState:
-        path = f"{self.path}/{QUORUM_STATE}"
-        if not self._world.disk.exists(path):
-            return ElectionState(self._last_epoch, None)
-        try:
-            state, _version = decode_quorum_state(self._world.disk.read(path))
-        except ProtocolError as error:
-            message = (
-                f"{path}: {error}. This voter no longer knows its vote: empty its metadata "
-                "directory and format it again"
-            )
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
-        if state.cluster_id and state.cluster_id != cluster_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"{path} belongs to cluster {state.cluster_id}, not to {cluster_id}",
-            )
-        if state.leader_epoch < self._last_epoch:
-            return ElectionState(self._last_epoch, None)
-        return ElectionState(
-            max(state.leader_epoch, 0), None if state.voted_id == NOBODY else state.voted_id
-        )
-
-    async def save_state(
-        self, cluster_id: str, voters: tuple[int, ...], state: ElectionState
-    ) -> None:
-        data = QuorumStateData(
-            cluster_id=cluster_id,
-            leader_id=NOBODY if state.leader_id is None else state.leader_id,
-            leader_epoch=state.epoch,
-            voted_id=NOBODY if state.voted_id is None else state.voted_id,
-            current_voters=tuple(QuorumStateData.CurrentVoter(voter_id=voter) for voter in voters),
-        )
-        with self._directory.failing("saving quorum-state"):
-            await self._world.offload.thread(
-                self._world.disk.replace,
-                f"{self.path}/{QUORUM_STATE}",
-                encode_quorum_state(data, 0),
-            )
-
-
-def decoded(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:
-    """The metadata records of each batch; a control batch has none."""
+def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:
+    """Yield the header and the metadata records of each batch; control batches have none."""
     for position, header in batches(data):
         if not crc_matches(data, position, header):
             message = (
-                "the metadata log is damaged: the checksum of the batch at "
-                f"{header.base_offset} does not match"
+                "the metadata log is damaged: the batch at offset "
+                f"{header.base_offset} has a wrong CRC"
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         values = (

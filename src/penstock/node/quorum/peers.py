@@ -1,14 +1,15 @@
-"""Connections to the other nodes of the quorum. Each has two: one for fetches, which a leader holds
-back, and one for all else.
+"""Connections to the other nodes of the quorum.
 
-Owns connections and nothing of what is said on them. A call fails at once when its connection
-closes: that is how the loss of a leader shows.
+Each node has two: one for Fetch and FetchSnapshot, whose responses a leader may delay, and one for
+all other requests. A request fails as soon as its connection closes: that is how a follower notices
+the loss of its leader.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import TypeVar
 
 from penstock.client.connection import Connection, open_connection
@@ -19,8 +20,13 @@ from penstock.world import World
 T = TypeVar("T")
 
 
+class _Purpose(Enum):
+    FETCH = auto()
+    CONTROL = auto()
+
+
 class Peers:
-    """`address_of` tells where a node is; None where nobody knows."""
+    """`address_of` returns a node's address, None if it is unknown."""
 
     def __init__(
         self,
@@ -29,57 +35,71 @@ class Peers:
         timeout_s: float,
         address_of: Callable[[int], Address | None],
     ) -> None:
-        # Nodes whose connection closed or could not be made, and when; until they are reached
-        # again.
-        self.lost: dict[int, float] = {}
+        # Node id -> when its connection closed or could not be made; removed once a request
+        # succeeds.
+        self.disconnected: dict[int, float] = {}
         self._world = world
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._address_of = address_of
-        self._lanes: dict[tuple[int, str], _Lane] = {}
+        self._connections: dict[tuple[int, _Purpose], _PeerConnection] = {}
 
-    async def call(
-        self, node_id: int, lane: str, request: object, response: type[T], wait_s: float = 0.0
+    async def fetch(
+        self, node_id: int, request: object, response_type: type[T], max_wait_s: float = 0.0
     ) -> T:
-        """`wait_s` is how long the other side may hold the answer back. KafkaError, most often
-        ConnectionFailed, where there is none."""
+        """Send a Fetch or FetchSnapshot, whose response may be delayed by `max_wait_s`."""
+        return await self._call(_Purpose.FETCH, node_id, request, response_type, max_wait_s)
+
+    async def call(self, node_id: int, request: object, response_type: type[T]) -> T:
+        """Send a request and return its response. Raises KafkaError, mostly ConnectionFailed."""
+        return await self._call(_Purpose.CONTROL, node_id, request, response_type, 0.0)
+
+    async def _call(
+        self,
+        purpose: _Purpose,
+        node_id: int,
+        request: object,
+        response_type: type[T],
+        max_wait_s: float,
+    ) -> T:
         address = self._address_of(node_id)
         if address is None:
-            raise ConnectionFailed(f"nobody knows where node {node_id} is")
+            raise ConnectionFailed(f"the address of node {node_id} is unknown")
         try:
-            connection = await self._lane(node_id, lane, address).connected(
+            connection = await self._connection(node_id, purpose, address).connected(
                 self._world, self._client_id, self._timeout_s
             )
-            answer = await connection.call(request, response, timeout_s=self._timeout_s + wait_s)
+            timeout_s = self._timeout_s + max_wait_s
+            response = await connection.call(request, response_type, timeout_s=timeout_s)
         except ConnectionFailed:
-            self.lost.setdefault(node_id, self._world.clock.monotonic())
+            self.disconnected.setdefault(node_id, self._world.clock.monotonic())
             raise
-        self.lost.pop(node_id, None)
-        return answer
+        self.disconnected.pop(node_id, None)
+        return response
 
-    def _lane(self, node_id: int, lane: str, address: Address) -> _Lane:
-        found = self._lanes.get((node_id, lane))
-        if found is None or found.address != address:
-            if found is not None:
-                found.close()
-            found = self._lanes[node_id, lane] = _Lane(address)
-        return found
+    def _connection(self, node_id: int, purpose: _Purpose, address: Address) -> _PeerConnection:
+        peer = self._connections.get((node_id, purpose))
+        if peer is None or peer.address != address:
+            if peer is not None:
+                peer.close()
+            peer = self._connections[node_id, purpose] = _PeerConnection(address)
+        return peer
 
     def close(self) -> None:
-        for lane in self._lanes.values():
-            lane.close()
-        self._lanes.clear()
+        for peer in self._connections.values():
+            peer.close()
+        self._connections.clear()
 
 
-class _Lane:
-    """One connection, made when it is first needed and again after it closed. Callers that come
-    meanwhile wait for it."""
+class _PeerConnection:
+    """One connection, made when it is first needed and again after it closed. Concurrent callers
+    share one attempt."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self._connection: Connection | None = None
         self._attempt: asyncio.Task[Connection] | None = None
-        self._closed = False
+        self._is_closed = False
 
     async def connected(self, world: World, client_id: str, timeout_s: float) -> Connection:
         if self._connection is not None and not self._connection.closed:
@@ -95,18 +115,18 @@ class _Lane:
                 request_timeout_s=timeout_s,
             )
             self._attempt = asyncio.create_task(opening)
-            self._attempt.add_done_callback(self._attempted)
-        # Shielded: one caller that gives up must not end the attempt of the others.
+            self._attempt.add_done_callback(self._on_attempt_done)
+        # Shielded: a cancelled caller must not end the attempt that others wait for.
         return await asyncio.shield(self._attempt)
 
-    def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
+    def _on_attempt_done(self, attempt: asyncio.Task[Connection]) -> None:
         self._attempt = None
         if not attempt.cancelled() and attempt.exception() is None:
             self._connection = attempt.result()
-            if self._closed:
+            if self._is_closed:
                 self._connection.close()
 
     def close(self) -> None:
-        self._closed = True
+        self._is_closed = True
         if self._connection is not None:
             self._connection.close()

@@ -1,15 +1,22 @@
-"""The quorum of controllers as the rest of a node sees it: the cluster's metadata, committed, and a
-way to add to it.
+"""The metadata quorum as the rest of a node sees it: the committed image, and appends to the log.
 
-One per node, voter or observer. What decides over the log keeps two images: it decides on `pending`
-and shows `image`, the committed one. The machine is `raft.machine`, carried out by `quorum_driver`;
-the files are `quorum_log`'s. What other nodes ask is in `quorum_service`.
+Every node has one `Quorum`, as a voter or as an observer. The active controller decides on
+`pending`; everything else reads `image`.
+
+    Quorum            lifecycle, leadership, appends
+      RaftDriver      carries out the effects of `raft.machine.Raft`
+      MetadataLog     the log on disk, with its SnapshotStore
+      QuorumStateStore  the quorum-state file: epoch and vote
+      MetadataLoader  replays the log into images and publishes them
+      MetadataSnapshots  generates, serves and downloads snapshots
+      Peers           connections to the other nodes
+      QuorumService   answers the requests of the other nodes
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.config import cluster_settings as settings
@@ -19,30 +26,42 @@ from penstock.config.quorum import Address
 from penstock.errors import invariant
 from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataImage
-from penstock.node.quorum.driver import FETCH, Driver, Shell, Spawn
-from penstock.node.quorum.images import Applied, Images, not_controller
-from penstock.node.quorum.log import QuorumLog
+from penstock.node.quorum.client_rpc import RequestEncoder
+from penstock.node.quorum.driver import Callbacks, RaftDriver, Spawn
+from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.metadata_loader import MetadataLoader, Publisher, not_controller
 from penstock.node.quorum.peers import Peers
-from penstock.node.quorum.requests import Speaker
+from penstock.node.quorum.quorum_state_store import QuorumStateStore
 from penstock.node.quorum.service import QuorumService
-from penstock.node.quorum.snapshots import QuorumSnapshots
+from penstock.node.quorum.snapshots import MetadataSnapshots
+from penstock.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+)
+from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from penstock.protocol.messages.end_quorum_epoch import (
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+)
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from penstock.protocol.messages.vote import VoteRequest, VoteResponse
 from penstock.raft.machine import Raft
 from penstock.raft.messages import FetchSnapshot
-from penstock.raft.roles import Leader, Timing
+from penstock.raft.states import LeaderState, Timing
 from penstock.world import World
 
-# How often this node looks whether a snapshot is due, and how often it writes down how much of the
-# log is committed.
+# How often the node checks whether a snapshot is due, and how often it saves the committed offset.
 SNAPSHOT_CHECK_S = 1.0
 SAVE_COMMITTED_S = 5.0
 
 
-class Quorum(QuorumService):
-    """`open` it, listen, `start` it, and `stop` it.
+class Quorum:
+    """Call `open`, start the listeners, then `start`; finally `stop`.
 
-    `on_applied` is called with every committed change, in order, and gives the steps in which it is
-    followed; `on_leadership` with the epoch when this node became the active controller, and with
-    None when it is no longer.
+    `on_applied` is called with every committed image, in order, and returns the steps by which the
+    node applies it. `on_leadership` is called with the epoch when this node becomes the active
+    controller, and with None when it no longer is.
     """
 
     def __init__(
@@ -52,54 +71,58 @@ class Quorum(QuorumService):
         cluster_id: str,
         directory: LogDirectory,
         *,
-        on_applied: Applied,
+        on_applied: Publisher,
         on_leadership: Callable[[int | None], None],
         spawn: Spawn,
     ) -> None:
         self.node_id = config.node_id
         self.cluster_id = cluster_id
-        # Listener name -> port, told by the node once it listens: port 0 in the settings takes a
-        # free one.
+        # Listener name -> bound port. The node sets it once it listens: port 0 in the settings
+        # binds a free one.
         self.ports: dict[str, int] = {}
         self._world = world
         self._config = config
+        self._directory = directory
         self._on_leadership = on_leadership
         self._spawn = spawn
-        self._addresses = {voter.node_id: voter.address for voter in config.voters}
-        # Nodes to ask for the leader where voters are not known: numbered below 0, as in Kafka.
-        self._addresses |= {
-            -2 - number: address for number, address in enumerate(config.bootstrap_servers)
+        self._addresses: dict[int, Address] = {
+            voter.node_id: voter.address for voter in config.voters
         }
-        self._log = QuorumLog(world, directory, config[log_settings.LOG_SEGMENT_BYTES])
-        self._images = Images(self._log, on_applied)
+        # Bootstrap servers have negative ids, as in Kafka.
+        self._addresses |= {
+            -2 - index: address for index, address in enumerate(config.bootstrap_servers)
+        }
+        self._log = MetadataLog(world, directory, config[log_settings.LOG_SEGMENT_BYTES])
+        self._loader = MetadataLoader(self._log, on_applied)
         timeout_s = config[settings.QUORUM_REQUEST_TIMEOUT_MS] / 1000
         self._peers = Peers(world, f"quorum-{self.node_id}", timeout_s, self._addresses.get)
-        self._snapshots = QuorumSnapshots(
-            world, self._log, self._images, self._peers, self.node_id, cluster_id
+        self._snapshots = MetadataSnapshots(
+            world, self._log, self._loader, self._peers, self.node_id, cluster_id
         )
-        listeners = config.controller_listeners
-        self._listener_name = listeners[0].name if listeners else ""
-        self._speaker = Speaker(
-            self.node_id, cluster_id, self._listener_name, self._addresses.get(self.node_id)
-        )
+        # Made by `open`, which reads the state on disk first.
+        self._raft: Raft
+        self._driver: RaftDriver
+        self._service: QuorumService
         self._active_epoch: int | None = None
-        self._is_applying = False
+        self._is_publishing = False
         self._changed = asyncio.Event()
 
-    # What it is
+    # State
 
     @property
     def image(self) -> MetadataImage:
-        return self._images.image
+        """The committed image."""
+        return self._loader.image
 
     @property
     def applied_offset(self) -> int:
-        """Up to here the node has followed what the image says."""
-        return self._images.applied_offset
+        """The offset up to which the node has applied the image."""
+        return self._loader.applied_offset
 
     @property
     def pending(self) -> MetadataImage:
-        return self._images.pending
+        """The image with uncommitted records, on which the active controller decides."""
+        return self._loader.pending
 
     @property
     def leader_id(self) -> int | None:
@@ -111,11 +134,11 @@ class Quorum(QuorumService):
 
     @property
     def is_leader(self) -> bool:
-        """The active controller: elected, with everything before its epoch committed and
-        applied."""
+        """True if this node is the active controller: the leader, with everything before its epoch
+        committed and applied."""
         return (
             self._active_epoch is not None
-            and isinstance(self._raft.role, Leader)
+            and isinstance(self._raft.state, LeaderState)
             and self._raft.epoch == self._active_epoch
         )
 
@@ -129,58 +152,82 @@ class Quorum(QuorumService):
 
     @property
     def lost_nodes(self) -> dict[int, float]:
-        """Nodes of the quorum whose connection closed or could not be made, and since when; reached
-        again, they are gone from here."""
-        return self._peers.lost
+        """Nodes of the quorum that are disconnected, and since when (monotonic seconds)."""
+        return self._peers.disconnected
 
     def voter_address(self, node_id: int) -> Address:
         if node_id in self._addresses:
             return self._addresses[node_id]
         invariant(
-            node_id == self.node_id and self._config.is_controller, f"node {node_id} is no voter"
+            node_id == self.node_id and self._config.is_controller, f"node {node_id} is not a voter"
         )
         listener = self._config.controller_listeners[0]
         return Address(listener.host or "localhost", self.ports.get(listener.name, listener.port))
 
     def voters(self) -> list[tuple[int, Address]]:
-        """The controllers, and where each listens."""
+        """Return the id and the address of each controller."""
         return [(voter, self.voter_address(voter)) for voter in self._raft.voters]
 
-    # Life
+    # Lifecycle
 
     async def open(self) -> None:
-        """Reads what is on disk. Only the snapshot and a part of the log are known to be committed:
-        the rest shows when the quorum is there."""
+        """Recover the files and publish what is known to be committed.
+
+        That is the latest snapshot and the log up to the saved committed offset. The rest of the
+        log follows when a leader announces its high watermark.
+        """
         await self._log.open()
-        voters = tuple(voter.node_id for voter in self._config.voters) or (
-            (self.node_id,) if self._config.is_own_quorum else ()
+        config = self._config
+        voters = tuple(voter.node_id for voter in config.voters) or (
+            (self.node_id,) if config.is_own_quorum else ()
         )
-        state = self._log.read_state(self.cluster_id)
-        seeds = tuple(number for number in self._addresses if number < 0)
+        state_store = QuorumStateStore(
+            self._world, self._directory, self._log.path, self.cluster_id, voters
+        )
         self._raft = Raft(
             self.node_id,
             voters,
             self._log,
-            state,
+            state_store.read(self._log.end.epoch),
             self._timing(),
             self._world.rng.random,
-            seeds,
+            tuple(node_id for node_id in self._addresses if node_id < 0),
             self._log.committed,
         )
-        image = await self._snapshots.newest()
+        image = await self._snapshots.load_latest()
         if image is not None:
-            self._images.load(image)
-        while not self._images.apply(self._raft.high_watermark):
+            self._loader.load(image)
+        while not self._loader.publish(self._raft.high_watermark):
             await asyncio.sleep(0)
-        shell = Shell(
-            self._stepped,
-            self._apply,
-            self._snapshots.install,
-            self._download,
-            self._learn_endpoints,
+        listeners = config.controller_listeners
+        listener_name = listeners[0].name if listeners else ""
+        encoder = RequestEncoder(
+            self.node_id, self.cluster_id, listener_name, self._addresses.get(self.node_id)
         )
-        self._driver = Driver(
-            self._world, self._raft, self._log, self._peers, self._speaker, self._spawn, shell
+        callbacks = Callbacks(
+            on_step=self._on_step,
+            on_commit=self._on_commit,
+            install_snapshot=self._snapshots.install,
+            download_snapshot=self._download_snapshot,
+            on_endpoints=self._update_addresses,
+        )
+        self._driver = RaftDriver(
+            self._world,
+            self._raft,
+            self._log,
+            state_store,
+            self._peers,
+            encoder,
+            self._spawn,
+            callbacks,
+        )
+        self._service = QuorumService(
+            self._world.clock,
+            self._driver,
+            self._snapshots,
+            self.cluster_id,
+            listener_name,
+            self._addresses,
         )
 
     def _timing(self) -> Timing:
@@ -189,49 +236,52 @@ class Quorum(QuorumService):
         return Timing(
             election_timeout=config[settings.QUORUM_ELECTION_TIMEOUT_MS] / 1000,
             fetch_timeout=fetch_timeout,
-            backoff_max=config[settings.QUORUM_ELECTION_BACKOFF_MAX_MS] / 1000,
-            retry=config[settings.QUORUM_RETRY_BACKOFF_MS] / 1000,
-            grace=config[settings.QUORUM_DISCONNECT_GRACE_MS] / 1000,
-            fetch_wait=min(0.5, fetch_timeout / 4),
+            election_backoff_max=config[settings.QUORUM_ELECTION_BACKOFF_MAX_MS] / 1000,
+            retry_backoff=config[settings.QUORUM_RETRY_BACKOFF_MS] / 1000,
+            disconnect_grace=config[settings.QUORUM_DISCONNECT_GRACE_MS] / 1000,
+            fetch_max_wait=min(0.5, fetch_timeout / 4),
         )
 
     async def start(self) -> None:
-        """Elections and fetching begin. A quorum of one leads when this returns."""
-        self._driver.begin()
-        self._spawn(self._keep())
+        """Start elections and fetching. A single voter leads when this returns."""
+        self._driver.start()
+        self._spawn(self._maintain())
         if self._raft.voters == (self.node_id,):
             while not self.is_leader:
                 await self._wait_changed()
 
     async def stop(self) -> None:
-        """A leader says that it ends, so that the next one is elected at once."""
+        """Resign, so that a successor is elected immediately, and close the log."""
         await self._driver.resign()
-        self._stepped()
+        self._on_step()
         self._peers.close()
         await self._log.sync()
         await self._log.save_committed(self._raft.high_watermark)
         await self._log.close()
 
     def abandon(self) -> None:
-        """Ends without a word, for a node that cannot go on."""
-        self._driver.end()
+        """Stop without resigning or writing, for a node that failed."""
+        self._driver.stop()
         self._peers.close()
 
-    # Deciding
+    # Appending and waiting
 
     async def append(self, records: tuple[object, ...]) -> int:
-        """Returns the offset of the last record when all are committed and applied. KafkaError
-        NOT_CONTROLLER where this node does not lead, or no longer does before that: they may be
-        committed nevertheless."""
+        """Append records as the active controller. Return the offset of the last one when all are
+        committed and applied.
+
+        Raises KafkaError NOT_CONTROLLER if this node is not the active controller, or ceases to be
+        before that; the records may be committed nevertheless.
+        """
         if not self.is_leader:
             raise not_controller(f"node {self.node_id} is not the active controller")
-        offset, applied = self._images.append(records, self._raft.epoch)
-        self._driver.appended()
+        offset, applied = self._loader.append(records, self._raft.epoch)
+        self._driver.on_append()
         await applied
         return offset
 
     async def wait_applied(self, offset: int) -> None:
-        await self._images.wait_applied(offset)
+        await self._loader.wait_applied(offset)
 
     async def wait_leader(self) -> int:
         while self.leader_id is None:
@@ -241,60 +291,92 @@ class Quorum(QuorumService):
     async def _wait_changed(self) -> None:
         await self._changed.wait()
 
-    # What the driver calls
+    # Requests of other nodes
 
-    def _stepped(self) -> None:
-        role = self._raft.role
-        leads = isinstance(role, Leader) and self._images.end_offset > role.epoch_start
-        active = self._raft.epoch if leads else None
-        if active != self._active_epoch:
-            before, self._active_epoch = self._active_epoch, active
+    def vote(self, request: VoteRequest) -> VoteResponse | Awaitable[VoteResponse]:
+        return self._service.vote(request)
+
+    def begin_quorum_epoch(
+        self, request: BeginQuorumEpochRequest
+    ) -> BeginQuorumEpochResponse | Awaitable[BeginQuorumEpochResponse]:
+        return self._service.begin_quorum_epoch(request)
+
+    def end_quorum_epoch(
+        self, request: EndQuorumEpochRequest
+    ) -> EndQuorumEpochResponse | Awaitable[EndQuorumEpochResponse]:
+        return self._service.end_quorum_epoch(request)
+
+    def fetch(
+        self, request: FetchRequest, _context: object = None
+    ) -> FetchResponse | Awaitable[FetchResponse]:
+        return self._service.fetch(request)
+
+    def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        return self._service.fetch_snapshot(request)
+
+    def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        return self._service.describe_quorum(request)
+
+    # Callbacks of the driver
+
+    def _on_step(self) -> None:
+        """Report a change of leadership, and wake the waiters.
+
+        A new leader becomes the active controller once the LeaderChangeMessage of its epoch, and so
+        everything before it, is committed and loaded.
+        """
+        state = self._raft.state
+        is_active = (
+            isinstance(state, LeaderState) and self._loader.end_offset > state.epoch_start_offset
+        )
+        active_epoch = self._raft.epoch if is_active else None
+        if active_epoch != self._active_epoch:
+            before, self._active_epoch = self._active_epoch, active_epoch
             if before is not None:
-                self._images.stop_leading()
+                self._loader.stop_leading()
                 self._on_leadership(None)
-            if active is not None:
-                self._images.lead()
-                self._on_leadership(active)
-        self._tell()
-
-    def _tell(self) -> None:
+            if active_epoch is not None:
+                self._loader.begin_leading()
+                self._on_leadership(active_epoch)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _apply(self) -> None:
-        if not self._images.apply(self._raft.high_watermark) and not self._is_applying:
-            self._is_applying = True
-            self._spawn(self._apply_rest())
-        self._stepped()
+    def _on_commit(self) -> None:
+        if not self._loader.publish(self._raft.high_watermark) and not self._is_publishing:
+            self._is_publishing = True
+            self._spawn(self._publish_rest())
+        self._on_step()
 
-    async def _apply_rest(self) -> None:
-        """In bounded parts, so that the loop goes on in between."""
-        while not self._images.apply(self._raft.high_watermark):
+    async def _publish_rest(self) -> None:
+        """Publish in bounded parts: the event loop runs in between."""
+        while not self._loader.publish(self._raft.high_watermark):
             await asyncio.sleep(0)
-        self._is_applying = False
-        self._stepped()
+        self._is_publishing = False
+        self._on_step()
 
-    def _learn_endpoints(self, endpoints: Sequence[Any]) -> None:
-        """Where voters are given by the settings, these are right."""
+    def _update_addresses(self, endpoints: Sequence[Any]) -> None:
+        """Learn addresses from responses, unless controller.quorum.voters gives them."""
         if not self._raft.voters:
-            for one in endpoints:
-                self._addresses[one.node_id] = Address(one.host, one.port)
+            for endpoint in endpoints:
+                self._addresses[endpoint.node_id] = Address(endpoint.host, endpoint.port)
 
-    async def _download(self, wanted: FetchSnapshot) -> None:
-        await self._snapshots.fetch(wanted, FETCH, self._driver.deliver)
+    async def _download_snapshot(self, effect: FetchSnapshot) -> None:
+        await self._snapshots.download(effect, self._driver.deliver)
 
-    async def _keep(self) -> None:
-        """Writes down what is committed: now and then how much, more seldom all of it."""
-        most_bytes = self._config[settings.METADATA_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
-        interval_s = self._config[settings.METADATA_MAX_SNAPSHOT_INTERVAL_MS] / 1000
-        made_at = saved_at = self._world.clock.monotonic()
+    # Maintenance
+
+    async def _maintain(self) -> None:
+        """Save the committed offset and generate snapshots, each when it is due."""
+        max_bytes = self._config[settings.METADATA_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
+        max_interval_s = self._config[settings.METADATA_MAX_SNAPSHOT_INTERVAL_MS] / 1000
+        snapshot_at = saved_at = self._world.clock.monotonic()
         while True:
             await asyncio.sleep(SNAPSHOT_CHECK_S)
             now = self._world.clock.monotonic()
             if now - saved_at >= SAVE_COMMITTED_S:
                 saved_at = now
                 await self._log.save_committed(self._raft.high_watermark)
-            due = 0 < interval_s <= now - made_at
-            if due or self._log.bytes_since_snapshot >= most_bytes:
-                made_at = now
-                await self._snapshots.make()
+            is_due = 0 < max_interval_s <= now - snapshot_at
+            if is_due or self._log.bytes_since_snapshot >= max_bytes:
+                snapshot_at = now
+                await self._snapshots.generate()

@@ -1,17 +1,21 @@
-"""What other nodes ask of this one's quorum: votes, epochs, fetches, snapshots, and how it is. The
-handlers of the controller's listener call it; each method gives the response, or an awaitable of
-it."""
+"""Answers the requests of other nodes to this node's quorum, for the handlers of the controller's
+listener. Each method returns the response, or an awaitable of it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 
 from penstock.config.quorum import Address
-from penstock.node.quorum.driver import Driver
-from penstock.node.quorum.log import QuorumLog
-from penstock.node.quorum.responses import Listener, Refused, Said
-from penstock.node.quorum.snapshots import QuorumSnapshots
-from penstock.node.quorum.view import describe
+from penstock.errors import ErrorCode
+from penstock.ids import METADATA_TOPIC
+from penstock.node.quorum.driver import RaftDriver
+from penstock.node.quorum.server_rpc import (
+    DecodedRequest,
+    RequestDecoder,
+    ResponseEncoder,
+    is_metadata_partition,
+)
+from penstock.node.quorum.snapshots import MetadataSnapshots
 from penstock.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -24,88 +28,155 @@ from penstock.protocol.messages.end_quorum_epoch import (
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from penstock.protocol.messages.vote import VoteRequest, VoteResponse
-from penstock.raft.leading import fetch_error
-from penstock.raft.machine import Raft
-from penstock.world import World
+from penstock.raft.states import LeaderState, ReplicaState
+from penstock.world import Clock
+
+_Partition = DescribeQuorumResponse.Topic.Partition
 
 
 class QuorumService:
-    """The part of `Quorum` that answers."""
+    """`addresses` are those of the nodes of the quorum, `listener_name` is the controllers'."""
 
-    node_id: int
-    cluster_id: str
-    _world: World
-    _listener_name: str
-    _raft: Raft
-    _driver: Driver
-    _log: QuorumLog
-    _snapshots: QuorumSnapshots
-    _addresses: dict[int, Address]
-
-    @property
-    def _listener(self) -> Listener:
-        return Listener(self.node_id, self.cluster_id, self._addresses)
+    def __init__(
+        self,
+        clock: Clock,
+        driver: RaftDriver,
+        snapshots: MetadataSnapshots,
+        cluster_id: str,
+        listener_name: str,
+        addresses: Mapping[int, Address],
+    ) -> None:
+        self._clock = clock
+        self._driver = driver
+        self._snapshots = snapshots
+        self._listener_name = listener_name
+        self._addresses = addresses
+        self._decoder = RequestDecoder(driver.raft.node_id, cluster_id)
+        self._encoder = ResponseEncoder(addresses)
 
     def vote(self, request: VoteRequest) -> VoteResponse | Awaitable[VoteResponse]:
-        said = self._listener.vote_asked(request)
-        return (
-            VoteResponse(error_code=said.error) if isinstance(said, Refused) else self._vote(said)
-        )
+        decoded = self._decoder.vote(request)
+        if isinstance(decoded, ErrorCode):
+            return VoteResponse(error_code=decoded)
+        return self._vote(decoded)
 
-    async def _vote(self, said: Said) -> VoteResponse:
-        return self._listener.vote_response((await self._driver.ask(*said)).answer)
+    async def _vote(self, decoded: DecodedRequest) -> VoteResponse:
+        return self._encoder.vote(await self._driver.handle_request(*decoded))
 
     def begin_quorum_epoch(
         self, request: BeginQuorumEpochRequest
     ) -> BeginQuorumEpochResponse | Awaitable[BeginQuorumEpochResponse]:
-        said = self._listener.begin_told(request)
-        return (
-            BeginQuorumEpochResponse(error_code=said.error)
-            if isinstance(said, Refused)
-            else self._begin(said)
-        )
+        decoded = self._decoder.begin_quorum_epoch(request)
+        if isinstance(decoded, ErrorCode):
+            return BeginQuorumEpochResponse(error_code=decoded)
+        return self._begin_quorum_epoch(decoded)
 
-    async def _begin(self, said: Said) -> BeginQuorumEpochResponse:
-        return self._listener.begin_response((await self._driver.ask(*said)).answer)
+    async def _begin_quorum_epoch(self, decoded: DecodedRequest) -> BeginQuorumEpochResponse:
+        return self._encoder.begin_quorum_epoch(await self._driver.handle_request(*decoded))
 
     def end_quorum_epoch(
         self, request: EndQuorumEpochRequest
     ) -> EndQuorumEpochResponse | Awaitable[EndQuorumEpochResponse]:
-        said = self._listener.end_told(request)
-        return (
-            EndQuorumEpochResponse(error_code=said.error)
-            if isinstance(said, Refused)
-            else self._end(said)
-        )
+        decoded = self._decoder.end_quorum_epoch(request)
+        if isinstance(decoded, ErrorCode):
+            return EndQuorumEpochResponse(error_code=decoded)
+        return self._end_quorum_epoch(decoded)
 
-    async def _end(self, said: Said) -> EndQuorumEpochResponse:
-        return self._listener.end_response((await self._driver.ask(*said)).answer)
+    async def _end_quorum_epoch(self, decoded: DecodedRequest) -> EndQuorumEpochResponse:
+        return self._encoder.end_quorum_epoch(await self._driver.handle_request(*decoded))
 
-    def fetch(
-        self, request: FetchRequest, _context: object = None
-    ) -> FetchResponse | Awaitable[FetchResponse]:
-        said = self._listener.fetch_asked(request)
-        return (
-            FetchResponse(error_code=said.error) if isinstance(said, Refused) else self._fetch(said)
-        )
+    def fetch(self, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+        decoded = self._decoder.fetch(request)
+        if isinstance(decoded, ErrorCode):
+            return FetchResponse(error_code=decoded)
+        return self._fetch(decoded)
 
-    async def _fetch(self, said: Said) -> FetchResponse:
-        answer, records = await self._driver.ask(*said)
-        return self._listener.fetch_response(answer, records, self._log.start_offset)
+    async def _fetch(self, decoded: DecodedRequest) -> FetchResponse:
+        response = await self._driver.handle_request(*decoded)
+        return self._encoder.fetch(response, self._driver.log.start_offset)
 
     def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        raft = self._raft
-        return self._snapshots.give(
-            request, raft.known_leader, raft.epoch, lambda epoch: fetch_error(raft, epoch)
+        raft = self._driver.raft
+        return self._snapshots.serve(
+            request, raft.leader_id_or_sentinel, raft.epoch, raft.validate_leader_epoch
         )
 
+    # DescribeQuorum
+
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        clock = self._world.clock
-        return describe(
-            request,
-            self._raft,
-            clock.monotonic(),
-            clock.now_ms(),
-            self._listener_name,
-            self._addresses,
+        """Only the leader knows the progress of the replicas; other nodes return an error."""
+        if not is_metadata_partition(request.topics):
+            return _description(_Partition(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        raft = self._driver.raft
+        state = raft.state
+        if not isinstance(state, LeaderState):
+            return _description(
+                _Partition(
+                    error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    error_message=f"node {raft.node_id} is not the leader of the quorum",
+                    leader_id=raft.leader_id_or_sentinel,
+                    leader_epoch=raft.epoch,
+                )
+            )
+        return _description(self._partition(state), self._voter_nodes())
+
+    def _partition(self, state: LeaderState) -> _Partition:
+        raft = self._driver.raft
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+
+        def timestamp(monotonic: float) -> int:
+            """Convert a time of the monotonic clock to wall clock milliseconds."""
+            return -1 if monotonic < 0 else now_ms - int((now - monotonic) * 1000)
+
+        own = _Partition.Replica(
+            replica_id=raft.node_id,
+            log_end_offset=self._driver.log.end.offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
         )
+        voters = [
+            own if voter == raft.node_id else _replica(voter, state.voters[voter], timestamp)
+            for voter in raft.voters
+        ]
+        observers = [
+            _replica(observer, replica, timestamp)
+            for observer, replica in sorted(state.observers.items())
+        ]
+        return _Partition(
+            leader_id=raft.node_id,
+            leader_epoch=raft.epoch,
+            high_watermark=raft.high_watermark,
+            current_voters=tuple(voters),
+            observers=tuple(observers),
+        )
+
+    def _voter_nodes(self) -> tuple[DescribeQuorumResponse.Node, ...]:
+        nodes = []
+        for voter in self._driver.raft.voters:
+            if voter in self._addresses:
+                address = self._addresses[voter]
+                listener = DescribeQuorumResponse.Node.Listener(
+                    name=self._listener_name, host=address.host, port=address.port
+                )
+                nodes.append(DescribeQuorumResponse.Node(node_id=voter, listeners=(listener,)))
+        return tuple(nodes)
+
+
+def _replica(
+    replica_id: int, replica: ReplicaState, timestamp: Callable[[float], int]
+) -> _Partition.Replica:
+    return _Partition.Replica(
+        replica_id=replica_id,
+        log_end_offset=replica.end_offset,
+        last_fetch_timestamp=timestamp(replica.last_fetch_at),
+        last_caught_up_timestamp=timestamp(replica.last_caught_up_at),
+    )
+
+
+def _description(
+    partition: _Partition, nodes: tuple[DescribeQuorumResponse.Node, ...] = ()
+) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        topics=(DescribeQuorumResponse.Topic(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        nodes=nodes,
+    )

@@ -1,24 +1,22 @@
-"""Snapshots on their way: made when enough has changed, given to replicas that lag, fetched by this
-one (KIP-630).
-
-Owns when and from whom; the files are `snapshots`'s.
-"""
+"""Metadata snapshots in use: generated when the log has grown, served to replicas that are behind,
+downloaded from the leader (KIP-630). `snapshot_store` has the files."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import METADATA_TOPIC
 from penstock.limits import MAX_SNAPSHOT_BYTES, METADATA_FETCH_BYTES
 from penstock.metadata.image import MetadataImage
-from penstock.node.quorum.images import Images
-from penstock.node.quorum.log import QuorumLog
+from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.metadata_loader import MetadataLoader
 from penstock.node.quorum.peers import Peers
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from penstock.raft.log_view import OffsetAndEpoch
+from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import FetchSnapshot, SnapshotProgress
 from penstock.world import World
 
@@ -27,28 +25,29 @@ logger = logging.getLogger(__name__)
 _Partition = FetchSnapshotResponse.Topic.Partition
 
 
-class QuorumSnapshots:
+class MetadataSnapshots:
     def __init__(
         self,
         world: World,
-        log: QuorumLog,
-        images: Images,
+        log: MetadataLog,
+        loader: MetadataLoader,
         peers: Peers,
         node_id: int,
         cluster_id: str,
     ) -> None:
         self._world = world
         self._log = log
-        self._images = images
+        self._store = log.snapshots
+        self._loader = loader
         self._peers = peers
         self._node_id = node_id
         self._cluster_id = cluster_id
 
-    # Making
+    # Generating and loading
 
-    async def make(self) -> None:
-        """Of everything that is committed now. The log before the last but one goes."""
-        image = self._images.image
+    async def generate(self) -> None:
+        """Write a snapshot of the committed image, and delete the log before the previous one."""
+        image = self._loader.image
         snapshot = OffsetAndEpoch(image.offset + 1, self._log.epoch_at(image.offset))
         latest = self._log.latest_snapshot
         if (
@@ -58,40 +57,47 @@ class QuorumSnapshots:
         ):
             return
         self._log.bytes_since_snapshot = 0
-        await self._log.snapshots.write(image, snapshot, self._world.clock.now_ms())
-        logger.info("wrote the snapshot %s", self._log.snapshots.path(snapshot))
-        await self._log.forget_old()
+        await self._store.write(image, snapshot, self._world.clock.now_ms())
+        logger.info("wrote snapshot %s", self._store.path(snapshot))
+        await self._log.delete_before_snapshot()
 
-    async def newest(self) -> MetadataImage | None:
-        """The newest that can be read. A damaged one does no harm where the log, or the log after
-        an older one, tells the same."""
-        for snapshot in reversed(self._log.snapshots.all):
+    async def load_latest(self) -> MetadataImage | None:
+        """Return the image of the newest readable snapshot; None if there is no snapshot.
+
+        A damaged snapshot is removed if the log, or the log after an older snapshot, has the same
+        records. Otherwise KafkaError is raised.
+        """
+        for snapshot in reversed(self._store.all):
             try:
-                return await self._log.snapshots.load(snapshot)
+                return await self._store.load(snapshot)
             except KafkaError as error:
-                older = [one.offset for one in self._log.snapshots.all if one < snapshot]
+                older = [other.offset for other in self._store.all if other < snapshot]
                 if self._log.start_offset > max(older, default=0):
                     raise
                 logger.error(
-                    "%s It is removed, since the log still has what it told of", error.message
+                    "%s. Removing the snapshot: the log still has its records", error.message
                 )
-                await self._log.snapshots.remove([snapshot])
+                await self._store.remove([snapshot])
         return None
 
     async def install(self, snapshot: OffsetAndEpoch) -> None:
-        """The image first: from then on nothing is applied from the log that is about to go."""
-        self._images.load(await self._log.snapshots.load(snapshot))
-        await self._log.restart_after(snapshot)
+        """Load a downloaded snapshot, then truncate the log to it.
 
-    # Giving
+        The image comes first: once it is loaded, nothing reads the records that are removed.
+        """
+        self._loader.load(await self._store.load(snapshot))
+        await self._log.truncate_to_snapshot(snapshot)
 
-    def give(
+    # Serving
+
+    def serve(
         self,
         request: FetchSnapshotRequest,
         leader_id: int,
         epoch: int,
-        error_for: Callable[[int], ErrorCode],
+        validate_leader_epoch: Callable[[int], ErrorCode],
     ) -> FetchSnapshotResponse:
+        """Answer a FetchSnapshot request with the bytes at its position."""
         if request.cluster_id not in (None, self._cluster_id):
             return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if (
@@ -100,78 +106,77 @@ class QuorumSnapshots:
             or len(request.topics[0].partitions) != 1
         ):
             return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-        wanted = request.topics[0].partitions[0]
-        snapshot_id = _Partition.SnapshotId(
-            end_offset=wanted.snapshot_id.end_offset, epoch=wanted.snapshot_id.epoch
-        )
-        leader = _Partition.CurrentLeader(leader_id=leader_id, leader_epoch=epoch)
-        snapshot = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
-        error, size, data = error_for(wanted.current_leader_epoch), 0, b""
-        if error is ErrorCode.NONE and snapshot not in self._log.snapshots.all:
+        requested = request.topics[0].partitions[0]
+        snapshot = OffsetAndEpoch(requested.snapshot_id.end_offset, requested.snapshot_id.epoch)
+        error, size, data = validate_leader_epoch(requested.current_leader_epoch), 0, b""
+        if error is ErrorCode.NONE and snapshot not in self._store.all:
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         elif error is ErrorCode.NONE:
-            size = self._log.snapshots.size(snapshot)
-            if not 0 <= wanted.position < size:
+            size = self._store.size(snapshot)
+            if not 0 <= requested.position < size:
                 error = ErrorCode.POSITION_OUT_OF_RANGE
             else:
                 length = max(0, min(request.max_bytes, METADATA_FETCH_BYTES))
-                data = self._log.snapshots.read(snapshot, wanted.position, length)
+                data = self._store.read(snapshot, requested.position, length)
         partition = _Partition(
             error_code=error,
-            snapshot_id=snapshot_id,
-            current_leader=leader,
+            snapshot_id=_Partition.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+            current_leader=_Partition.CurrentLeader(leader_id=leader_id, leader_epoch=epoch),
             size=size,
-            position=wanted.position,
+            position=requested.position,
             unaligned_records=data,
         )
         return FetchSnapshotResponse(
             topics=(FetchSnapshotResponse.Topic(name=METADATA_TOPIC, partitions=(partition,)),)
         )
 
-    # Fetching
+    # Downloading
 
-    async def fetch(
-        self, wanted: FetchSnapshot, lane: str, tell: Callable[[SnapshotProgress], None]
+    async def download(
+        self, effect: FetchSnapshot, deliver: Callable[[SnapshotProgress], None]
     ) -> None:
-        """Piece by piece into a file, which gets its name when it is whole."""
+        """Download a snapshot part by part, and report each part to the state machine."""
+        snapshot = effect.snapshot
         logger.info(
-            "fetching the snapshot at offset %d from node %d",
-            wanted.snapshot.offset,
-            wanted.leader_id,
+            "fetching the snapshot at offset %d from node %d", snapshot.offset, effect.leader_id
         )
-        part = self._log.snapshots.begin(wanted.snapshot)
+        progress = SnapshotProgress(effect.leader_id, effect.epoch, snapshot)
+        part = self._store.begin(snapshot)
         position, size = 0, 1
         try:
             while position < size:
-                piece = await self._piece(wanted, position, lane)
-                size = piece.size
+                chunk = await self._fetch_chunk(effect, position)
+                size = chunk.size
                 if (
-                    piece.position != position
-                    or not len(piece.unaligned_records)
+                    chunk.position != position
+                    or not len(chunk.unaligned_records)
                     or not 0 < size <= MAX_SNAPSHOT_BYTES
                 ):
                     raise ProtocolError(
-                        f"the leader sent no piece of the snapshot at position {position}"
+                        f"the leader sent no bytes of the snapshot at position {position}"
                     )
-                position += self._log.snapshots.add(part, bytes(piece.unaligned_records), position)
-                tell(SnapshotProgress(wanted.leader_id, wanted.epoch, wanted.snapshot))
-            await self._log.snapshots.finish(wanted.snapshot, part)
+                position += self._store.add(part, bytes(chunk.unaligned_records), position)
+                deliver(progress)
+            await self._store.finish(snapshot, part)
         except (KafkaError, ProtocolError) as error:
             if self._log.is_offline:
                 raise
             logger.info(
-                "the snapshot at offset %d was not fetched: %s", wanted.snapshot.offset, error
+                "could not fetch the snapshot at offset %d from node %d: %s",
+                snapshot.offset,
+                effect.leader_id,
+                error,
             )
-            tell(SnapshotProgress(wanted.leader_id, wanted.epoch, wanted.snapshot, failed=True))
+            deliver(replace(progress, failed=True))
         else:
-            tell(SnapshotProgress(wanted.leader_id, wanted.epoch, wanted.snapshot, done=True))
+            deliver(replace(progress, done=True))
 
-    async def _piece(self, wanted: FetchSnapshot, position: int, lane: str) -> Any:
+    async def _fetch_chunk(self, effect: FetchSnapshot, position: int) -> Any:
         kind = FetchSnapshotRequest.Topic.Partition
         partition = kind(
-            current_leader_epoch=wanted.epoch,
+            current_leader_epoch=effect.epoch,
             snapshot_id=kind.SnapshotId(
-                end_offset=wanted.snapshot.offset, epoch=wanted.snapshot.epoch
+                end_offset=effect.snapshot.offset, epoch=effect.snapshot.epoch
             ),
             position=position,
         )
@@ -182,13 +187,13 @@ class QuorumSnapshots:
             max_bytes=METADATA_FETCH_BYTES,
             topics=(topic,),
         )
-        response = await self._peers.call(wanted.leader_id, lane, request, FetchSnapshotResponse)
-        found = (
+        response = await self._peers.fetch(effect.leader_id, request, FetchSnapshotResponse)
+        chunk = (
             response.topics[0].partitions[0]
             if response.topics and response.topics[0].partitions
             else None
         )
-        if response.error_code or found is None or found.error_code:
-            code = response.error_code or (found.error_code if found is not None else 0)
-            raise ProtocolError(f"the leader refused the snapshot with error code {code}")
-        return found
+        if response.error_code or chunk is None or chunk.error_code:
+            code = response.error_code or (chunk.error_code if chunk is not None else 0)
+            raise ProtocolError(f"the leader rejected the FetchSnapshot with error code {code}")
+        return chunk

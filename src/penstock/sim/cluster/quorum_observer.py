@@ -8,20 +8,20 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.node.quorum.driver import Driver
-from penstock.node.quorum.log import QuorumLog
+from penstock.node.quorum.driver import RaftDriver
+from penstock.node.quorum.log import MetadataLog
 from penstock.raft.messages import (
     AppendLeaderChange,
-    Asked,
-    AskVote,
     Commit,
     Effect,
     Event,
-    Reply,
-    Send,
-    VoteAnswer,
+    RequestReceived,
+    SendRequest,
+    SendResponse,
+    VoteRequest,
+    VoteResponse,
 )
-from penstock.raft.roles import Leader
+from penstock.raft.states import LeaderState
 from penstock.records.batch import batches
 from penstock.sim.cluster.history import Applied, Decided, History, Ruled, Voted
 from penstock.sim.patching import replaced
@@ -32,40 +32,40 @@ class QuorumObserver:
         self._history = history
         self._now = now
         # Of each node the log of its present life, or of the last one.
-        self._logs: dict[int, QuorumLog] = {}
-        self._asked: dict[Any, tuple[int, AskVote]] = {}
-        self._applied: dict[Driver, int] = {}
+        self._logs: dict[int, MetadataLog] = {}
+        self._asked: dict[Any, tuple[int, VoteRequest]] = {}
+        self._applied: dict[RaftDriver, int] = {}
 
     @contextlib.contextmanager
     def looking_on(self) -> Iterator[None]:
         with (
-            replaced(Driver, "begin", self._on_begin),
-            replaced(Driver, "deliver", self._on_event),
-            replaced(Driver, "_carry_out", self._on_effect),
+            replaced(RaftDriver, "start", self._on_begin),
+            replaced(RaftDriver, "deliver", self._on_event),
+            replaced(RaftDriver, "_carry_out", self._on_effect),
         ):
             yield
 
     def _on_begin(self, begin: Callable[..., None]) -> Callable[..., None]:
-        def began(driver: Driver) -> None:
-            self._logs[driver.raft.node_id] = driver._log
+        def began(driver: RaftDriver) -> None:
+            self._logs[driver.raft.node_id] = driver.log
             begin(driver)
 
         return began
 
     def _on_event(self, deliver: Callable[..., None]) -> Callable[..., None]:
-        def delivered(driver: Driver, event: Event) -> None:
+        def delivered(driver: RaftDriver, event: Event) -> None:
             if (
-                isinstance(event, Asked)
-                and isinstance(event.request, AskVote)
+                isinstance(event, RequestReceived)
+                and isinstance(event.request, VoteRequest)
                 and not event.request.pre_vote
             ):
-                self._asked[event.reply] = (event.sender, event.request)
+                self._asked[event.reply_to] = (event.sender, event.request)
             deliver(driver, event)
 
         return delivered
 
     def _on_effect(self, carry_out: Callable[..., Any]) -> Callable[..., Any]:
-        def carried_out(driver: Driver, effect: Effect) -> Any:
+        def carried_out(driver: RaftDriver, effect: Effect) -> Any:
             self._spoken(driver, effect)
             result = carry_out(driver, effect)
             if isinstance(effect, Commit):
@@ -74,22 +74,22 @@ class QuorumObserver:
 
         return carried_out
 
-    def _spoken(self, driver: Driver, effect: Effect) -> None:
+    def _spoken(self, driver: RaftDriver, effect: Effect) -> None:
         node_id, now = driver.raft.node_id, self._now()
         match effect:
-            case Reply(reply, VoteAnswer(granted=True)) if reply in self._asked:
+            case SendResponse(reply, VoteResponse(granted=True)) if reply in self._asked:
                 candidate, ask = self._asked.pop(reply)
                 self._history.events.append(Voted(now, node_id, ask.epoch, candidate))
-            case Send(_to, AskVote(epoch=epoch, pre_vote=False)):
+            case SendRequest(_to, VoteRequest(epoch=epoch, pre_vote=False)):
                 self._history.events.append(Voted(now, node_id, epoch, node_id))
             case AppendLeaderChange(epoch):
                 self._history.events.append(Ruled(now, node_id, epoch))
             case _:
                 pass
 
-    def _committed(self, driver: Driver, offset: int) -> None:
-        raft, log, now = driver.raft, driver._log, self._now()
-        if isinstance(raft.role, Leader):
+    def _committed(self, driver: RaftDriver, offset: int) -> None:
+        raft, log, now = driver.raft, driver.log, self._now()
+        if isinstance(raft.state, LeaderState):
             entry_epoch = log.epoch_at(offset - 1)
             holders = [voter for voter in raft.voters if self._has(voter, offset, entry_epoch)]
             self._history.events.append(

@@ -1,1 +1,1 @@
-"""Simulated quorums of controllers."""
+"""Simulated quorums: controllers without brokers, under faults. Start with `run`."""

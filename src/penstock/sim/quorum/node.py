@@ -1,13 +1,14 @@
-"""A node that is nothing but its part of the quorum: its listener serves the quorum's APIs alone.
-For simulation and tests."""
+"""A node that consists of its `Quorum` and a listener for the quorum's APIs, for simulation and
+tests."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.handlers import (
@@ -20,12 +21,15 @@ from penstock.handlers import (
 )
 from penstock.log.directory import formatted_directory
 from penstock.node.broker.formatting import format_directories
-from penstock.node.quorum.images import Applied
+from penstock.node.quorum.metadata_loader import Publisher
 from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.server.dispatch import Dispatch, Handler
 from penstock.server.server import Server
-from penstock.world import World
+from penstock.world import Offload, World
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CLUSTER_ID = "a-cluster"
 
@@ -44,8 +48,8 @@ def _api_versions(
     _node: object, _request: ApiVersionsRequest, _context: object
 ) -> ApiVersionsResponse:
     keys = tuple(
-        ApiVersionsResponse.ApiKey(api_key=key, min_version=one.first, max_version=one.last)
-        for key, one in SERVED.items()
+        ApiVersionsResponse.ApiKey(api_key=key, min_version=api.first, max_version=api.last)
+        for key, api in SERVED.items()
     )
     return ApiVersionsResponse(api_keys=keys)
 
@@ -62,10 +66,10 @@ SERVED: Mapping[int, Served] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What happens on a node is told here."""
+class Listener:
+    """Callbacks for committed images and for changes of leadership."""
 
-    applied: Applied = lambda _image, _delta: ()
+    applied: Publisher = lambda _image, _delta: ()
     leadership: Callable[[int | None], None] = lambda _epoch: None
 
 
@@ -83,11 +87,14 @@ def quorum_config(
     listener: str | None = None,
     knows_voters: bool = True,
 ) -> NodeConfig:
-    """A controller at its address among the voters ("host:port"), or a broker that listens at
-    `listener` and knows the voters, or no more than where they are. Settings may be smaller than a
-    real node's may."""
-    named = ",".join(f"{voter}@{address}" for voter, address in voters.items())
-    quorum = f"voters={named}" if knows_voters else f"bootstrap.servers={','.join(voters.values())}"
+    """Return the config of a controller at its address among the voters ("host:port"), or of a
+    broker at `listener`. A broker has controller.quorum.voters, or without `knows_voters`
+    controller.quorum.bootstrap.servers. `settings` are not validated: tests use values below the
+    minimum."""
+    voter_list = ",".join(f"{voter}@{address}" for voter, address in voters.items())
+    quorum = (
+        f"voters={voter_list}" if knows_voters else f"bootstrap.servers={','.join(voters.values())}"
+    )
     role, listeners = (
         ("broker", f"PLAINTEXT://{listener}")
         if listener
@@ -113,10 +120,10 @@ def format_quorum_node(world: World, config: NodeConfig) -> None:
 
 @contextlib.asynccontextmanager
 async def quorum_node(
-    world: World, config: NodeConfig, watch: Watch, kind: type[Quorum] = Quorum
+    world: World, config: NodeConfig, listener: Listener, kind: type[Quorum] = Quorum
 ) -> AsyncIterator[Quorum]:
-    """A node that takes part until the end of the block, and then stops cleanly; where the block
-    raises, it goes without a word. What fails in the node is raised here."""
+    """Run a node until the end of the block, and stop it cleanly. If the block raises, the node is
+    killed. A failure of the node's tasks is raised here."""
     directory = formatted_directory(world.disk, config.metadata_log_dir, config.node_id)
     async with asyncio.TaskGroup() as tasks:
         running: list[asyncio.Task[None]] = []
@@ -125,8 +132,8 @@ async def quorum_node(
             config,
             CLUSTER_ID,
             directory,
-            on_applied=watch.applied,
-            on_leadership=watch.leadership,
+            on_applied=listener.applied,
+            on_leadership=listener.leadership,
             spawn=lambda work: running.append(tasks.create_task(work)),
         )
         await quorum.open()
@@ -144,3 +151,17 @@ async def quorum_node(
             await server.stop(within_s=0)
             for task in running:
                 task.cancel()
+
+
+class SlowDisk:
+    """An Offload that delays every call by up to `max_delay_s`. Most calls sync files."""
+
+    def __init__(self, offload: Offload, rng: random.Random, max_delay_s: float) -> None:
+        self._offload = offload
+        self._rng = rng
+        self._max_delay_s = max_delay_s
+        self.process = offload.process
+
+    async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        await asyncio.sleep(self._rng.random() * self._max_delay_s)
+        return await self._offload.thread(call, *args, **kwargs)

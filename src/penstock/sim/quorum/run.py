@@ -1,8 +1,8 @@
-"""A quorum of three or five controllers and an observer under faults (invariants 16, 17, 18).
+"""Runs a quorum of three or five controllers and an observer under faults (rules 16, 17, 18).
 
-Whoever leads writes one numbered setting after the other. Crashes, power loss, partitions (one-way
-too), cut connections, pauses, slow disks and clock jumps come at random; then they end, and
-everything must heal within a bound.
+The leader writes one numbered setting after the other. Crashes, power loss, network partitions
+(also one-way), cut connections, pauses, slow disks and clock jumps occur at random. Then the faults
+end, and the quorum must recover within a bound (rule 25).
 """
 
 from __future__ import annotations
@@ -10,36 +10,44 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from penstock.config.node import NodeConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import METADATA_FETCH_BYTES
-from penstock.metadata.image import MetadataDelta, MetadataImage
+from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
 from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.raft.messages import FetchSnapshot
-from penstock.raft.roles import Leader
+from penstock.raft.states import LeaderState
 from penstock.sim.log.model import Broken
-from penstock.sim.quorum.history import RESOURCE, History
-from penstock.sim.quorum.node import Watch, format_quorum_node, quorum_config, quorum_node
-from penstock.sim.quorum.slow_disk import SlowDisk
+from penstock.sim.quorum.node import (
+    Listener,
+    SlowDisk,
+    format_quorum_node,
+    quorum_config,
+    quorum_node,
+)
 from penstock.world import World
 from penstock.world.sim import Node, NodeCrashed, Simulation
 
 PORT = 9093
 OBSERVER = 9
 FAULTS = 8
-# How often an election, and how often an acknowledgement, is the moment at which something breaks.
-AMBUSHES = (0.5, 0.05)
-HEALED_WITHIN_S = 15.0
+# The probability that a fault follows an election, and that one follows an acknowledgement.
+FAULT_AFTER_ELECTION = 0.5
+FAULT_AFTER_ACKNOWLEDGEMENT = 0.05
+RECOVERED_WITHIN_S = 15.0
+
+# The resource whose settings the run writes.
+RESOURCE = (BROKER, "1")
 
 
 @dataclass(slots=True)
 class QuorumReport:
-    """What a run did: one without elections and acknowledged writes shows nothing."""
+    """What a run did: a run without elections and acknowledged writes proves nothing."""
 
     digest: str = ""
     elections: int = 0
@@ -48,7 +56,7 @@ class QuorumReport:
 
 
 def run_quorum(seed: int) -> QuorumReport:
-    """One run. Broken where an invariant does not hold."""
+    """Run one seed. Raises Broken if an invariant does not hold."""
     simulation = Simulation(seed, trace_lines=40)
     run = QuorumRun(simulation)
     try:
@@ -56,8 +64,7 @@ def run_quorum(seed: int) -> QuorumReport:
     except BaseException as error:
         tail = "\n".join(simulation.trace.lines())
         raise Broken(
-            f"quorum seed {seed}: {error!r}\nthe last events:\n{tail}\nagain with: "
-            f"run_quorum({seed})"
+            f"quorum seed {seed}: {error!r}\nlast events:\n{tail}\nrepeat with run_quorum({seed})"
         ) from error
     run.report.digest = simulation.trace.digest()
     run.report.elections = len(run.history.leaders)
@@ -65,23 +72,50 @@ def run_quorum(seed: int) -> QuorumReport:
     return run.report
 
 
-class Watched(Quorum):
-    """Tells of every leader, also of those that never commit anything."""
+@dataclass(slots=True)
+class History:
+    """Everything that any node has reported during the run, checked as it arrives."""
+
+    leaders: dict[int, str] = field(default_factory=dict)
+    # Offset -> the settings after the record at this offset, as the first node committed them.
+    committed: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    acknowledged: list[str] = field(default_factory=list)
+
+    def add_leader(self, node: str, epoch: int) -> bool:
+        """Return True if the epoch had no leader yet."""
+        is_new = epoch not in self.leaders
+        other = self.leaders.setdefault(epoch, node)
+        if other != node:
+            raise Broken(f"{other} and {node} both lead epoch {epoch} (rule 16)")
+        return is_new
+
+    def add_image(self, node: str, image: MetadataImage) -> None:
+        settings = image.configs.get(RESOURCE, {})
+        before = self.committed.setdefault(image.offset, settings)
+        if before != settings:
+            raise Broken(
+                f"{node} committed other settings up to offset {image.offset} than a node before "
+                "it (rule 17)"
+            )
+
+
+class ObservedQuorum(Quorum):
+    """Reports every leader, also one that never commits a record, and snapshot downloads."""
 
     run: QuorumRun
 
     async def open(self) -> None:
-        self._log.fetch_bytes = self.run.fetch_bytes
+        self._log.fetch_max_bytes = self.run.fetch_max_bytes
         await super().open()
 
-    async def _download(self, wanted: FetchSnapshot) -> None:
+    async def _download_snapshot(self, effect: FetchSnapshot) -> None:
         self.run.report.snapshots_fetched += 1
-        await super()._download(wanted)
+        await super()._download_snapshot(effect)
 
-    def _stepped(self) -> None:
-        super()._stepped()
-        if isinstance(self._raft.role, Leader):
-            self.run.leads(self.node_id, self._raft.epoch)
+    def _on_step(self) -> None:
+        super()._on_step()
+        if isinstance(self._raft.state, LeaderState):
+            self.run.on_leader(self.node_id, self._raft.epoch)
 
 
 class QuorumRun:
@@ -97,10 +131,12 @@ class QuorumRun:
         self.quorums: dict[int, Quorum] = {}
         self.written = 0
         self.settling = False
-        self.is_over = False
+        self.faults_ended = False
         self.context = contextvars.copy_context()
-        self.fetch_bytes = self.rng.choice((1, METADATA_FETCH_BYTES))
-        self.slow = {node_id: self.rng.choice((0.0, 0.0, 0.0, 0.1, 0.5)) for node_id in self.nodes}
+        self.fetch_max_bytes = self.rng.choice((1, METADATA_FETCH_BYTES))
+        self.disk_delays = {
+            node_id: self.rng.choice((0.0, 0.0, 0.0, 0.1, 0.5)) for node_id in self.nodes
+        }
         self.settings = {
             "metadata.log.max.record.bytes.between.snapshots": self.rng.choice(
                 (200, 1_000, 20_000_000)
@@ -116,7 +152,7 @@ class QuorumRun:
             await asyncio.sleep(self.rng.random() ** 2 * 2)
             self._fault()
         self._end_faults()
-        await self._heal()
+        await self._recover()
 
     # Nodes
 
@@ -138,38 +174,40 @@ class QuorumRun:
     def _start(self, node_id: int) -> None:
         node = self.nodes[node_id]
         self.quorums.pop(node_id, None)
-        world, slow = node.world, self.slow[node_id]
-        if slow:
-            world = replace(world, offload=SlowDisk(world.offload, self.rng, slow))
+        world, delay = node.world, self.disk_delays[node_id]
+        if delay:
+            world = replace(world, offload=SlowDisk(world.offload, self.rng, delay))
         node.start(self._live(node_id, world))
 
     async def _live(self, node_id: int, world: World) -> None:
-        watch = Watch(partial(self._applied, node_id))
-        kind = type("WatchedHere", (Watched,), {"run": self})
+        listener = Listener(partial(self._on_applied, node_id))
+        kind = type("ObservedQuorumOfRun", (ObservedQuorum,), {"run": self})
         try:
-            async with quorum_node(world, self._config(node_id), watch, kind) as quorum:
+            async with quorum_node(world, self._config(node_id), listener, kind) as quorum:
                 self.quorums[node_id] = quorum
                 await self._write(quorum)
         except* NodeCrashed:
-            # Stopped at some change to its disk: as good as dead, until it is restarted.
+            # The simulated drive stopped at a write: the node is down until a fault restarts it.
             self.trace.note("stopped")
             self.quorums.pop(node_id, None)
 
-    def _applied(self, node_id: int, image: MetadataImage, _delta: MetadataDelta) -> Iterable[None]:
-        self.history.applied(self.nodes[node_id].name, image)
+    def _on_applied(
+        self, node_id: int, image: MetadataImage, _delta: MetadataDelta
+    ) -> Iterable[None]:
+        self.history.add_image(self.nodes[node_id].name, image)
         self.trace.note("applied", image.offset)
         return ()
 
     async def _write(self, quorum: Quorum) -> None:
-        """Whoever leads writes, several at a time now and then."""
+        """Write settings while this node is the leader, sometimes several concurrently."""
         while True:
             await asyncio.sleep(self.rng.random() * 0.4)
             if quorum.is_leader and not self.settling:
                 await asyncio.gather(
-                    *(self._write_one(quorum) for _ in range(self.rng.choice((1, 1, 3))))
+                    *(self._write_setting(quorum) for _ in range(self.rng.choice((1, 1, 3))))
                 )
 
-    async def _write_one(self, quorum: Quorum) -> None:
+    async def _write_setting(self, quorum: Quorum) -> None:
         self.written += 1
         name = f"number.{self.written}"
         record = ConfigRecord(
@@ -183,43 +221,49 @@ class QuorumRun:
         else:
             self.history.acknowledged.append(name)
             self.trace.note("acknowledged", offset, name)
-            self._ambush(AMBUSHES[1], 0.0, partial(self._lose_power_and_isolate, quorum.node_id))
+            self._maybe_fault(
+                FAULT_AFTER_ACKNOWLEDGEMENT,
+                0.0,
+                partial(self._lose_power_and_isolate, quorum.node_id),
+            )
             if name not in quorum.image.configs.get(RESOURCE, {}):
                 raise Broken(f"{name} was acknowledged, but is not in the leader's image")
 
     # Faults
 
-    def leads(self, node_id: int, epoch: int) -> None:
+    def on_leader(self, node_id: int, epoch: int) -> None:
         name = self.nodes[node_id].name
-        if self.history.leads(name, epoch):
+        if self.history.add_leader(name, epoch):
             self.trace.note("leads", name, epoch)
-            self._ambush(
-                AMBUSHES[0],
+            self._maybe_fault(
+                FAULT_AFTER_ELECTION,
                 self.rng.choice((0.0, 0.01, 0.03)),
                 partial(self._isolate_new_leader, node_id),
             )
 
-    def _ambush(self, often: float, within_s: float, strike: Callable[[], None]) -> None:
-        """The worst moment for a fault is just after something was promised."""
-        if not self.settling and not self.is_over and self.rng.random() < often:
+    def _maybe_fault(self, probability: float, within_s: float, inject: Callable[[], None]) -> None:
+        """Inject a fault soon after a promise, when it is most likely to find a bug."""
+        if not self.settling and not self.faults_ended and self.rng.random() < probability:
             pause = self.rng.random() * within_s
-            asyncio.get_running_loop().call_later(pause, self._strike, strike, context=self.context)
+            asyncio.get_running_loop().call_later(pause, self._inject, inject, context=self.context)
 
-    def _strike(self, strike: Callable[[], None]) -> None:
-        if not self.is_over:
-            strike()
+    def _inject(self, inject: Callable[[], None]) -> None:
+        if not self.faults_ended:
+            inject()
             asyncio.get_running_loop().call_later(self.rng.random() * 3, self.network.heal)
 
     def _isolate_new_leader(self, leader: int) -> None:
-        """Those that voted for it are killed, and asked again."""
+        """Isolate the leader and power-cycle voters, which then get another vote request."""
         self._isolate(leader)
         for node_id in self.voters:
             if node_id != leader and self.rng.random() < 0.5:
                 self._power_cycle(node_id)
 
     def _lose_power_and_isolate(self, leader: int) -> None:
-        """What was acknowledged must be on the disks of those that are left, be they its followers
-        or some of them without the leader."""
+        """Power-cycle the followers, or the leader and some of them, and isolate another voter.
+
+        The acknowledged write must be on the disks of a majority.
+        """
         if self.rng.random() < 0.5:
             cycled = [node_id for node_id in self.voters if node_id != leader]
         else:
@@ -247,16 +291,13 @@ class QuorumRun:
     def _fault(self) -> None:
         node_id = self.rng.choice(list(self.nodes))
         name, node = self.nodes[node_id].name, self.nodes[node_id]
-        other = self.rng.choice([one.name for one in self.nodes.values() if one.name != name])
+        names = [peer.name for peer in self.nodes.values() if peer.name != name]
+        other = self.rng.choice(names)
         dice = self.rng.random()
         if dice < 0.35:
             self._crash_or_restart(node_id)
         elif dice < 0.45:
-            others = [
-                one.name
-                for one in self.nodes.values()
-                if one.name != name and self.rng.random() < 0.7
-            ]
+            others = [peer for peer in names if self.rng.random() < 0.7]
             self.network.partition([name], others)
         elif dice < 0.55:
             self.network.block(name, other)
@@ -285,7 +326,7 @@ class QuorumRun:
         self._restart(node_id)
 
     def _restart(self, node_id: int) -> None:
-        """The observer now and then without anything that it had: it is no voter, and may."""
+        """Restart a node; the observer sometimes with an empty directory, since it is no voter."""
         world = self.nodes[node_id].restart()
         if node_id == OBSERVER and self.rng.random() < 0.5:
             world.disk.remove_tree("/d")
@@ -293,44 +334,49 @@ class QuorumRun:
         self._start(node_id)
 
     def _end_faults(self) -> None:
-        """Everybody runs, and everybody reaches everybody."""
-        self.is_over = True
+        """Start or resume all nodes, and heal the network."""
+        self.faults_ended = True
         self.network.heal()
         for node_id, node in self.nodes.items():
-            self.slow[node_id] = 0.0
+            self.disk_delays[node_id] = 0.0
             node.drive.stop_after(None)
             if node.alive and node_id in self.quorums and self.rng.random() < 0.5:
                 node.resume()
             else:
                 self._restart(node_id)
 
-    # The end
+    # Recovery
 
-    async def _heal(self) -> None:
+    async def _recover(self) -> None:
         before = len(self.history.acknowledged)
-        await self._within(lambda: len(self.history.acknowledged) > before, "taken a write")
+        await self._within(lambda: len(self.history.acknowledged) > before, "accepted a write")
         self.settling = True
         await self._within(
             lambda: self._all_have(self.history.acknowledged),
-            "given every node what was acknowledged",
+            "replicated all acknowledged writes to all nodes",
         )
 
-    async def _within(self, happened: Callable[[], bool], what: str) -> None:
-        deadline = asyncio.get_running_loop().time() + HEALED_WITHIN_S
-        while not happened():
+    async def _within(self, condition: Callable[[], bool], outcome: str) -> None:
+        deadline = asyncio.get_running_loop().time() + RECOVERED_WITHIN_S
+        while not condition():
             await asyncio.sleep(0.05)
             if asyncio.get_running_loop().time() > deadline:
-                where = {
-                    node_id: (q.leader_id, q.epoch, q.high_watermark, q.log_end_offset)
-                    for node_id, q in self.quorums.items()
+                states = {
+                    node_id: (
+                        quorum.leader_id,
+                        quorum.epoch,
+                        quorum.high_watermark,
+                        quorum.log_end_offset,
+                    )
+                    for node_id, quorum in self.quorums.items()
                 }
                 raise Broken(
-                    f"the quorum has not {what} within {HEALED_WITHIN_S:g} s; (leader, epoch, "
-                    f"watermark, end): {where}"
+                    f"the quorum has not {outcome} within {RECOVERED_WITHIN_S:g} s; node: (leader, "
+                    f"epoch, high watermark, log end offset) {states}"
                 )
 
     def _all_have(self, names: list[str]) -> bool:
-        """Nothing acknowledged is lost: it is, or will soon be, everywhere."""
+        """Return True if the image of every node has these settings."""
         images = [quorum.image.configs.get(RESOURCE, {}) for quorum in self.quorums.values()]
         return len(images) == len(self.nodes) and all(
             name in image for image in images for name in names

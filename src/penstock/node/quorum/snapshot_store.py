@@ -1,9 +1,8 @@
-"""Snapshots of the metadata: files that stand for everything before an offset, in Kafka's format
-(KIP-630).
+"""Metadata snapshots on disk, in Kafka's format (KIP-630).
 
-`<offset>-<epoch>.checkpoint` lies beside the segments of the metadata log: a header, the image's
-records in batches, a footer. A file gets its name when it is whole and synced; one that is half
-written ends in `.part` and is ignored. Never knows who leads.
+`<end offset>-<epoch>.checkpoint` is stored next to the segments of the metadata log: a header
+record, the records of the image in batches, a footer record. A file gets this name once it is
+complete and synced. Until then its name ends in `.part`; `open` removes such files (rule 18).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from itertools import islice
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
 from penstock.log.directory import LogDirectory
-from penstock.metadata.image import MetadataDelta, MetadataImage
+from penstock.metadata.image import MetadataImage
 from penstock.protocol.internal.control_records import (
     ControlType,
     SnapshotFooterRecord,
@@ -26,7 +25,7 @@ from penstock.protocol.internal.control_records import (
     encode_control_value,
 )
 from penstock.protocol.internal.metadata_records import decode_record, encode_record
-from penstock.raft.log_view import OffsetAndEpoch
+from penstock.raft.log import OffsetAndEpoch
 from penstock.records.batch import batches, crc_matches
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.record import records_of
@@ -34,51 +33,53 @@ from penstock.world import Disk, File, World
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _PART = ".part"
-# Records in one batch of a snapshot: building it takes a few milliseconds, and the loop goes on in
+# Records per batch of a snapshot. Building a batch takes a few milliseconds; the event loop runs in
 # between.
 _BATCH_RECORDS = 500
-# How many stay: the log goes back to the older one, so that a replica that is a little behind needs
-# no snapshot.
-KEPT = 2
+# The log starts at the oldest retained snapshot, so that a replica that is slightly behind needs no
+# snapshot.
+RETAINED_SNAPSHOTS = 2
 
-_WRITING, _READING = "writing a snapshot of the metadata", "reading a snapshot of the metadata"
+_WRITING, _READING = "writing a metadata snapshot", "reading a metadata snapshot"
 
 
-class Snapshots:
-    """Those in one directory, oldest first."""
+class SnapshotStore:
+    """The snapshots in `path`; `all` has their ids, oldest first.
 
-    def __init__(self, world: World, env: LogDirectory, directory: str) -> None:
+    The first disk error takes `log_directory` offline.
+    """
+
+    def __init__(self, world: World, log_directory: LogDirectory, path: str) -> None:
         self.all: list[OffsetAndEpoch] = []
         self._world = world
-        # Where it lies: offline from the first error of the disk on.
-        self._env = env
+        self._log_directory = log_directory
         self._disk = world.disk
-        self._directory = directory
-        # Numbers files under way: the same snapshot may be fetched anew while an earlier attempt is
-        # not over yet.
-        self._parts = 0
+        self._path = path
+        # Numbers the partial files: a download may start while an earlier one of the same snapshot
+        # is not finished.
+        self._part_count = 0
 
     @property
     def latest(self) -> OffsetAndEpoch | None:
         return self.all[-1] if self.all else None
 
     def open(self) -> None:
-        """Finds what is whole, and removes what is not."""
-        for name in self._disk.list(self._directory):
+        """List complete snapshots and remove partial ones."""
+        for name in self._disk.list(self._path):
             match = _NAME.fullmatch(name)
             if match:
                 self.all.append(OffsetAndEpoch(int(match[1]), int(match[2])))
             elif name.endswith(_PART):
-                self._disk.remove(f"{self._directory}/{name}")
+                self._disk.remove(f"{self._path}/{name}")
         self.all.sort()
 
     def path(self, snapshot: OffsetAndEpoch) -> str:
-        return f"{self._directory}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
+        return f"{self._path}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
     # Writing
 
     async def write(self, image: MetadataImage, snapshot: OffsetAndEpoch, timestamp: int) -> None:
-        """In pieces, while the node goes on: an image never changes."""
+        """Write a snapshot of `image`, yielding to the event loop after each batch."""
         part = self.begin(snapshot)
         position, offset = 0, 0
         for batch, count in _batches(image, snapshot.epoch, timestamp):
@@ -89,20 +90,20 @@ class Snapshots:
         await self.finish(snapshot, part)
 
     def begin(self, snapshot: OffsetAndEpoch) -> File:
-        """A file to be filled, and then finished."""
-        self._parts += 1
-        with self._env.failing(_WRITING):
-            return self._disk.open(f"{self.path(snapshot)}.{self._parts}{_PART}", create=True)
+        """Create a partial file; `add` fills it and `finish` publishes it."""
+        self._part_count += 1
+        with self._log_directory.failing(_WRITING):
+            return self._disk.open(f"{self.path(snapshot)}.{self._part_count}{_PART}", create=True)
 
     def add(self, part: File, data: Buffer, position: int) -> int:
-        """How much was written: all of it."""
-        with self._env.failing(_WRITING):
+        """Write all of `data` and return its length."""
+        with self._log_directory.failing(_WRITING):
             return part.pwrite(data, position)
 
     async def finish(self, snapshot: OffsetAndEpoch, part: File) -> None:
-        with self._env.failing(_WRITING):
+        with self._log_directory.failing(_WRITING):
             await self._world.offload.thread(
-                _publish, self._disk, part, self.path(snapshot), self._directory
+                _publish, self._disk, part, self.path(snapshot), self._path
             )
         if snapshot not in self.all:
             self.all = sorted([*self.all, snapshot])
@@ -111,39 +112,36 @@ class Snapshots:
         self.all = [snapshot for snapshot in self.all if snapshot not in snapshots]
         if not snapshots:
             return
-        with self._env.failing("removing snapshots of the metadata"):
+        with self._log_directory.failing("removing snapshots of the metadata"):
             await self._world.offload.thread(
                 _remove,
                 self._disk,
                 [self.path(snapshot) for snapshot in snapshots],
-                self._directory,
+                self._path,
             )
 
     # Reading
 
     def size(self, snapshot: OffsetAndEpoch) -> int:
-        with self._env.failing(_READING):
+        with self._log_directory.failing(_READING):
             return self._disk.size(self.path(snapshot))
 
     def read(self, snapshot: OffsetAndEpoch, position: int, length: int) -> bytes:
         with (
-            self._env.failing(_READING),
+            self._log_directory.failing(_READING),
             contextlib.closing(self._disk.open(self.path(snapshot))) as file,
         ):
             return file.pread(length, position)
 
     async def load(self, snapshot: OffsetAndEpoch) -> MetadataImage:
-        """The image that it holds. KafkaError where it is damaged: nothing else tells what it
-        told."""
-        with self._env.failing(_READING):
+        """Return the image of a snapshot. Raises KafkaError if the file is damaged."""
+        with self._log_directory.failing(_READING):
             data = await self._world.offload.thread(self._disk.read, self.path(snapshot))
         image = MetadataImage.empty()
         position = 0
         for position, header in batches(data):
             if not crc_matches(data, position, header):
-                raise self._damaged(
-                    snapshot, f"the checksum of the batch at position {position} does not match"
-                )
+                raise self._damaged(snapshot, f"the batch at position {position} has a wrong CRC")
             if not header.is_control:
                 records = [
                     decode_record(record.value or b"")
@@ -160,7 +158,7 @@ class Snapshots:
 
     def _damaged(self, snapshot: OffsetAndEpoch, problem: str) -> KafkaError:
         hint = (
-            "Remove the metadata directory's content and format it again to fetch everything "
+            "Empty the metadata directory and format it again: the node then fetches all metadata "
             "from the other controllers"
         )
         return KafkaError(
@@ -193,7 +191,7 @@ def _control(kind: ControlType, value: object, epoch: int, timestamp: int) -> by
 
 
 def _publish(disk: Disk, part: File, path: str, directory: str) -> None:
-    """Blocks."""
+    """Sync the partial file, then give it its name. Runs in a thread."""
     part.sync()
     part.close()
     disk.rename(part.path, path)
@@ -205,24 +203,3 @@ def _remove(disk: Disk, paths: list[str], directory: str) -> None:
         if disk.exists(path):
             disk.remove(path)
     disk.sync_dir(directory)
-
-
-def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
-    """What a snapshot changed, as if its records had been replayed."""
-    ids = dict.fromkeys([*before.topic_names, *after.topic_names])
-    changes = {
-        topic_id: (before.topic_by_id(topic_id), after.topic_by_id(topic_id)) for topic_id in ids
-    }
-    configs = dict.fromkeys([*before.configs, *after.configs])
-    brokers = dict.fromkeys([*before.brokers, *after.brokers])
-    return MetadataDelta(
-        {topic_id: (old, new) for topic_id, (old, new) in changes.items() if old != new},
-        frozenset(
-            resource
-            for resource in configs
-            if before.configs.get(resource) != after.configs.get(resource)
-        ),
-        frozenset(
-            broker for broker in brokers if before.brokers.get(broker) != after.brokers.get(broker)
-        ),
-    )

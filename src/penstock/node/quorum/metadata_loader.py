@@ -1,0 +1,161 @@
+"""Replays the metadata log into images, and publishes each committed one to the node.
+
+The loader keeps two images: the committed one, and on the active controller the pending one, which
+includes uncommitted records. Kafka's counterpart of the first is `MetadataLoader`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import MetadataDelta, MetadataImage, delta_between
+from penstock.node.quorum.log import MetadataLog, decode_batches
+
+# Called with each committed image. Returns the steps by which the node applies it; the next image
+# is published after the last step.
+Publisher = Callable[[MetadataImage, MetadataDelta], Iterable[None]]
+
+# Steps per turn of the event loop. A step creates one partition, which takes up to a millisecond.
+_STEPS_PER_TURN = 4
+
+
+class _Uncommitted(NamedTuple):
+    base_offset: int
+    end_offset: int
+    records: tuple[object, ...]
+
+
+class MetadataLoader:
+    """`image` is the committed image; `applied_offset` is how far the node has applied it."""
+
+    def __init__(self, log: MetadataLog, publisher: Publisher) -> None:
+        self.image = MetadataImage.empty()
+        self.applied_offset = self.image.offset
+        self._log = log
+        self._publisher = publisher
+        # The steps that are left of the image that is being published.
+        self._steps: Iterator[None] | None = None
+        # None unless this node is the active controller.
+        self._pending: MetadataImage | None = None
+        self._uncommitted: deque[_Uncommitted] = deque()
+        # Futures of all that wait for an offset, and those of appends among them.
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._appends: list[asyncio.Future[None]] = []
+
+    @property
+    def end_offset(self) -> int:
+        return self.image.offset + 1
+
+    @property
+    def pending(self) -> MetadataImage:
+        return self.image if self._pending is None else self._pending
+
+    # The active controller
+
+    def begin_leading(self) -> None:
+        self._pending = self.image
+
+    def append(self, records: tuple[object, ...], epoch: int) -> tuple[int, asyncio.Future[None]]:
+        """Append records as the active controller.
+
+        Returns the offset of the last record and a future that completes when it is applied, or
+        fails with NOT_CONTROLLER when the outcome becomes unknown.
+        """
+        base_offset = self._log.end.offset
+        pending, _delta = self.pending.replay(records, base_offset + len(records) - 1)
+        end_offset = self._log.append(records, epoch)
+        self._pending = pending
+        self._uncommitted.append(_Uncommitted(base_offset, end_offset, records))
+        applied = self._wait(end_offset - 1)
+        self._appends.append(applied)
+        return end_offset - 1, applied
+
+    def stop_leading(self) -> None:
+        """Fail the waiting appends: the next leader may commit their records, or overwrite them."""
+        self._pending = None
+        self._uncommitted.clear()
+        appends, self._appends = self._appends, []
+        for applied in appends:
+            if not applied.done():
+                applied.set_exception(
+                    not_controller("the leadership was lost before the change was committed")
+                )
+
+    # Publishing
+
+    def publish(self, high_watermark: int) -> bool:
+        """Publish a bounded part of what is committed. Return True if nothing is left."""
+        if self._steps is None and self.end_offset < high_watermark:
+            records, last_offset = self._next_records(high_watermark)
+            self._begin(*self.image.replay(records, last_offset))
+        self._take_steps(_STEPS_PER_TURN)
+        return self._steps is None and self.end_offset >= high_watermark
+
+    def load(self, image: MetadataImage) -> None:
+        """Publish the image of a snapshot, if it is ahead of the current one."""
+        if image.offset > self.image.offset:
+            self._take_steps()
+            self._begin(image, delta_between(self.image, image))
+            self._take_steps()
+
+    def _begin(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self.image = image
+        self._steps = iter(self._publisher(image, delta))
+
+    def _take_steps(self, limit: int | None = None) -> None:
+        if self._steps is None or sum(1 for _step in islice(self._steps, limit)) == limit:
+            return
+        self._steps = None
+        self.applied_offset = self.image.offset
+        self._complete_waiters()
+
+    def _next_records(self, high_watermark: int) -> tuple[list[object], int]:
+        """Return committed records and their last offset.
+
+        The active controller has them in memory, other nodes read a part of the log.
+        """
+        records: list[object] = []
+        last_offset = self.image.offset
+        own = self._uncommitted
+        while own and own[0].base_offset == last_offset + 1 and own[0].end_offset <= high_watermark:
+            append = own.popleft()
+            records += append.records
+            last_offset = append.end_offset - 1
+        if last_offset == self.image.offset:
+            data = self._log.read(self.end_offset, below=high_watermark)
+            for header, batch_records in decode_batches(data):
+                records += batch_records
+                last_offset = header.last_offset
+        return records, last_offset
+
+    # Waiting
+
+    async def wait_applied(self, offset: int) -> None:
+        if self.applied_offset < offset:
+            await self._wait(offset)
+
+    def _wait(self, offset: int) -> asyncio.Future[None]:
+        applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((offset, applied))
+        return applied
+
+    def _complete_waiters(self) -> None:
+        due = [applied for offset, applied in self._waiters if offset <= self.applied_offset]
+        self._waiters = [
+            (offset, applied)
+            for offset, applied in self._waiters
+            if offset > self.applied_offset and not applied.done()
+        ]
+        for applied in due:
+            if not applied.done():
+                applied.set_result(None)
+        self._appends = [applied for applied in self._appends if not applied.done()]
+
+
+def not_controller(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, reason)

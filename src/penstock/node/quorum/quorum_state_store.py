@@ -1,0 +1,76 @@
+"""The quorum-state file: the epoch and the vote of this node, in Kafka's format (rule 16)."""
+
+from __future__ import annotations
+
+from penstock.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.log.directory import LogDirectory
+from penstock.protocol.internal.quorum_state import (
+    QuorumStateData,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from penstock.raft.messages import ElectionState
+from penstock.world import World
+
+QUORUM_STATE = "quorum-state"
+_NONE = -1
+
+
+class QuorumStateStore:
+    """The file in `path`, the directory of the metadata log."""
+
+    def __init__(
+        self,
+        world: World,
+        directory: LogDirectory,
+        path: str,
+        cluster_id: str,
+        voters: tuple[int, ...],
+    ) -> None:
+        self._world = world
+        self._directory = directory
+        self._file = f"{path}/{QUORUM_STATE}"
+        self._cluster_id = cluster_id
+        self._voters = voters
+
+    def read(self, last_epoch: int) -> ElectionState:
+        """Return the saved state, or an empty one if the log's last epoch is higher.
+
+        A voter without its vote must not vote again under the same identity (rule 19), so an
+        unreadable file is an error.
+        """
+        if not self._world.disk.exists(self._file):
+            return ElectionState(last_epoch, None)
+        try:
+            state, _version = decode_quorum_state(self._world.disk.read(self._file))
+        except ProtocolError as error:
+            message = (
+                f"{self._file}: {error}. The vote of this voter is lost: empty its metadata "
+                "directory and format it again"
+            )
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+        if state.cluster_id and state.cluster_id != self._cluster_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"{self._file} belongs to cluster {state.cluster_id}, not to {self._cluster_id}",
+            )
+        if state.leader_epoch < last_epoch:
+            return ElectionState(last_epoch, None)
+        return ElectionState(
+            max(state.leader_epoch, 0), None if state.voted_id == _NONE else state.voted_id
+        )
+
+    async def save(self, state: ElectionState) -> None:
+        data = QuorumStateData(
+            cluster_id=self._cluster_id,
+            leader_id=_NONE if state.leader_id is None else state.leader_id,
+            leader_epoch=state.epoch,
+            voted_id=_NONE if state.voted_id is None else state.voted_id,
+            current_voters=tuple(
+                QuorumStateData.CurrentVoter(voter_id=voter) for voter in self._voters
+            ),
+        )
+        with self._directory.failing("saving quorum-state"):
+            await self._world.offload.thread(
+                self._world.disk.replace, self._file, encode_quorum_state(data, 0)
+            )
