@@ -1,5 +1,4 @@
-"""The one place that builds a node's objects and hands them to each other; and `penstock.Cluster`,
-a cluster in this very process."""
+"""Builds a node from its parts and runs it; `penstock.Cluster` runs a cluster in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
@@ -39,7 +37,7 @@ from penstock.node.supervisor import Supervisor
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import Disk, World
-from penstock.world.real import RealDisk, RealRng, run
+from penstock.world.real.thread import LoopThread, Running
 
 
 class Built(NamedTuple):
@@ -199,7 +197,7 @@ async def _join(node: Node, server: Server) -> None:
 
 
 def _host_name(config: NodeConfig) -> str:
-    """By which others reach a listener that has no host of its own."""
+    """Return the host name that this broker registers for listeners with a wildcard host."""
     wildcard = any(
         listener.host in (None, "0.0.0.0", "::") for listener in config.advertised_listeners
     )
@@ -228,41 +226,35 @@ def _cluster_id(disk: Disk, directories: list[LogDirectory]) -> str:
 async def serve_until_signal(
     world: World, config: NodeConfig, ready: Callable[[str], None]
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C, or until the node cannot go on."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    """Run a node until SIGTERM, SIGINT or a failure. Call `ready` with its bootstrap.servers.
+
+    A signal also stops a node that is still joining the cluster, which can take long.
+    """
+    signalled, started = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    await _serve(world, config, ready, stopped)
-
-
-async def _serve(
-    world: World, config: NodeConfig, ready: Callable[[str], None], stopped: asyncio.Event
-) -> None:
-    """A node that is still on its way into the cluster, which may take long, stops too when it is
-    told to."""
-    served = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
 
     async def serve() -> None:
         async with serving(world, config) as (node, bootstrap_servers):
-            served.set()
-            # What the start made stays: the collector need not look at it again and again, which
-            # holds the loop for tens of milliseconds.
+            started.set()
+            # Objects made so far live as long as the node. Without freeze, each full collection
+            # traverses them and blocks the event loop for tens of milliseconds.
             gc.collect()
             gc.freeze()
             ready(bootstrap_servers)
-            await _first(stopped.wait(), node.supervisor.wait_failed())
+            await _first(signalled.wait(), node.supervisor.wait_failed())
 
-    async def give_up() -> None:
-        await stopped.wait()
-        if served.is_set():
-            await asyncio.Event().wait()
+    async def cancel_start() -> None:
+        await signalled.wait()
+        if started.is_set():
+            await asyncio.Event().wait()  # `serve` stops the node
 
-    await _first(serve(), give_up())
+    await _first(serve(), cancel_start())
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Until one of them is done; the others are cancelled, and have ended when this returns."""
+    """Return when the first coroutine is done, after the others are cancelled and have ended. Raise
+    its error."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         done, _waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -293,8 +285,8 @@ controlled.shutdown.enable=false
 
 
 class Cluster:
-    """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: a real broker on a free
-    port, or several, in a thread of this process, with a directory that goes with it."""
+    """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: one or more brokers on free
+    ports, in a thread of this process, with a temporary directory."""
 
     bootstrap_servers: str
 
@@ -303,18 +295,15 @@ class Cluster:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._settings = dict(settings or {})
         self._brokers = brokers
-        self._started = threading.Event()
-        self._error: BaseException | None = None
 
     def __enter__(self) -> Cluster:
         self._directory = tempfile.mkdtemp(prefix="penstock-")
-        self._thread = threading.Thread(target=self._run, name="penstock", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        if self._error is not None:
-            self._thread.join()
+        self._thread = LoopThread(self._serve)
+        try:
+            self.bootstrap_servers = self._thread.start()
+        except BaseException:
             shutil.rmtree(self._directory)
-            raise self._error
+            raise
         return self
 
     def __exit__(
@@ -323,43 +312,34 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        shutil.rmtree(self._directory)
-        if self._error is not None and error is None:
-            raise self._error
-
-    def _run(self) -> None:
         try:
-            run(self._serve)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the cluster is used
-            self._error = error
+            self._thread.stop()
+        except BaseException:
+            if error is None:
+                raise
         finally:
-            self._started.set()
+            shutil.rmtree(self._directory)
 
-    async def _serve(self, world: World) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+    async def _serve(self, world: World, running: Running[str]) -> None:
         configs = self._configs()
         cluster_id: str | None = None
         for config in configs:
             cluster_id = format_directories(
-                RealDisk(),
-                RealRng(),
+                world.disk,
+                world.rng,
                 config,
                 cluster_id,
                 ignore_formatted=False,
                 say=lambda _line: None,
             )
-        async with contextlib.AsyncExitStack() as nodes:
-            served = await asyncio.gather(
-                *(nodes.enter_async_context(serving(world, config)) for config in configs)
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = await asyncio.gather(
+                *(stack.enter_async_context(serving(world, config)) for config in configs)
             )
-            self.bootstrap_servers = ",".join(
-                bootstrap_servers for _node, bootstrap_servers in served
-            )
-            self._started.set()
+            bootstrap_servers = ",".join(servers for _node, servers in nodes)
             await _first(
-                self._stop.wait(), *(node.supervisor.wait_failed() for node, _servers in served)
+                running(bootstrap_servers),
+                *(node.supervisor.wait_failed() for node, _servers in nodes),
             )
 
     def _configs(self) -> list[NodeConfig]:
@@ -383,9 +363,10 @@ class Cluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Controllers must know each other's ports before any of them listens."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Return free ports: the voters' ports are in the settings of all nodes, so they must be chosen
+    before any node listens."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
