@@ -15,7 +15,7 @@ help: ## Lists the targets
 
 setup: $(STAMP) ## Creates the development environment in .venv
 
-$(STAMP): pyproject.toml constraints.txt tools/setup hatch_build.py $(wildcard src/penstock/spark/native/*)
+$(STAMP): pyproject.toml constraints.txt tools/setup hatch_build.py $(wildcard src/penstock/spark/kernel/native/*)
 	@tools/setup "$(VENV)"
 
 demo: setup ## Runs three brokers, a payments stream and its Spark pipeline; kills a broker; takes some minutes

@@ -14,8 +14,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = Path("src/penstock/spark/native")
-KERNEL = Path("src/penstock/spark/_kernel.abi3.so")
+SOURCES = Path("src/penstock/spark/kernel/native")
+KERNEL = Path("src/penstock/spark/kernel/_native.abi3.so")
 FLAGS = ("-O3", "-DNDEBUG", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 

@@ -12,12 +12,12 @@ from types import ModuleType
 import pytest
 from hatch_build import KERNEL, compile_kernel, compiler
 
-import penstock.spark
+import penstock.spark.kernel
 from penstock.spark.kernel import columns, pure
 from penstock.spark.kernel.interface import Kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-_NAME = "penstock.spark._kernel"
+_NAME = "penstock.spark.kernel._native"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """penstock.spark._kernel, fresh from the compiler."""
+    """penstock.spark.kernel._native, fresh from the compiler."""
     if not compiler():
         pytest.skip("there is no C compiler here")
     target = tmp_path_factory.mktemp("kernel") / KERNEL.name
@@ -47,7 +47,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 def compiled(built: ModuleType) -> Kernel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, _NAME, built)
-        patch.setattr(penstock.spark, "_kernel", built, raising=False)
+        patch.setattr(penstock.spark.kernel, "_native", built, raising=False)
         spec = importlib.util.find_spec("penstock.spark.kernel.compiled")
         assert spec is not None
         assert spec.loader is not None

@@ -197,10 +197,10 @@ def test_nonsense_is_refused(built: ModuleType) -> None:
 
 @pytest.fixture
 def without_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "penstock.spark._kernel", None)
+    monkeypatch.setitem(sys.modules, "penstock.spark.kernel._native", None)
     monkeypatch.delitem(sys.modules, "penstock.spark.kernel.compiled", raising=False)
     monkeypatch.delattr("penstock.spark.kernel.compiled", raising=False)
-    monkeypatch.delattr("penstock.spark._kernel", raising=False)
+    monkeypatch.delattr("penstock.spark.kernel._native", raising=False)
 
 
 @pytest.mark.usefixtures("without_compiled")

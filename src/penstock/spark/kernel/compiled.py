@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.ids import Buffer
-from penstock.spark import _kernel
+from penstock.spark.kernel import _native
 from penstock.spark.kernel.interface import HEADERS, TIMESTAMP, Columns, Damaged, Unpacked
 
 
@@ -31,7 +31,7 @@ def decode(batches: Sequence[Unpacked], start: int, end: int, *, headers: bool) 
         if head.record_count
     ]
     try:
-        key, value, offset, timestamp, timestamp_type, lists = _kernel.decode(
+        key, value, offset, timestamp, timestamp_type, lists = _native.decode(
             given, start, end, headers
         )
     except ValueError as error:
@@ -49,13 +49,13 @@ def decode(batches: Sequence[Unpacked], start: int, end: int, *, headers: bool) 
     )
 
 
-def _binary(column: _kernel.Column) -> pa.BinaryArray:
+def _binary(column: _native.Column) -> pa.BinaryArray:
     rows, nulls, validity, offsets, data = column
     buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), rows, buffers, nulls)
 
 
-def _lists(lists: _kernel.Column, keys: _kernel.Column, values: _kernel.Column) -> pa.ListArray:
+def _lists(lists: _native.Column, keys: _native.Column, values: _native.Column) -> pa.ListArray:
     rows, nulls, validity, offsets, _data = lists
     children = [_text(_binary(keys)), _binary(values)]
     structs = pa.StructArray.from_arrays(children, fields=list(HEADERS.value_type))
@@ -87,19 +87,19 @@ def encode(
     last = len(value) if rows is None else len(rows)
     chosen = None if rows is None else memoryview(rows.buffers()[1] or b"")[rows.offset * 8 :]
     columns = None if key is None else _source(key)
-    return _kernel.encode(
+    return _native.encode(
         columns, _source(value), _header_sources(headers), chosen, first, last, max_bytes
     )
 
 
-def _source(column: pa.BinaryArray) -> _kernel.Source:
+def _source(column: pa.BinaryArray) -> _native.Source:
     validity, offsets, data = column.buffers()
     return validity, offsets, data, column.offset, len(column)
 
 
 def _header_sources(
     headers: pa.ListArray | None,
-) -> tuple[_kernel.Source | None, _kernel.Source | None, _kernel.Source | None]:
+) -> tuple[_native.Source | None, _native.Source | None, _native.Source | None]:
     if headers is None:
         return None, None, None
     validity, offsets = headers.buffers()[:2]
@@ -109,6 +109,6 @@ def _header_sources(
 
 
 def partitions(keys: pa.BinaryArray, count: int) -> pa.Int32Array:
-    found = _kernel.partitions(_source(keys), count)
+    found = _native.partitions(_source(keys), count)
     numbers = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(found)])
     return pc.if_else(keys.is_valid(), numbers, None) if keys.null_count else numbers

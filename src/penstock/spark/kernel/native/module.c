@@ -1,4 +1,4 @@
-/* penstock.spark._kernel: the loops over records, from decompressed batches to the buffers of Arrow columns and back, and Kafka's hash of
+/* penstock.spark.kernel._native: the loops over records, from decompressed batches to the buffers of Arrow columns and back, and Kafka's hash of
    keys.
 
    Owns what is done once a record. Must never know of headers of batches, codecs, topics, or pyarrow: compiled.py gives it buffers, and
@@ -75,9 +75,9 @@ static int add_limits(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_limits}, {0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, methods, slots, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, methods, slots, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__kernel(void)
+PyMODINIT_FUNC PyInit__native(void)
 {
     return PyModuleDef_Init(&definition);
 }
