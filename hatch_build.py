@@ -1,5 +1,7 @@
-"""Builds the decode kernel of `penstock.spark` into the wheel, where there is a C compiler; without
-one the wheel is pure Python."""
+"""Hatchling build hook: compiles the kernel of `penstock.spark` if a C compiler is available.
+
+Without a compiler the wheel is pure Python.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,20 @@ FLAGS = ("-O3", "-DNDEBUG", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall",
 
 
 def compiler() -> list[str]:
-    """How it is called; empty where there is none."""
+    """Return the compiler command, or an empty list if there is none."""
     command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     return command if shutil.which(command[0]) else []
 
 
 def compile_kernel(root: Path, target: Path, flags: tuple[str, ...] = FLAGS) -> str | None:
-    """Builds the kernel of the project at `root` into one file. What went wrong, or None."""
+    """Compile the kernel of the project at `root` into `target`. Return None, or the error."""
     if not compiler():
-        return "there is no C compiler"
+        return "no C compiler found"
     linking = (
         ("-bundle", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared",)
     )
     sources = sorted(str(path) for path in (root / SOURCES).glob("*.c"))
-    unfinished = target.with_suffix(f".{os.getpid()}")
+    temporary = target.with_suffix(f".{os.getpid()}")
     command = [
         *compiler(),
         *flags,
@@ -41,29 +43,27 @@ def compile_kernel(root: Path, target: Path, flags: tuple[str, ...] = FLAGS) -> 
         f"-I{sysconfig.get_path('include')}",
         *sources,
         "-o",
-        str(unfinished),
+        str(temporary),
     ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        unfinished.unlink(missing_ok=True)
-        return f"{shlex.join(command)}\n{ran.stderr}"
-    # A process may have the old one loaded: it keeps it.
-    unfinished.replace(target)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        temporary.unlink(missing_ok=True)
+        return f"{shlex.join(command)}\n{result.stderr}"
+    # Rename, so that processes that have loaded the old file keep it.
+    temporary.replace(target)
     return None
 
 
 class KernelHook(BuildHookInterface[Any]):
-    """The kernel lies beside the Python files, also of an editable install: git does not know it,
-    so the wheel is told of it."""
+    """Builds the extension module beside the Python files, so that editable installs have it too.
+    Git ignores the file, so it is added to the wheel as an artifact."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 (hatchling's signature)
         root = Path(self.root)
-        problem = compile_kernel(root, root / KERNEL)
-        if problem is not None:
+        error = compile_kernel(root, root / KERNEL)
+        if error is not None:
             (root / KERNEL).unlink(missing_ok=True)
-            self.app.display_warning(
-                f"penstock is built without its compiled decode kernel: {problem}"
-            )
+            self.app.display_warning(f"penstock is built without its compiled kernel: {error}")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["artifacts"].append(KERNEL.as_posix())

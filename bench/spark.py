@@ -1,8 +1,8 @@
-"""Spark's source and sink beside Spark's own Kafka connector: one session, one broker (Penstock),
-one topic, in turn. And the decode kernel alone, compiled and in Python.
+"""Penstock's source and sink beside Spark's own Kafka connector: one session, one Penstock broker,
+one topic, in alternation. Also the decode kernel alone, in C and in Python.
 
-PENSTOCK_BENCH_QUICK=1 tries everything with little data, once, and keeps no results: for checking
-the benchmark, not the source.
+PENSTOCK_BENCH_QUICK=1 runs everything once with little data and saves no results, to check the
+benchmark itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.limits import BATCH_HEADER_BYTES
 from penstock.records.batch import batches
 from penstock.spark.kernel import compiled, pure
 from penstock.spark.kernel.columns import encode
-from penstock.spark.kernel.interface import Kernel, Unpacked
+from penstock.spark.kernel.interface import DecompressedBatch, Kernel
 from penstock.spark.options import sink_options
 from penstock.spark.sink.writer import write
 from tests.e2e.penstock_process import PenstockProcess
@@ -48,14 +48,12 @@ PIECE = 100_000
 FORMATS = {"ours": "penstock", "theirs": "kafka"}
 INTRO = (
     '`format("penstock")` beside Spark\'s own connector (spark-sql-kafka-0-10 '
-    f"{CONNECTOR_VERSION}, the newest from Maven), in one session "
-    f"of PySpark {pyspark.__version__} on local[2], reading and writing one broker of Penstock "
-    "with the same settings "
-    f"(read_committed, acks=all). Thousand rows/s, medians of {ROUNDS} rounds after one to warm "
-    "up, in turn, and their range. "
-    f"Rows are JSON of 100 bytes, {READ_ROWS:,} in {PARTITIONS} partitions to read, not "
-    f"compressed; {WRITTEN_ROWS:,} to write, with keys. "
-    "The broker shares the machine's cores."
+    f"{CONNECTOR_VERSION}, the newest from Maven), in one session of PySpark "
+    f"{pyspark.__version__} on local[2], with one Penstock broker and the same settings "
+    "(read_committed, acks=all). Thousand rows/s, median and range of "
+    f"{ROUNDS} rounds in alternation after one warm-up round. Rows are JSON of 100 bytes: "
+    f"{READ_ROWS:,} rows in {PARTITIONS} partitions to read, uncompressed; {WRITTEN_ROWS:,} rows "
+    "with keys to write. The broker shares the machine's cores."
 )
 
 Query = Callable[["DataFrame"], object]
@@ -93,7 +91,7 @@ def main() -> None:
             spread([_decode_rate(kernel, KERNEL_ROWS[kernel_name]) for _ in range(ROUNDS + 1)][1:]),
         )
     if QUICK:
-        print("a quick try: nothing was kept")
+        print("quick run: no results were saved")
     else:
         section.save()
 
@@ -137,8 +135,8 @@ def _writes(section: Section, spark: SparkSession, servers: str) -> None:
 
 
 def _write_once(form: str, *, spark: SparkSession, servers: str, codec: str) -> list[float]:
-    # All of 100 bytes, and cheap to make: rpad, which copies byte by byte, would take more than
-    # half of what the JVM does for our sink.
+    # 100 bytes each, and cheap to generate: rpad copies byte by byte and would take more than half
+    # of the JVM's time for our sink.
     value = f"""concat('{{"n": ', id + 1000000000, ', "memo": "{71 * "-"}"}}')"""
     rows = spark.range(WRITTEN_ROWS).selectExpr("cast(id as string) as key", f"{value} as value")
     with Topic(servers, PARTITIONS) as topic:
@@ -152,7 +150,7 @@ def _write_once(form: str, *, spark: SparkSession, servers: str, codec: str) -> 
 
 
 def _rate(rows: int, work: Callable[[], object]) -> float:
-    """Thousand rows/s."""
+    """Return thousand rows/s."""
     started = time.perf_counter()
     work()
     return rows / (time.perf_counter() - started) / 1000
@@ -164,7 +162,7 @@ def _row(section: Section, what: str, aim: str, rates: Mapping[str, list[float]]
 
 
 def _payments(first: int) -> pa.RecordBatch:
-    """JSON of 100 bytes, spread over the partitions."""
+    """Return rows of 100 bytes of JSON, spread over the partitions."""
     numbers = pa.array(range(first, first + PIECE))
     merchants = pc.cast(pc.bit_wise_and(numbers, 1023), pa.string())
     texts = pc.binary_join_element_wise(
@@ -175,15 +173,17 @@ def _payments(first: int) -> pa.RecordBatch:
 
 
 def _decode_rate(kernel: Kernel, rows: int) -> float:
-    """Of record batches in memory, as a fetch brings them."""
-    encoded = (one.batch for one in encode(_payments(0), max_bytes=1_000_000, timestamp_ms=0))
+    """Decode record batches in memory, as a Fetch returns them. Return thousand rows/s."""
+    encoded = (result.batch for result in encode(_payments(0), max_bytes=1_000_000, timestamp_ms=0))
     fetched = [
-        Unpacked(header, memoryview(batch)[BATCH_HEADER_BYTES:])
+        DecompressedBatch(header, memoryview(batch)[BATCH_HEADER_BYTES:])
         for batch in encoded
         for _at, header in batches(batch)
     ]
     done = 0
     started = time.perf_counter()
     while done < rows:
-        done += sum(len(kernel.decode([one], 0, PIECE, headers=False).offset) for one in fetched)
+        done += sum(
+            len(kernel.decode([batch], 0, PIECE, headers=False).offset) for batch in fetched
+        )
     return done / (time.perf_counter() - started) / 1000

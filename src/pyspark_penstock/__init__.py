@@ -1,6 +1,6 @@
-"""Spark looks for packages named pyspark_* when it meets a format that it does not know: this is
-how it finds format("penstock")."""
+"""Registers format("penstock"): Spark imports every package named pyspark_* and uses its
+DefaultSource."""
 
-from penstock.spark.format import PenstockSource as DefaultSource
+from penstock.spark.datasource import PenstockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

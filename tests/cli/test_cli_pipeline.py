@@ -18,9 +18,9 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 import penstock
-from penstock.cli.pipeline_lines import batch_line, progress_table
+from penstock.cli.pipeline.output import batch_line, progress_table
 from penstock.cli.sql import _text
-from penstock.spark.pipeline.progress import Progress
+from penstock.spark.pipeline.progress import QueryProgress
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 # Spark starts within seconds, and within a minute or two where many tests share a machine.
@@ -127,7 +127,7 @@ def test_sql_says_what_is_wrong_in_one_line(servers: str) -> None:
     assert (found.returncode, found.stdout) == (1, "")
     assert (
         found.stderr
-        == "penstock sql: there is no table orders: a topic of that name is topic('orders')\n"
+        == "penstock sql: there is no table orders: write topic('orders') for a topic\n"
     )
 
 
@@ -138,7 +138,7 @@ def test_a_cell_is_one_line_and_tells_a_terminal_nothing() -> None:
 
 
 def test_progress_as_a_table_and_as_a_line() -> None:
-    one = Progress(
+    one = QueryProgress(
         "t",
         3,
         1200,
@@ -157,7 +157,7 @@ def test_progress_as_a_table_and_as_a_line() -> None:
     )
     assert batch_line("totals", one) == f"totals: batch 3, rows 1,200, {line}, dead letters 2"
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(progress_table({"totals": one, "new": Progress()}))
+    console.print(progress_table({"totals": one, "new": QueryProgress()}))
     heading, *rows = [line.split() for line in console.export_text().splitlines()]
     assert heading[:3] == ["QUERY", "BATCH", "ROWS"]
     assert [row[:3] for row in rows] == [["totals", "3", "1,200"], ["new", "-", "0"]]
@@ -176,9 +176,9 @@ def test_progress_as_a_table_and_as_a_line() -> None:
         ),
         (
             ["pipeline", "validate", "nowhere.py"],
-            "nowhere.py does not exist: give a pipeline's .py file",
+            "nowhere.py does not exist: specify the .py file of a pipeline",
         ),
-        (["pipeline", "status", "nowhere"], "nowhere has no checkpoint of a query"),
+        (["pipeline", "status", "nowhere"], "nowhere contains no checkpoint of a query"),
     ],
 )
 def test_mistakes_are_told_in_one_line_before_spark_starts(words: list[str], says: str) -> None:

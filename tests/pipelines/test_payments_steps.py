@@ -18,14 +18,14 @@ PAYMENT = Event(COMPLETED, "e-1", Of().start_ms, "c-1", "m-1", 1_050)
 REASONS = [
     "the value is null",
     "the value is empty",
-    "the value is no JSON object",
-    "the value is no JSON object",
-    "the value is no JSON object",
+    "the value is not a JSON object",
+    "the value is not a JSON object",
+    "the value is not a JSON object",
     "column type is unknown: PaymentImagined",
     "column event_id is missing",
-    "column event_time cannot be read as timestamp: yesterday",
+    "column event_time is not of type timestamp: yesterday",
     "column merchant is missing",
-    "column amount_cents cannot be read as bigint: 12,50",
+    "column amount_cents is not of type bigint: 12,50",
     "column amount_cents is not more than zero: -100",
 ]
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import pyspark
 
-from penstock.spark.java import java_home
+from penstock.spark.launchers import java_home
 from tests.e2e.penstock_process import free_port
 
 START_TIMEOUT_S = 300.0

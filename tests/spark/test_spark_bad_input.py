@@ -30,8 +30,8 @@ def test_a_port_where_nobody_ever_answers() -> None:
         with pytest.raises(
             KafkaError,
             match=(
-                r"answered within .*check the option kafka\.bootstrap\.servers, and that the "
-                r"brokers run"
+                r"responded within .*check the option kafka\.bootstrap\.servers, and that the "
+                r"brokers are running"
             ),
         ):
             BatchReader(options(f"127.0.0.1:{silent.getsockname()[1]}")).partitions()

@@ -283,7 +283,7 @@ def test_a_wrong_crc_names_the_place() -> None:
         ({"at_22": 1}, ErrorCode.CORRUPT_MESSAGE, "gzip"),
         ({"at_16": 1}, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "v1"),
         ({"at_16": 3}, ErrorCode.CORRUPT_MESSAGE, "magic 3"),
-        ({"at_0": 0x80}, ErrorCode.CORRUPT_MESSAGE, "offset -"),
+        ({"at_0": 0x80}, ErrorCode.CORRUPT_MESSAGE, "offsets -"),
     ],
 )
 def test_what_is_not_a_batch_is_refused(

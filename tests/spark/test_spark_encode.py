@@ -114,7 +114,7 @@ def test_nothing_makes_no_batch() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"key": pa.array([b"k"])}, "no column named value"),
+        ({"key": pa.array([b"k"])}, "there is no column value"),
         ({"value": pa.array([1.5])}, "the column value of type double"),
         ({"value": pa.array([b"v"]), "headers": pa.array(["h"])}, "the column headers"),
         (

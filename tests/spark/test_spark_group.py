@@ -217,7 +217,7 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(
             reader.latestOffset(end, ReadAllAvailable())
         reader.stop()
         assert "not committed to group members: UNKNOWN_MEMBER_ID" in caplog.text
-        assert "name a group that nobody joins" in caplog.text
+        assert "set groupId to a group that no consumer joins" in caplog.text
         assert committed(servers, "members", "shared") == {0: 2, 1: 3}
     finally:
         member.close()
@@ -227,5 +227,5 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(
 def test_a_group_without_a_name_is_refused(
     spark: SparkSession, servers: str, tmp_path: Path, group: str
 ) -> None:
-    with pytest.raises(Exception, match="the option groupId is empty: name the group"):
+    with pytest.raises(Exception, match="the option groupId is empty: set it to the group"):
         Query(spark, servers, "any", group, tmp_path).drain()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.java import java_home
+from penstock.spark.launchers import java_home
 
 
 def fake_java(home: Path, version: str | None) -> Path:
@@ -42,7 +42,7 @@ def test_java_home_comes_first_then_the_path(
 
 @pytest.mark.parametrize(
     ("version", "says"),
-    [("11.0.1", "has version 11, and Spark needs"), (None, "has version 8, and Spark needs")],
+    [("11.0.1", "has version 11, but Spark needs"), (None, "has version 8, but Spark needs")],
 )
 def test_an_old_java_is_named_and_the_bundled_one_serves(
     monkeypatch: pytest.MonkeyPatch,
@@ -67,7 +67,7 @@ def test_an_old_java_home_and_a_newer_java_on_the_path(
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11")))
     monkeypatch.setenv("PATH", str(on_path / "bin"))
     assert java_home() == on_path
-    assert "that of the PATH is used instead" in caplog.text
+    assert "Spark uses the Java of PATH instead" in caplog.text
 
 
 def test_a_program_on_the_path_that_starts_java_is_asked_where_it_is(
@@ -83,7 +83,7 @@ def test_a_program_on_the_path_that_starts_java_is_asked_where_it_is(
         )
         java.chmod(0o755)
         assert java_home().is_relative_to(home)
-    assert f"the Java of the PATH ({java}) has version 11" in caplog.text
+    assert f"the Java of PATH ({java}) has version 11" in caplog.text
 
 
 def test_a_java_home_without_java_is_named(

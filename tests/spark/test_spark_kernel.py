@@ -22,9 +22,9 @@ from penstock.ids import NO_TIMESTAMP
 from penstock.records.batch import crc_of, read_header, write_crc
 from penstock.records.build import build_batch
 from penstock.records.record import Record, records_of
-from penstock.spark.kernel import choice, pure
 from penstock.spark.kernel import interface as kernel
-from penstock.spark.kernel.interface import Columns, Damaged, Kernel, Unpacked
+from penstock.spark.kernel import load_kernel, pure
+from penstock.spark.kernel.interface import Columns, CorruptRecords, DecompressedBatch, Kernel
 
 END = 2**62
 HEADER = limits.BATCH_HEADER_BYTES
@@ -90,10 +90,13 @@ def outcome(kernel: Kernel, data: bytes) -> list[Record] | None:
     try:
         return seen(
             kernel.decode(
-                [Unpacked(read_header(data), memoryview(data)[HEADER:])], 0, END, headers=True
+                [DecompressedBatch(read_header(data), memoryview(data)[HEADER:])],
+                0,
+                END,
+                headers=True,
             )
         )
-    except Damaged:
+    except CorruptRecords:
         return None
 
 
@@ -128,8 +131,8 @@ def test_arbitrary_bytes(compiled: Kernel, data: bytes, count: int, last_delta: 
     header = read_header(plain)._replace(record_count=count, last_offset_delta=last_delta)
     for one in (compiled, pure):
         try:
-            found = one.decode([Unpacked(header, data)], 0, END, headers=True)
-        except Damaged:
+            found = one.decode([DecompressedBatch(header, data)], 0, END, headers=True)
+        except CorruptRecords:
             continue
         assert len(found.offset) == count
 
@@ -208,13 +211,13 @@ def test_without_a_compiled_kernel_there_is_one_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
-        assert choice.choose() is pure
+        assert load_kernel() is pure
     (line,) = caplog.messages
-    assert "no compiled decode kernel" in line
+    assert "without its compiled decode kernel" in line
 
 
 def test_without_a_compiler_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert compile_kernel(tmp_path, tmp_path / "kernel") == "there is no C compiler"
+    assert compile_kernel(tmp_path, tmp_path / "kernel") == "no C compiler found"

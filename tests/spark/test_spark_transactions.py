@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from penstock.ids import NO_UUID
 from penstock.spark.options import source_options
 from penstock.spark.source.batch import read_range
-from penstock.spark.source.offsets import Range
+from penstock.spark.source.ranges import OffsetRange
 from penstock.spark.source.stream import StreamReader
 from tests.e2e.penstock_process import PenstockProcess
 from tests.fixtures.kafka_wrote import partition
@@ -60,7 +60,9 @@ def given(servers: str, **options: str) -> dict[str, str]:
 
 def read(options: dict[str, str], start: int, end: int) -> list[tuple[int, bytes | None]]:
     return rows_of(
-        read_range(source_options(options, streaming=False), Range(TOPIC, NO_UUID, 0, start, end))
+        read_range(
+            source_options(options, streaming=False), OffsetRange(TOPIC, NO_UUID, 0, start, end)
+        )
     )
 
 

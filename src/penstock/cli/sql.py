@@ -1,4 +1,4 @@
-"""penstock sql: asks topics a question, and prints the answer."""
+"""penstock sql: run a SQL query over topics and print the result."""
 
 from __future__ import annotations
 
@@ -12,111 +12,111 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline import ALL_CORES, Master, told
+from penstock.cli.pipeline.commands import ALL_CORES, Master, report_errors
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.spark.sql import Sample
+    from penstock.spark.sql import TopicSample
 
 
 def sql_command(
     query: Annotated[
-        str, typer.Argument(metavar="SQL", help="Spark's SQL, with topic('name') as a table.")
+        str, typer.Argument(metavar="SQL", help="A Spark SQL query; topic('name') is a table.")
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object a row, as they come.")
+        bool, typer.Option("--json", help="Print a JSON object per row as rows arrive.")
     ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
     master: Master = ALL_CORES,
 ) -> None:
-    """Asks topics a question: penstock sql "select customer, sum(amount) from topic('orders') group
-    by customer"."""
-    with told("sql"):
+    """Run a SQL query over topics: penstock sql "select customer, sum(amount) from topic('orders')
+    group by customer"."""
+    with report_errors("sql"):
         from pyspark.errors import PySparkException
 
-        from penstock.spark.pipeline.errors import reason
+        from penstock.spark.errors import spark_reason
         from penstock.spark.session import quiet_session
-        from penstock.spark.shipping import ship
-        from penstock.spark.sql import ask, sample, topics_in
+        from penstock.spark.shipping import shipping_conf
+        from penstock.spark.sql import query_topics, sample_topic, topics_in
 
         samples = {
-            topic: sample(bootstrap_server, topic) for topic in dict.fromkeys(topics_in(query))
+            topic: sample_topic(bootstrap_server, topic)
+            for topic in dict.fromkeys(topics_in(query))
         }
         with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
-            settings = {
+            conf = {
                 "spark.app.name": "penstock sql",
                 "spark.master": master,
-                **ship(master, Path(directory)),
+                **shipping_conf(master, Path(directory)),
             }
-            spark = quiet_session(Path(directory) / "spark.log", **settings)
+            spark = quiet_session(Path(directory) / "spark.log", **conf)
             try:
-                answer = ask(spark, query, bootstrap_server, samples)
-                for one in samples.values():
-                    _say(one)
-                for line in _lines(answer, as_json=as_json):
+                result = query_topics(spark, query, bootstrap_server, samples)
+                for sample in samples.values():
+                    _print_sample(sample)
+                for line in _lines(result, as_json=as_json):
                     print(line)
                 sys.stdout.flush()
             except PySparkException as error:
-                raise CommandFailed(_advised(reason(str(error)))) from error
+                raise CommandFailed(_with_advice(spark_reason(str(error)))) from error
             finally:
                 spark.stop()
 
 
-def _advised(said: str) -> str:
-    """A topic that is named like a table is what most people try first."""
+def _with_advice(reason: str) -> str:
+    """Explain topic(...) to users who wrote the topic's name as a table."""
     missing = re.match(
-        r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view `(.+?)` cannot be found", said
+        r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view `(.+?)` cannot be found", reason
     )
-    return (
-        f"there is no table {missing[1]}: a topic of that name is topic('{missing[1]}')"
-        if missing
-        else said
+    if missing is None:
+        return reason
+    return f"there is no table {missing[1]}: write topic('{missing[1]}') for a topic"
+
+
+def _print_sample(sample: TopicSample) -> None:
+    print(
+        f"penstock sql: the columns of {sample.topic} come from {len(sample.objects):,} JSON "
+        f"objects among its newest {sample.records:,} records",
+        file=sys.stderr,
     )
 
 
-def _say(seen: Sample) -> None:
-    what = f"{len(seen.objects):,} JSON objects among the newest {seen.records:,} records"
-    print(f"penstock sql: the fields of {seen.topic} are those of {what}", file=sys.stderr)
-
-
-def _lines(answer: DataFrame, *, as_json: bool) -> Iterator[str]:
-    columns = answer.columns
+def _lines(result: DataFrame, *, as_json: bool) -> Iterator[str]:
+    columns = result.columns
     if as_json:
-        for row in answer.toLocalIterator():
+        for row in result.toLocalIterator():
             yield json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False)
     else:
-        yield from table(columns, [[_text(cell) for cell in row] for row in answer.collect()])
+        yield from table(columns, [[_text(cell) for cell in row] for row in result.collect()])
 
 
 def _plain(cell: Any) -> Any:
-    """What JSON has a form for."""
+    """Convert a cell to a value that JSON can represent."""
     if isinstance(cell, (bytes, bytearray)):
         return bytes(cell).decode(errors="replace")
     if isinstance(cell, tuple):
         return (
-            {name: _plain(one) for name, one in zip(cell.__fields__, cell, strict=True)}
+            {name: _plain(value) for name, value in zip(cell.__fields__, cell, strict=True)}
             if hasattr(cell, "__fields__")
             else list(cell)
         )
     if isinstance(cell, list):
-        return [_plain(one) for one in cell]
+        return [_plain(item) for item in cell]
     if isinstance(cell, dict):
-        return {str(_plain(name)): _plain(one) for name, one in cell.items()}
+        return {str(_plain(key)): _plain(value) for key, value in cell.items()}
     return cell if cell is None or isinstance(cell, (bool, int, float, str)) else str(cell)
 
 
 def _text(cell: Any) -> str:
     plain = _plain(cell)
-    found = (
-        plain
-        if isinstance(plain, str)
-        else "null"
-        if plain is None
-        else json.dumps(plain, ensure_ascii=False)
-    )
-    # A row is a line, and a terminal obeys what it is told.
+    if plain is None:
+        text = "null"
+    else:
+        text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    # Escape line breaks, which would break the table, and terminal control sequences.
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in found
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )

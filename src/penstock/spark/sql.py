@@ -1,7 +1,7 @@
-"""Asking topics a question in SQL: `topic('orders')` is a table with the source's columns and one
-for each top-level JSON field of values.
+"""SQL over topics: `topic('orders')` is a table with the columns of the source and one column per
+top-level JSON field of the values.
 
-The fields and their types are those of a sample, the newest records of the topic; Spark infers the
+The fields and their types come from a sample, the newest records of the topic; Spark infers the
 types.
 """
 
@@ -15,34 +15,34 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.client.client import Client
-from penstock.spark.background import Background
+from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import source_options
 from penstock.spark.source.batch import read_range
-from penstock.spark.source.lookup import snapshot
-from penstock.spark.source.offsets import Range
+from penstock.spark.source.offset_reader import read_snapshot
+from penstock.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Of each topic so many of the newest records are looked at, and of their values no more than this.
+# The sample of a topic ends after this many records or bytes of values.
 SAMPLE_RECORDS = 1000
 SAMPLE_BYTES = 4 * 1024 * 1024
 
 _QUOTED = r"'(?:[^'\\]|\\.|'')*'"
 _TOPIC = r"\btopic\s*\(\s*(?P<quote>['\"]?)(?P<topic>[\w.-]+)(?P=quote)\s*\)"
-# What is quoted or a comment is passed over.
-_WORDS = re.compile(
+# Matches quoted text and comments too, so that a topic(...) inside of them is skipped.
+_TOKENS = re.compile(
     rf"{_QUOTED}|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/|{_TOPIC}", re.IGNORECASE | re.DOTALL
 )
-# With these one topic(...) may be read twice in a plan, and Spark (4.3) narrows both reads by the
-# filters of one.
+# With these keywords a plan may read one topic(...) twice, and Spark 4.3 applies the filters of one
+# read to both.
 _READ_TWICE = re.compile(r"\b(with|lateral)\b", re.IGNORECASE)
-_NAMED_OTHERWISE = "json_"
+_COLLISION_PREFIX = "json_"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """Of a topic: how many records were looked at, and the values of them that are JSON objects."""
+class TopicSample:
+    """The number of sampled records, and the values among them that are JSON objects."""
 
     topic: str
     records: int
@@ -50,36 +50,41 @@ class Sample:
 
 
 def topics_in(text: str) -> list[str]:
-    """In the order of the text, as often as they are there."""
-    return [found["topic"] for found in _WORDS.finditer(text) if found["topic"]]
+    """Return the topics of a query in order, with repetitions."""
+    return [match["topic"] for match in _TOKENS.finditer(text) if match["topic"]]
 
 
-def sample(bootstrap_servers: str, topic: str) -> Sample:
-    """Asks the cluster, without Spark."""
+def sample_topic(bootstrap_servers: str, topic: str) -> TopicSample:
+    """Read the newest records of a topic, without Spark."""
     options = source_options(_options(bootstrap_servers, topic), streaming=False)
 
-    async def newest(client: Client) -> list[Range]:
-        now = await snapshot(client, options, may_be_gone=False)
-        each = max(SAMPLE_RECORDS // max(len(now.latest), 1), 1)
-        starts = {one: max(now.earliest[one], end - each) for one, end in now.latest.items()}
+    async def newest(client: Client) -> list[OffsetRange]:
+        snapshot = await read_snapshot(client, options, allow_missing=False)
+        per_partition = max(SAMPLE_RECORDS // max(len(snapshot.latest), 1), 1)
         return [
-            Range(topic, now.ids[topic], one.partition, starts[one], end)
-            for one, end in now.latest.items()
+            OffsetRange(
+                topic,
+                snapshot.topic_ids[topic],
+                partition.partition,
+                max(snapshot.earliest[partition], latest - per_partition),
+                latest,
+            )
+            for partition, latest in snapshot.latest.items()
         ]
 
-    with Background(options.connection) as background:
-        ranges = background.call(newest)
+    with BlockingClient(options.connection) as blocking:
+        ranges = blocking.call(newest)
     values = (
         value
-        for one in ranges
-        if one.size
-        for batch in read_range(options, one)
+        for offset_range in ranges
+        if offset_range.size
+        for batch in read_range(options, offset_range)
         for value in batch.column("value").to_pylist()
     )
-    return sampled(topic, values)
+    return sample_values(topic, values)
 
 
-def sampled(topic: str, values: Iterator[bytes | None]) -> Sample:
+def sample_values(topic: str, values: Iterator[bytes | None]) -> TopicSample:
     objects: list[str] = []
     records = size = 0
     for value in islice(values, SAMPLE_RECORDS):
@@ -89,43 +94,43 @@ def sampled(topic: str, values: Iterator[bytes | None]) -> Sample:
             objects.append(text)
         if size >= SAMPLE_BYTES:
             break
-    return Sample(topic, records, tuple(objects))
+    return TopicSample(topic, records, tuple(objects))
 
 
-def ask(
-    spark: SparkSession, text: str, bootstrap_servers: str, samples: Mapping[str, Sample]
+def query_topics(
+    spark: SparkSession, text: str, bootstrap_servers: str, samples: Mapping[str, TopicSample]
 ) -> DataFrame:
-    """The answer, not computed yet. Each topic(...) becomes a view of its own, because filters are
-    pushed down into its read."""
+    """Return the result of a query as a DataFrame, not computed yet. Each topic(...) becomes its
+    own view, because filters are pushed down into its read."""
     pushdown = not _READ_TWICE.search(text)
     count = 0
 
-    def view(found: re.Match[str]) -> str:
+    def create_view(match: re.Match[str]) -> str:
         nonlocal count
-        if not found["topic"]:
-            return found[0]
+        if not match["topic"]:
+            return match[0]
         count += 1
-        table = topic_table(spark, bootstrap_servers, samples[found["topic"]], pushdown=pushdown)
+        table = topic_table(spark, bootstrap_servers, samples[match["topic"]], pushdown=pushdown)
         table.createOrReplaceTempView(f"penstock_topic_{count}")
         return f"penstock_topic_{count}"
 
-    return spark.sql(_WORDS.sub(view, text))
+    return spark.sql(_TOKENS.sub(create_view, text))
 
 
 def topic_table(
-    spark: SparkSession, bootstrap_servers: str, seen: Sample, *, pushdown: bool
+    spark: SparkSession, bootstrap_servers: str, sample: TopicSample, *, pushdown: bool
 ) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as every Spark user writes it
 
     options = {
-        **_options(bootstrap_servers, seen.topic),
+        **_options(bootstrap_servers, sample.topic),
         "includeHeaders": "true",
         "filterPushdown": str(pushdown).lower(),
     }
     rows = spark.read.format("penstock").options(**options).load()
-    if not seen.objects:
+    if not sample.objects:
         return rows
-    parsed = F.from_json(F.col("value").cast("string"), _struct(spark, seen))
+    parsed = F.from_json(F.col("value").cast("string"), _infer_struct(spark, sample))
     with_json = rows.withColumn("_json", parsed)
     fields = with_json.select("_json.*").columns
     names = field_names(fields, rows.columns)
@@ -136,24 +141,25 @@ def topic_table(
 
 
 def field_names(fields: list[str], taken: list[str]) -> dict[str, str]:
-    """What each field is called: Spark knows names without their case, and the source's columns
-    come first."""
+    """Return the column name of each field. A field gets a prefix if its name is taken by a column
+    of the source or by another field; Spark ignores case."""
     used = {name.lower() for name in taken}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for field in fields:
         name = field
         while name.lower() in used:
-            name = _NAMED_OTHERWISE + name
+            name = _COLLISION_PREFIX + name
         used.add(name.lower())
-        found[field] = name
-    return found
+        names[field] = name
+    return names
 
 
-def _struct(spark: SparkSession, seen: Sample) -> str:
-    """As Spark infers it from all objects at once."""
+def _infer_struct(spark: SparkSession, sample: TopicSample) -> str:
+    """Let Spark infer one schema from all sampled objects."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    inferred = spark.range(1).select(F.schema_of_json(F.lit(f"[{','.join(seen.objects)}]"))).first()
+    array = F.lit(f"[{','.join(sample.objects)}]")
+    inferred = spark.range(1).select(F.schema_of_json(array)).first()
     text = str(inferred[0]) if inferred is not None else ""
     return text.removeprefix("ARRAY<").removesuffix(">")
 

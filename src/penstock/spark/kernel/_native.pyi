@@ -5,9 +5,9 @@ MIN_RECORD_BYTES: int
 RECORD_OVERHEAD: int
 HEADER_OVERHEAD: int
 
-# Rows, nulls among them, validity bitmap, offsets and data, as Arrow lays them out.
+# Rows, null count, validity bitmap, offsets and data in Arrow's layout.
 Column = tuple[int, int, bytearray, bytearray, bytearray]
-# Validity bitmap, offsets, data, the first row in them, and how many there are.
+# Validity bitmap, offsets, data, index of the first row, and number of rows.
 Source = tuple[Buffer | None, Buffer | None, Buffer | None, int, int]
 
 def decode(
@@ -26,7 +26,7 @@ def encode(
     rows: Buffer | None,
     first: int,
     last: int,
-    most: int,
+    max_bytes: int,
     /,
 ) -> tuple[bytearray, int]: ...
 def partitions(keys: Source, count: int, /) -> bytearray: ...

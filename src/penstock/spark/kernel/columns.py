@@ -1,8 +1,7 @@
-"""From what a fetch returned to an Arrow batch for Spark, and from Arrow to the record batches that
-a producer sends.
+"""Decode fetched record batches to Arrow, and encode Arrow to record batches to produce.
 
-Owns what is done once a batch: framing, CRC, codec, and what a read_committed consumer is shown.
-Must never know of Spark or the network; what is done once a record is the kernel's.
+This module does the work per batch: framing, CRC, compression, and the filtering of aborted
+transactions. The kernel does the work per record. Knows nothing of Spark and the network.
 """
 
 from __future__ import annotations
@@ -28,8 +27,14 @@ from penstock.records.batch import (
     CorruptBatch,
 )
 from penstock.records.compression import Codec, compress, decompress
-from penstock.spark.kernel.choice import kernel
-from penstock.spark.kernel.interface import HEADERS, TIMESTAMP, Columns, Damaged, Unpacked
+from penstock.spark.kernel import load_kernel
+from penstock.spark.kernel.interface import (
+    HEADERS,
+    TIMESTAMP,
+    Columns,
+    CorruptRecords,
+    DecompressedBatch,
+)
 
 SCHEMA = pa.schema(
     [
@@ -50,8 +55,12 @@ _MAGIC_AT = 16
 _CRC_COVERS_FROM = 21
 
 
+kernel = load_kernel()
+
+
 class Decoded(NamedTuple):
-    """The rows, if any, and where to go on: after all that was looked at, shown or not."""
+    """The rows, if any, and the offset after the last batch that was examined, whether it has rows
+    or not."""
 
     batch: pa.RecordBatch | None
     next_offset: int
@@ -67,97 +76,100 @@ def decode(
     topic: str,
     partition: int,
 ) -> Decoded:
-    """The records with start <= offset < end of what a fetch returned, which may be cut at its end.
-    `aborted` is what the broker said of aborted transactions: (producer id, first offset).
+    """Decode the records with start <= offset < end of a Fetch response, whose last batch may be
+    incomplete. `aborted` lists the aborted transactions of the response: (producer id, first
+    offset).
 
-    Stops early when there is enough for one Arrow batch: ask again from `next_offset` on, with the
-    same bytes or by another fetch. KafkaError that names topic, partition and offset where a batch
-    is not what it claims to be.
+    Stops early when one Arrow batch is full: call it again from `next_offset` on, with the same
+    bytes or those of another Fetch. KafkaError with topic, partition and offset if a batch is
+    corrupt.
     """
-    taking = _Taking(batches, start, end)
+    selection = _BatchSelection(batches, start, end)
     try:
         _check_format(batches)
-        for at, header, shown in shown_batches(batches, aborted):
-            if not taking.take(at, header, shown):
+        for at, header, visible in shown_batches(batches, aborted):
+            if not selection.add(at, header, visible):
                 break
-        columns = kernel.decode(taking.taken, start, taking.end, headers=headers)
-    except Damaged as error:
+        columns = kernel.decode(selection.batches, start, selection.end, headers=headers)
+    except CorruptRecords as error:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{topic}-{partition}@{error.offset}: {error.reason}"
         ) from error
     except KafkaError as error:
         raise KafkaError(
-            error.code, f"{topic}-{partition}@{max(taking.position, start)}: {error.message}"
+            error.code, f"{topic}-{partition}@{max(selection.position, start)}: {error.message}"
         ) from error
-    return Decoded(_record_batch(columns, topic, partition), taking.next_offset)
+    return Decoded(_record_batch(columns, topic, partition), selection.next_offset)
 
 
-class _Taking:
-    """The batches that become one Arrow batch, and how far they go."""
+class _BatchSelection:
+    """The record batches that become one Arrow batch."""
 
-    def __init__(self, batches: Buffer, start: int, end: int) -> None:
-        self.taken: list[Unpacked] = []
+    def __init__(self, fetched: Buffer, start: int, end: int) -> None:
+        self.batches: list[DecompressedBatch] = []
         self.end = end
         self.next_offset = start
-        # Of the batch that is looked at, or the earliest that can come next.
+        # Base offset of the current batch, or the lowest that the next batch can have.
         self.position = 0
-        self._view = memoryview(batches)
+        self._view = memoryview(fetched)
         self._start = start
         self._bytes = 0
         self._rows = 0
 
-    def take(self, at: int, header: BatchHeader, shown: bool) -> bool:
-        """Whether there may be more."""
+    def add(self, at: int, header: BatchHeader, visible: bool) -> bool:
+        """Add the batch at a position of the buffer. Return False when no more are needed."""
         base_offset, count = header.base_offset, header.record_count
-        following = base_offset + header.last_offset_delta + 1
-        if header.magic != MAGIC or not self.position <= base_offset < following <= _MAX_OFFSET:
+        batch_end = base_offset + header.last_offset_delta + 1
+        if header.magic != MAGIC or not self.position <= base_offset < batch_end <= _MAX_OFFSET:
             raise _misplaced(header, self.position)
         self.position = base_offset
-        if shown and count and self._start < following and base_offset < self.end:
+        if visible and count and self._start < batch_end and base_offset < self.end:
             if self._rows + count > MAX_COLUMNS_ROWS:
-                if self.taken:
+                if self.batches:
                     return False
-                # There are no more rows than that between these offsets.
+                # An offset has at most one record, so this bounds the rows.
                 self.end = min(self.end, max(self._start, base_offset) + MAX_COLUMNS_ROWS)
-            records = _unpack(
+            records = _decompress(
                 header.attributes & CODEC_MASK,
                 self._view[at + BATCH_HEADER_BYTES : at + header.size],
             )
-            self.taken.append(Unpacked(header, records))
+            self.batches.append(DecompressedBatch(header, records))
             self._bytes += len(records)
             self._rows += count
-        self.position = following
-        self.next_offset = max(self.next_offset, min(following, self.end))
+        self.position = batch_end
+        self.next_offset = max(self.next_offset, min(batch_end, self.end))
         return self.next_offset < self.end and self._bytes < MAX_COLUMNS_BYTES
 
 
 def _check_format(buffer: Buffer) -> None:
     if len(buffer) > _MAGIC_AT and buffer[_MAGIC_AT] < MAGIC:
         message = (
-            f"the records have message format v{buffer[_MAGIC_AT]}, but only v2 is read: "
-            "write them anew with a newer client"
+            f"the records have message format v{buffer[_MAGIC_AT]}, but only v2 is supported: "
+            "produce them again with a client that writes v2"
         )
         raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, message)
 
 
 def _misplaced(header: BatchHeader, position: int) -> CorruptBatch:
-    """For what the CRC does not cover, and for what a CRC that matches does not promise."""
-    claim = (
-        f"a batch of magic {header.magic} from offset {header.base_offset} to {header.last_offset}"
+    """The CRC does not cover the base offset, and a matching CRC does not prove that the offsets
+    are in order."""
+    batch = (
+        f"a batch with magic {header.magic} and offsets {header.base_offset} to "
+        f"{header.last_offset}"
     )
     return CorruptBatch(
-        f"{claim} cannot come where one of magic {MAGIC} from offset {position} on is expected"
+        f"{batch} is not valid here: magic {MAGIC} and offsets from {position} on are expected"
     )
 
 
-def _unpack(codec: int, packed: memoryview) -> Buffer:
+def _decompress(codec: int, compressed: memoryview) -> Buffer:
     if not codec:
-        return packed
+        return compressed
     if codec > Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"a batch has the unknown codec {codec}"
         )
-    return decompress(Codec(codec), packed)
+    return decompress(Codec(codec), compressed)
 
 
 def _record_batch(columns: Columns, topic: str, partition: int) -> pa.RecordBatch | None:
@@ -178,7 +190,7 @@ def _record_batch(columns: Columns, topic: str, partition: int) -> pa.RecordBatc
 
 
 class Encoded(NamedTuple):
-    """A record batch as it is sent, and how many records it has."""
+    """A record batch to produce, and its number of records."""
 
     batch: bytes
     records: int
@@ -197,15 +209,17 @@ def encode(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> Iterator[Encoded]:
-    """Record batches of the columns value, key and headers (which may be missing), for one
-    partition: of all rows, or of those with the numbers in `rows`, in that order. Each is built
-    when asked for, and takes at most max_bytes before compression, unless a record alone is larger.
-    Sequences go on from batch to batch."""
+    """Encode the columns value, key and headers (the latter two are optional) as record batches of
+    one partition: all rows, or those with the indices in `rows`, in that order.
+
+    Batches are built lazily. Each has at most max_bytes before compression, unless a single record
+    is larger. Sequence numbers continue from batch to batch.
+    """
     key, value, headers = (_column(batch, name, type_) for name, type_ in _ENCODED)
     if value is None:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            "there is no column named value: name the one to write so, or add one",
+            "there is no column value: select the column to write as value",
         )
     rows = None if rows is None else rows.cast(pa.int64())
     first, count = 0, len(value) if rows is None else len(rows)
@@ -217,12 +231,12 @@ def encode(
             )
         except ValueError as error:
             raise KafkaError(
-                ErrorCode.INVALID_RECORD, f"rows from {first} on cannot be written: {error}"
+                ErrorCode.INVALID_RECORD, f"rows from {first} on cannot be encoded: {error}"
             ) from error
-        packed = compress(codec, records, level) if codec else records
+        payload = compress(codec, records, level) if codec else records
         yield Encoded(
-            _sealed(
-                packed, taken, attributes, timestamp_ms, producer_id, producer_epoch, base_sequence
+            _with_header(
+                payload, taken, attributes, timestamp_ms, producer_id, producer_epoch, base_sequence
             ),
             taken,
         )
@@ -242,14 +256,14 @@ def _column(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array | 
         return column.cast(type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         message = (
-            f"the column {name} of type {column.type} cannot be written as {type_}: cast it "
-            f"before ({error})"
+            f"the column {name} of type {column.type} cannot be converted to {type_}: cast it "
+            f"first ({error})"
         )
         raise KafkaError(ErrorCode.INVALID_RECORD, message) from error
 
 
-def _sealed(
-    packed: Buffer,
+def _with_header(
+    payload: Buffer,
     count: int,
     attributes: int,
     timestamp_ms: int,
@@ -257,8 +271,8 @@ def _sealed(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytes:
-    """The batch with its header. Its offsets begin at 0: the leader patches them."""
-    length = BATCH_HEADER_BYTES - LENGTH_OVERHEAD + len(packed)
+    """Prepend the batch header. Offsets start at 0; the leader assigns the real ones."""
+    length = BATCH_HEADER_BYTES - LENGTH_OVERHEAD + len(payload)
     fields = (
         attributes,
         count - 1,
@@ -269,22 +283,23 @@ def _sealed(
         base_sequence,
         count,
     )
-    unsealed = HEADER.pack(0, length, NO_LEADER_EPOCH, MAGIC, 0, *fields)
-    crc = crc32c(packed, crc32c(unsealed[_CRC_COVERS_FROM:]))
-    return HEADER.pack(0, length, NO_LEADER_EPOCH, MAGIC, crc, *fields) + packed
+    without_crc = HEADER.pack(0, length, NO_LEADER_EPOCH, MAGIC, 0, *fields)
+    crc = crc32c(payload, crc32c(without_crc[_CRC_COVERS_FROM:]))
+    return HEADER.pack(0, length, NO_LEADER_EPOCH, MAGIC, crc, *fields) + payload
 
 
 def partitions_of(keys: pa.Array, count: int) -> pa.Int32Array:
-    """The partition of each key, of `count`, as Kafka's own producer decides it; null where there
-    is no key."""
+    """Return the partition of each key as Kafka's default partitioner computes it; null for a null
+    key."""
     return kernel.partitions(keys.cast(pa.binary()), count)
 
 
 def rows_by_partition(partitions: pa.Int32Array) -> Iterator[tuple[int, pa.Int64Array]]:
-    """The rows of each partition that occurs, in their order. None of the partitions may be
+    """Yield each partition with the indices of its rows, in their order. Partitions must not be
     null."""
     order = pc.array_sort_indices(partitions).cast(pa.int64())
     first = 0
-    for one in sorted(pc.value_counts(partitions).to_pylist(), key=lambda each: each["values"]):
-        yield one["values"], order[first : first + one["counts"]]
-        first += one["counts"]
+    counts = pc.value_counts(partitions).to_pylist()
+    for entry in sorted(counts, key=lambda entry: entry["values"]):
+        yield entry["values"], order[first : first + entry["counts"]]
+        first += entry["counts"]

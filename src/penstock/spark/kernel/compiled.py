@@ -1,7 +1,6 @@
-"""The kernel in C (native/): gives it the buffers of Arrow's arrays, and makes arrays of those that
-it gives back, without a copy.
+"""The kernel in C (native/). Passes the buffers of Arrow arrays in and out without copying.
 
-ImportError where it was not built.
+ImportError if the extension module was not built.
 """
 
 from __future__ import annotations
@@ -13,29 +12,35 @@ import pyarrow.compute as pc
 
 from penstock.ids import Buffer
 from penstock.spark.kernel import _native
-from penstock.spark.kernel.interface import HEADERS, TIMESTAMP, Columns, Damaged, Unpacked
+from penstock.spark.kernel.interface import (
+    HEADERS,
+    TIMESTAMP,
+    Columns,
+    CorruptRecords,
+    DecompressedBatch,
+)
 
 
-def decode(batches: Sequence[Unpacked], start: int, end: int, *, headers: bool) -> Columns:
-    given = [
+def decode(batches: Sequence[DecompressedBatch], start: int, end: int, *, headers: bool) -> Columns:
+    arguments = [
         (
             records,
-            head.base_offset,
-            head.base_timestamp,
-            head.max_timestamp,
-            head.log_append_time,
-            head.last_offset_delta,
-            head.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.log_append_time,
+            header.last_offset_delta,
+            header.record_count,
         )
-        for head, records in batches
-        if head.record_count
+        for header, records in batches
+        if header.record_count
     ]
     try:
         key, value, offset, timestamp, timestamp_type, lists = _native.decode(
-            given, start, end, headers
+            arguments, start, end, headers
         )
     except ValueError as error:
-        raise Damaged(*error.args) from None
+        raise CorruptRecords(*error.args) from None
     count = len(offset) // 8
     return Columns(
         key=_binary(key),
@@ -69,7 +74,8 @@ def _lists(lists: _native.Column, keys: _native.Column, values: _native.Column) 
 
 
 def _text(keys: pa.BinaryArray) -> pa.StringArray:
-    """As in Kafka's clients, what is not UTF-8 is replaced. It is so rare that Python may do it."""
+    """Convert to text; bytes that are not UTF-8 are replaced, as in Kafka's clients. That is rare
+    enough to do it in Python."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
@@ -85,10 +91,10 @@ def encode(
     max_bytes: int,
 ) -> tuple[Buffer, int]:
     last = len(value) if rows is None else len(rows)
-    chosen = None if rows is None else memoryview(rows.buffers()[1] or b"")[rows.offset * 8 :]
-    columns = None if key is None else _source(key)
+    indices = None if rows is None else memoryview(rows.buffers()[1] or b"")[rows.offset * 8 :]
+    keys = None if key is None else _source(key)
     return _native.encode(
-        columns, _source(value), _header_sources(headers), chosen, first, last, max_bytes
+        keys, _source(value), _header_sources(headers), indices, first, last, max_bytes
     )
 
 
@@ -103,12 +109,12 @@ def _header_sources(
     if headers is None:
         return None, None, None
     validity, offsets = headers.buffers()[:2]
-    # A struct that is null has a key that is null.
+    # `flatten` makes the key null where the struct is null.
     keys, values = headers.values.flatten()
     return (validity, offsets, None, headers.offset, len(headers)), _source(keys), _source(values)
 
 
 def partitions(keys: pa.BinaryArray, count: int) -> pa.Int32Array:
-    found = _native.partitions(_source(keys), count)
-    numbers = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(found)])
-    return pc.if_else(keys.is_valid(), numbers, None) if keys.null_count else numbers
+    numbers = _native.partitions(_source(keys), count)
+    array = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(numbers)])
+    return pc.if_else(keys.is_valid(), array, None) if keys.null_count else array

@@ -1,7 +1,7 @@
-"""What a decode kernel is: the work that is done once a record. Two modules do it, `compiled` (C)
-and `pure` (Python); `choice` picks one.
+"""The Kernel protocol: the work that is done per record. `compiled` implements it in C, `pure` in
+Python.
 
-Must never know of topics, of what a fetch returned, or of Spark.
+A kernel knows nothing of topics, Fetch responses and Spark.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from penstock.records.batch import BatchHeader
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-# The most that a record takes besides its key and value: attributes and time (one byte each: all
-# records of a batch have its time), and five varints. The same for a header, which has two.
+# Upper bounds of a record's size without key and value: attributes and timestamp delta (one byte
+# each, since all records have the timestamp of the batch) and five varints. A header has two
+# varints.
 RECORD_OVERHEAD = 27
 HEADER_OVERHEAD = 10
 
 
-class Unpacked(NamedTuple):
-    """A batch's records, decompressed, and the header that says how to read them."""
+class DecompressedBatch(NamedTuple):
+    """The header of a record batch, and its records after decompression."""
 
     header: BatchHeader
     records: Buffer
 
 
 class Columns(NamedTuple):
-    """One row a record. Headers are null where a record has none, as in Spark's own source."""
+    """One row per record. Headers are null for a record without headers, as in Spark's own Kafka
+    connector."""
 
     key: pa.BinaryArray
     value: pa.BinaryArray
@@ -41,8 +43,8 @@ class Columns(NamedTuple):
     headers: pa.ListArray | None
 
 
-class Damaged(Exception):
-    """Records that cannot be read, in the batch that begins at an offset."""
+class CorruptRecords(Exception):
+    """The records of the batch with this base offset cannot be decoded."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(offset, reason)
@@ -52,10 +54,13 @@ class Damaged(Exception):
 
 class Kernel(Protocol):
     def decode(
-        self, batches: Sequence[Unpacked], start: int, end: int, *, headers: bool
+        self, batches: Sequence[DecompressedBatch], start: int, end: int, *, headers: bool
     ) -> Columns:
-        """The records of all batches with start <= offset < end. Damaged where they are not what
-        the headers say, wanted or not."""
+        """Return the records of all batches with start <= offset < end.
+
+        CorruptRecords if any record of the batches contradicts its header, inside the offsets or
+        not.
+        """
 
     def encode(
         self,
@@ -66,9 +71,11 @@ class Kernel(Protocol):
         first: int,
         max_bytes: int,
     ) -> tuple[Buffer, int]:
-        """The records of a batch and how many they are: from `first` on of those that `rows` names,
-        as many as certainly fit into max_bytes, but one at least. ValueError where a header has no
-        key or a row does not exist."""
+        """Return the records of one batch and their count: the rows that `rows` lists, from index
+        `first` on, as many as certainly fit into max_bytes, and at least one.
+
+        ValueError if a header has no key or a row does not exist.
+        """
 
     def partitions(self, keys: pa.BinaryArray, count: int) -> pa.Int32Array:
-        """The partition of each key by Kafka's hash, null for null."""
+        """Return the partition of each key by Kafka's murmur2 hash; null for a null key."""

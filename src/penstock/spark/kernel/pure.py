@@ -1,5 +1,5 @@
-"""The kernel in Python, for where the compiled one could not be built. An object for every record,
-as in `penstock.records`."""
+"""The kernel in Python, for installations without the compiled one. It creates an object per
+record, as `penstock.records` does."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from penstock.spark.kernel.interface import (
     RECORD_OVERHEAD,
     TIMESTAMP,
     Columns,
-    Damaged,
-    Unpacked,
+    CorruptRecords,
+    DecompressedBatch,
 )
 
 _INT64 = 2**63
-_US_A_MS = 1000
+_US_PER_MS = 1000
 
 
-def decode(batches: Sequence[Unpacked], start: int, end: int, *, headers: bool) -> Columns:
+def decode(batches: Sequence[DecompressedBatch], start: int, end: int, *, headers: bool) -> Columns:
     rows: list[Row] = []
     types: list[int] = []
     for batch in batches:
-        wanted = [row for row in _rows(batch) if start <= row[0] < end]
-        if any(not -_INT64 <= row[1] * _US_A_MS < _INT64 for row in wanted):
-            raise Damaged(
-                batch.header.base_offset, "a timestamp is beyond what 64 bits hold in microseconds"
+        selected = [row for row in _rows(batch) if start <= row[0] < end]
+        if any(not -_INT64 <= row[1] * _US_PER_MS < _INT64 for row in selected):
+            raise CorruptRecords(
+                batch.header.base_offset, "a timestamp in microseconds exceeds 64 bits"
             )
-        rows += wanted
-        types += [int(batch.header.log_append_time)] * len(wanted)
+        rows += selected
+        types += [int(batch.header.log_append_time)] * len(selected)
     return Columns(
         key=pa.array([row[2] for row in rows], pa.binary()),
         value=pa.array([row[3] for row in rows], pa.binary()),
         offset=pa.array([row[0] for row in rows], pa.int64()),
-        timestamp=pa.array([row[1] * _US_A_MS for row in rows], TIMESTAMP),
+        timestamp=pa.array([row[1] * _US_PER_MS for row in rows], TIMESTAMP),
         timestamp_type=pa.array(types, pa.int32()),
         headers=pa.array([_structs(row[4]) for row in rows], HEADERS) if headers else None,
     )
 
 
-def _rows(batch: Unpacked) -> list[Row]:
-    """As those of a batch that was never compressed."""
+def _rows(batch: DecompressedBatch) -> list[Row]:
+    """Decode with the header of an uncompressed batch."""
     header = batch.header._replace(
         batch_length=BATCH_HEADER_BYTES - LENGTH_OVERHEAD + len(batch.records),
         attributes=batch.header.attributes & ~CODEC_MASK,
@@ -58,7 +58,7 @@ def _rows(batch: Unpacked) -> list[Row]:
     try:
         return rows_of(bytes(BATCH_HEADER_BYTES) + batch.records, header)
     except KafkaError as error:
-        raise Damaged(header.base_offset, error.message) from error
+        raise CorruptRecords(header.base_offset, error.message) from error
 
 
 def _structs(headers: Headers) -> list[dict[str, str | bytes | None]] | None:
@@ -76,7 +76,7 @@ def encode(
     taken: list[NewRecord] = []
     size = 0
     for record in _records(key, value, headers, rows, first):
-        size += _bound(record)
+        size += _max_size(record)
         if taken and size > max_bytes:
             break
         taken.append(record)
@@ -94,7 +94,7 @@ def _records(
     for at in range(first, last):
         row = at if rows is None else rows[at].as_py()
         if not 0 <= row < len(value):
-            raise ValueError(f"there is no row {row}")
+            raise ValueError(f"row {row} does not exist")
         yield NewRecord(
             None if key is None else key[row].as_py(),
             value[row].as_py(),
@@ -104,18 +104,18 @@ def _records(
 
 
 def _headers(structs: list[dict[str, str | bytes | None] | None] | None) -> Headers:
-    found: list[tuple[str, bytes | None]] = []
-    for one in structs or ():
-        key, value = (None, None) if one is None else one.values()
+    headers: list[tuple[str, bytes | None]] = []
+    for struct in structs or ():
+        key, value = (None, None) if struct is None else struct.values()
         if not isinstance(key, str) or isinstance(value, str):
             raise ValueError("a header has no key")
-        found.append((key, value))
-    if len(found) > MAX_RECORD_HEADERS:
+        headers.append((key, value))
+    if len(headers) > MAX_RECORD_HEADERS:
         raise ValueError(f"a record has more than {MAX_RECORD_HEADERS} headers")
-    return tuple(found)
+    return tuple(headers)
 
 
-def _bound(record: NewRecord) -> int:
+def _max_size(record: NewRecord) -> int:
     headers = sum(
         HEADER_OVERHEAD + len(key.encode()) + len(value or b"") for key, value in record.headers
     )

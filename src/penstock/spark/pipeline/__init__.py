@@ -1,15 +1,14 @@
-"""What a pipeline application is: a Python file with one `build`, run by `penstock pipeline run
-FILE`.
+"""A pipeline application is a Python file with a function `build`. Run it with
+`penstock pipeline run FILE`.
 
     from pyspark.sql import DataFrame, functions as F
     from pyspark.sql.streaming import DataStreamWriter
     from penstock.spark.pipeline import Pipeline, parse_json
 
-    FAIL_ON_LATE_ROWS = True                       # optional: a row dropped by a watermark fails
-    the run
+    FAIL_ON_LATE_ROWS = True  # optional: the run fails if a watermark drops a row
 
-    def parsed(rows: DataFrame) -> DataFrame:      # steps are plain functions from DataFrame to
-    DataFrame
+    # Steps are plain functions from DataFrame to DataFrame.
+    def parsed(rows: DataFrame) -> DataFrame:
         return parse_json(rows, "id STRING NOT NULL, amount LONG")
 
     def large(orders: DataFrame) -> DataFrame:
@@ -17,23 +16,29 @@ FILE`.
 
     def build(pipeline: Pipeline) -> dict[str, DataStreamWriter]:
         orders = parsed(pipeline.read("orders"))
+        records = large(orders).select(F.to_json(F.struct("*")).alias("value"))
+        bad = orders.where("reason IS NOT NULL")
         return {
-            "large": pipeline.write(large(orders).select(F.to_json(F.struct("*")).alias("value")),
-            "large-orders"), "table": large(orders).writeStream.format("parquet").option("path",
-            "large-orders.parquet"), "bad": pipeline.dead_letters(orders.where("reason IS NOT
-            NULL"), "orders-dead-letters"),
+            "large": pipeline.write(records, "large-orders"),
+            "table": large(orders).writeStream.format("parquet").option("path", "orders.parquet"),
+            "bad": pipeline.dead_letters(bad, "orders-dead-letters"),
         }
 
-`build` plans and starts nothing: it gives Spark's own stream writers, any of them, by the names of
-their queries. `run` starts each with its name, its own directory in the checkpoint directory
-(`<checkpoint>/<name>`), and with `--once` the trigger availableNow: what is there when it begins is
-drained, then it ends. (Where an earlier run was stopped after its last batch and nothing came
-since, windows that its watermark has closed may stay unwritten: Spark runs no batch without data
-then.) Without `--once` the trigger is what the writer says. A query is an independent reader of its
-sources, as always in Spark. One that fails stops all, and the exit code is 1.
+`build` plans the queries and starts nothing. It returns Spark's stream writers, with any sink, by
+query name.
 
-The file's directory is on sys.path, here and on a cluster's workers, so `build` may use modules
-beside it. Nothing but `build` is called.
+`run` starts every query with its name and its own checkpoint directory (`<checkpoint>/<name>`).
+With `--once` the trigger is availableNow: the query processes the records that exist when it
+starts, and ends. Without `--once` the writer's trigger applies. Queries are independent of each
+other, as always in Spark: each reads its sources itself. If a query fails, all are stopped and the
+exit code is 1.
+
+With `--once`, windows that the watermark of an earlier run has closed may stay unwritten if that
+run was stopped after its last batch and no record has arrived since: Spark runs no batch without
+data in this case.
+
+The directory of the file is on sys.path, on the driver and on the workers of a cluster, so `build`
+can import modules beside it. Penstock calls nothing but `build`.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipeline.records import dead_letter_rows, parse_json
+from penstock.spark.pipeline.parsing import dead_letter_rows, parse_json
 from penstock.spark.sink.writer import check_columns
 
 if TYPE_CHECKING:
@@ -54,34 +59,39 @@ __all__ = ["Pipeline", "parse_json"]
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What `build` gets. Options given to its methods are those of the source and the sink, and win
-    over what is set here."""
+    """The argument of `build`. Options passed to its methods are those of the source and the sink;
+    they override the defaults below."""
 
     spark: SparkSession
     bootstrap_servers: str
-    # What was given to `run` as -c key=value, for the pipeline's own use.
+    # From `penstock pipeline run -c key=value`, for use by the pipeline.
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, *topics: str, **options: str) -> DataFrame:
-        """The records of topics as a stream, from their beginning on, with their headers."""
-        given = {
+        """Return a streaming DataFrame of topics, from their earliest offsets, with headers."""
+        defaults = {
             "subscribe": ",".join(topics),
             "startingOffsets": "earliest",
             "includeHeaders": "true",
-            **options,
         }
-        return self.spark.readStream.format("penstock").options(**self._at(given)).load()
+        return (
+            self.spark.readStream.format("penstock").options(**self._on(defaults | options)).load()
+        )
 
     def write(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        """To a topic: of the columns, value, key, headers and partition are written. In append or
-        complete mode: Spark has no update mode for a sink in Python."""
-        check_columns({one.name: one.dataType.simpleString() for one in rows.schema.fields}, topic)
-        return rows.writeStream.format("penstock").options(**self._at({"topic": topic, **options}))
+        """Write the columns value, key, headers and partition to a topic; other columns are not
+        written. The output mode is append or complete: Spark refuses update mode for sinks in
+        Python."""
+        check_columns(
+            {field.name: field.dataType.simpleString() for field in rows.schema.fields}, topic
+        )
+        return rows.writeStream.format("penstock").options(**self._on({"topic": topic} | options))
 
     def dead_letters(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        """Records that cannot be used, as they were, with a column `reason`: that and where they
-        were read go into headers (`reason`, `topic`, `partition`, `offset`). `run` counts them."""
+        """Write unusable records with their original key and value. `rows` needs a column `reason`;
+        it becomes a header, beside `topic`, `partition` and `offset` of the original record. `run`
+        counts the records."""
         return self.write(dead_letter_rows(rows), topic, **options)
 
-    def _at(self, options: Mapping[str, str]) -> dict[str, str]:
+    def _on(self, options: Mapping[str, str]) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap_servers, **options}

@@ -1,7 +1,8 @@
-"""What the checkpoint directory of a pipeline says of its queries, read without Spark: how far each
-is, and what its last batch read.
+"""Reads the checkpoint directory of a pipeline without Spark: the last batch and the offsets of
+each query.
 
-The files are Spark's: for each batch `offsets/<n>` is written before it and `commits/<n>` after it.
+The files are Spark's: it writes `offsets/<batch id>` before a batch and `commits/<batch id>` after
+it.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from typing import Any
 from penstock.client.client import Client
 from penstock.client.offsets import LATEST, Isolation
 from penstock.ids import TopicPartition
-from penstock.spark.option_values import OptionError
-from penstock.spark.source.lookup import offsets_at
-from penstock.spark.source.offsets import Offsets
+from penstock.spark.options import OptionError
+from penstock.spark.source.offset_reader import list_offsets
+from penstock.spark.source.offsets import SourceOffset
 
 
 @dataclass(frozen=True, slots=True)
-class QueryState:
-    """`batch` is the last that was done, `begun` the last that was begun: it is done again where
-    they differ. Offsets are exclusive."""
+class QueryCheckpoint:
+    """`committed_batch` is the last batch that finished, `planned_batch` the last that started. If
+    they differ, Spark repeats the planned batch. Offsets are those of the committed batch, end
+    exclusive."""
 
     name: str
-    batch: int | None
-    begun: int | None
+    committed_batch: int | None
+    planned_batch: int | None
     time_ms: int | None
     watermark_ms: int | None
     offsets: Mapping[TopicPartition, int]
@@ -37,84 +39,96 @@ def default_checkpoint(pipeline: Path) -> str:
     return str(pipeline.resolve().parent / ".checkpoint" / pipeline.stem)
 
 
-def queries_of(checkpoint: Path) -> list[QueryState]:
-    """OptionError where the directory has no query."""
-    found = (
-        [_state(one) for one in sorted(checkpoint.iterdir()) if (one / "offsets").is_dir()]
+def read_checkpoints(checkpoint: Path) -> list[QueryCheckpoint]:
+    """Return the checkpoint of each query. OptionError if the directory has none."""
+    queries = (
+        [
+            _read_query(directory)
+            for directory in sorted(checkpoint.iterdir())
+            if (directory / "offsets").is_dir()
+        ]
         if checkpoint.is_dir()
         else []
     )
-    if not found:
+    if not queries:
         raise OptionError(
-            f"{checkpoint} has no checkpoint of a query: give the directory that was --checkpoint "
+            f"{checkpoint} contains no checkpoint of a query: specify the --checkpoint directory "
             "of penstock pipeline run"
         )
-    return found
+    return queries
 
 
-def records_of_batch(query: Path) -> str:
-    """In words, the records of the last batch that was begun; nothing where no checkpoint on this
-    machine has it."""
-    batch = _last(query / "offsets")
+def describe_last_batch(query: Path) -> str:
+    """Return the offsets of the last planned batch as text, for an error message; empty if the
+    checkpoint is not on this machine."""
+    batch = _last_batch(query / "offsets")
     if batch is None:
         return ""
-    ends, before = _offsets(query, batch), _offsets(query, batch - 1)
-    began = before.at if ends.began is None else ends.began
+    end, previous = _source_offset(query, batch), _source_offset(query, batch - 1)
+    start = previous.offsets if end.first_batch_start is None else end.first_batch_start
     ranges = [
-        f"{one} offsets {began.get(one, 0)} to {end - 1}"
-        for one, end in sorted(ends.at.items())
-        if end > began.get(one, 0)
+        f"{partition} offsets {start.get(partition, 0)} to {offset - 1}"
+        for partition, offset in sorted(end.offsets.items())
+        if offset > start.get(partition, 0)
     ]
-    return f"its batch {batch} had to read {', '.join(ranges)}" if ranges else ""
+    return f"batch {batch} reads {', '.join(ranges)}" if ranges else ""
 
 
-async def ends_of(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the logs end that there are."""
+async def latest_offsets(
+    client: Client, partitions: set[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the latest committed offset of each partition that exists."""
     existing = {
-        TopicPartition(topic.name, one.index)
+        TopicPartition(topic.name, partition.index)
         for topic in await client.admin.describe_topics()
-        for one in topic.partitions
+        for partition in topic.partitions
     }
-    return await offsets_at(
+    return await list_offsets(
         client, dict.fromkeys(sorted(partitions & existing), LATEST), Isolation.READ_COMMITTED
     )
 
 
-def _state(query: Path) -> QueryState:
-    batch, begun = _last(query / "commits"), _last(query / "offsets")
-    about = _about(query, begun)
-    watermark_ms = about.get("batchWatermarkMs")
-    offsets = _offsets(query, batch).at if batch is not None else {}
-    return QueryState(
-        query.name, batch, begun, about.get("batchTimestampMs"), watermark_ms or None, offsets
+def _read_query(query: Path) -> QueryCheckpoint:
+    committed, planned = _last_batch(query / "commits"), _last_batch(query / "offsets")
+    metadata = _batch_metadata(query, planned)
+    return QueryCheckpoint(
+        name=query.name,
+        committed_batch=committed,
+        planned_batch=planned,
+        time_ms=metadata.get("batchTimestampMs"),
+        watermark_ms=metadata.get("batchWatermarkMs") or None,
+        offsets=_source_offset(query, committed).offsets if committed is not None else {},
     )
 
 
-def _last(directory: Path) -> int | None:
-    return max((int(one.name) for one in directory.glob("*") if one.name.isdecimal()), default=None)
+def _last_batch(directory: Path) -> int | None:
+    return max(
+        (int(file.name) for file in directory.glob("*") if file.name.isdecimal()), default=None
+    )
 
 
-def _about(query: Path, batch: int | None) -> dict[str, Any]:
-    lines = _lines(query, batch)
-    found: dict[str, Any] = json.loads(lines[0]) if lines else {}
-    return found
+def _batch_metadata(query: Path, batch: int | None) -> dict[str, Any]:
+    lines = _offset_lines(query, batch)
+    metadata: dict[str, Any] = json.loads(lines[0]) if lines else {}
+    return metadata
 
 
-def _offsets(query: Path, batch: int) -> Offsets:
-    """Of all sources that are topics; others have offsets of another form."""
-    at: dict[TopicPartition, int] = {}
-    began: dict[TopicPartition, int] | None = None
-    for line in _lines(query, batch)[1:]:
+def _source_offset(query: Path, batch: int) -> SourceOffset:
+    """Return the merged offsets of all Penstock sources; other sources have another format."""
+    offsets: dict[TopicPartition, int] = {}
+    first_batch_start: dict[TopicPartition, int] | None = None
+    for line in _offset_lines(query, batch)[1:]:
         try:
-            one = Offsets.from_json(json.loads(line))
+            source = SourceOffset.from_json(json.loads(line))
         except (AttributeError, ValueError):
             continue
-        at.update(one.at)
-        began = {**(began or {}), **one.began} if one.began is not None else began
-    return Offsets(at, began=began)
+        offsets.update(source.offsets)
+        if source.first_batch_start is not None:
+            first_batch_start = {**(first_batch_start or {}), **source.first_batch_start}
+    return SourceOffset(offsets, first_batch_start=first_batch_start)
 
 
-def _lines(query: Path, batch: int | None) -> list[str]:
-    """Behind the version: what is said of the batch, then a line for each source."""
+def _offset_lines(query: Path, batch: int | None) -> list[str]:
+    """Return the lines after the version: the metadata of the batch, then one line per source."""
     path = query / "offsets" / str(batch)
     return path.read_text().splitlines()[1:] if path.is_file() else []

@@ -1,11 +1,11 @@
-"""Spark Declarative Pipelines projects, run by Spark's own program for them with the session that
-Penstock's pipelines have.
+"""Runs Spark Declarative Pipelines projects with Spark's command line for them and the session of
+Penstock's pipelines.
 
 A project is a directory with a spark-pipeline.yml. Its Python files find the brokers in Spark's
-setting spark.penstock.bootstrap.servers. Spark runs such a pipeline until what is there is drained,
-and through Spark Connect, which needs a few packages more. A Spark on this machine keeps the
-project's tables and what it knows of them beside the project: Spark's own default forgets them, and
-the next run fails.
+setting spark.penstock.bootstrap.servers. Spark runs the pipeline until its sources are drained, and
+through Spark Connect, which needs additional packages. On a local master the catalog is stored
+beside the project. Spark's default keeps it in memory, and the next run fails since the table
+directories exist already.
 """
 
 from __future__ import annotations
@@ -20,96 +20,97 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.spark.pipeline.checkpoint import default_checkpoint
-from penstock.spark.pipeline.errors import PipelineError, located
-from penstock.spark.session import prepare, settings
-from penstock.spark.shipping import is_local, ship
+from penstock.spark.pipeline.errors import PipelineError, reason_with_step
+from penstock.spark.session import prepare_environment, session_conf
+from penstock.spark.shipping import is_local, shipping_conf
 
-_SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
-_NEEDED = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
+_SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
+_REQUIRED_MODULES = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def spec_of(path: Path) -> Path | None:
-    """The project's, where a path is one's directory or that file itself."""
-    candidates = (
-        [path / name for name in _SPECS] if path.is_dir() else [path] if path.name in _SPECS else []
-    )
-    return next((one.resolve() for one in candidates if one.is_file()), None)
+def find_spec(path: Path) -> Path | None:
+    """Return the project's spark-pipeline.yml if the path is that file or its directory."""
+    if path.is_dir():
+        candidates = [path / name for name in _SPEC_NAMES]
+    else:
+        candidates = [path] if path.name in _SPEC_NAMES else []
+    return next((spec.resolve() for spec in candidates if spec.is_file()), None)
 
 
 def run_project(
-    spec: Path, bootstrap_servers: str, master: str, conf: Mapping[str, str], *, dry: bool
+    spec: Path, bootstrap_servers: str, master: str, conf: Mapping[str, str], *, dry_run: bool
 ) -> None:
-    """Spark's program prints what it does; what else is said goes to a log. PipelineError where it
+    """Run Spark's command. It prints its progress; its log goes to a file. PipelineError if it
     fails."""
-    _check_installed()
-    prepare()
-    kept = Path(default_checkpoint(spec))
-    kept.mkdir(parents=True, exist_ok=True)
-    log = kept / "spark.log"
-    with tempfile.TemporaryDirectory(prefix="penstock-") as shipped, log.open("wb") as errors:
-        ours = {
-            "spark.penstock.bootstrap.servers": bootstrap_servers,
-            **ship(master, Path(shipped)),
-        }
-        chosen = settings(**{**ours, **(_catalog(kept) if is_local(master) else {}), **conf})
+    _check_required_modules()
+    prepare_environment()
+    state = Path(default_checkpoint(spec))
+    state.mkdir(parents=True, exist_ok=True)
+    log = state / "spark.log"
+    with tempfile.TemporaryDirectory(prefix="penstock-") as shipped, log.open("wb") as stderr:
+        merged = session_conf(
+            **{
+                "spark.penstock.bootstrap.servers": bootstrap_servers,
+                **shipping_conf(master, Path(shipped)),
+                **(_catalog_conf(state) if is_local(master) else {}),
+                **conf,
+            }
+        )
         command = [
             sys.executable,
             "-m",
             "pyspark.pipelines.cli",
-            "dry-run" if dry else "run",
+            "dry-run" if dry_run else "run",
             "--spec",
             str(spec),
         ]
-        ran = subprocess.run(
-            command, cwd=spec.parent, env=_environment(master, chosen), stderr=errors, check=False
+        result = subprocess.run(
+            command, cwd=spec.parent, env=_environment(master, merged), stderr=stderr, check=False
         )
-    if ran.returncode:
-        raise PipelineError(
-            f"{located(log.read_text(errors='replace'), spec.parent)} (Spark's own words are in "
-            f"{log})"
-        )
+    if result.returncode:
+        message = log.read_text(errors="replace")
+        raise PipelineError(f"{reason_with_step(message, spec.parent)} (Spark's log is {log})")
 
 
 def _environment(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """With which Spark's program starts a Connect server of its own on any master."""
-    words = [
-        word
+    """Return the environment in which Spark's command starts its own Spark Connect server."""
+    arguments = [
+        argument
         for name, value in conf.items()
         if name != "spark.master"
-        for word in ("--conf", f"{name}={value}")
+        for argument in ("--conf", f"{name}={value}")
     ]
-    started = {
+    connect = {
         "SPARK_API_MODE": "connect",
         "MASTER": master,
-        "PYSPARK_SUBMIT_ARGS": shlex.join([*words, "pyspark-shell"]),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
     }
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    return {**inherited, **started, "PYTHONUNBUFFERED": "1"}
+    return {**inherited, **connect, "PYTHONUNBUFFERED": "1"}
 
 
-def _catalog(kept: Path) -> dict[str, str]:
-    """Which tables there are is kept in files."""
+def _catalog_conf(state: Path) -> dict[str, str]:
+    """Return the configuration of a catalog that is stored in files."""
+    url = f"jdbc:derby:;databaseName={state / 'catalog'};create=true"
+    derby_log = shlex.quote(f"-Dderby.stream.error.file={state}/catalog.log")
     return {
         "spark.sql.catalogImplementation": "hive",
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={kept / 'catalog'};create=true",
-        _JAVA_OPTIONS: (
-            f"{settings()[_JAVA_OPTIONS]} "
-            f"{shlex.quote(f'-Dderby.stream.error.file={kept}/catalog.log')}"
-        ),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": url,
+        _JAVA_OPTIONS: f"{session_conf()[_JAVA_OPTIONS]} {derby_log}",
     }
 
 
-def _check_installed() -> None:
-    missing = [name for name in _NEEDED if not _is_there(name)]
+def _check_required_modules() -> None:
+    missing = [name for name in _REQUIRED_MODULES if not _is_installed(name)]
     if missing:
         raise PipelineError(
-            f"Spark Declarative Pipelines need {', '.join(missing)}: pip install "
-            "'penstock[spark]' brings them"
+            f"Spark Declarative Pipelines need {', '.join(missing)}, which is not installed: run "
+            "pip install 'penstock[spark]'"
         )
 
 
-def _is_there(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:

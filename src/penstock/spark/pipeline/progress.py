@@ -1,5 +1,4 @@
-"""A query's progress as people ask for it, made of what Spark reports of each batch. Pure: values
-in, values out."""
+"""The progress of a query over a run, from Spark's StreamingQueryProgress of each batch. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.spark.pipeline.records import DEAD_LETTERS
-from penstock.spark.source.offsets import Offsets
+from penstock.spark.pipeline.parsing import DEAD_LETTERS
+from penstock.spark.source.offsets import SourceOffset
 
-# What Spark says before there is a watermark.
+# Spark reports this while there is no watermark.
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Rows read, rows late and dead letters are sums of this run; the rest is of the last batch."""
+class QueryProgress:
+    """Rows, late rows and dead letters are sums over this run; the rest describes the last
+    batch."""
 
-    seen_at: str = ""
+    timestamp: str = ""
     batch: int | None = None
     rows: int = 0
     input_rate: float = 0.0
@@ -31,56 +31,60 @@ class Progress:
     late_rows: int = 0
     dead_letters: int | None = None
 
-    def after(self, told: Mapping[str, Any]) -> Progress:
-        """`told` is Spark's progress in its JSON form."""
-        if told["timestamp"] <= self.seen_at:
+    def after(self, reported: Mapping[str, Any]) -> QueryProgress:
+        """Add a StreamingQueryProgress in JSON form. One that was added before has no effect."""
+        if reported["timestamp"] <= self.timestamp:
             return self
-        watermark = told.get("eventTime", {}).get("watermark")
-        operators = told.get("stateOperators", ())
-        dead = told.get("observedMetrics", {}).get(DEAD_LETTERS)
-        return Progress(
-            seen_at=told["timestamp"],
-            batch=told["batchId"],
-            rows=self.rows + told["numInputRows"],
-            input_rate=told.get("inputRowsPerSecond") or 0.0,
-            processed_rate=told.get("processedRowsPerSecond") or 0.0,
-            batch_ms=told.get("batchDuration", 0),
-            lag=_lag(told) or self.lag,
+        watermark = reported.get("eventTime", {}).get("watermark")
+        operators = reported.get("stateOperators", ())
+        late_rows = sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators)
+        dead_letters = reported.get("observedMetrics", {}).get(DEAD_LETTERS)
+        return QueryProgress(
+            timestamp=reported["timestamp"],
+            batch=reported["batchId"],
+            rows=self.rows + reported["numInputRows"],
+            input_rate=reported.get("inputRowsPerSecond") or 0.0,
+            processed_rate=reported.get("processedRowsPerSecond") or 0.0,
+            batch_ms=reported.get("batchDuration", 0),
+            lag=_lag(reported) or self.lag,
             watermark=watermark if watermark != _NO_WATERMARK else None,
-            state_rows=sum(one["numRowsTotal"] for one in operators) if operators else None,
-            late_rows=self.late_rows
-            + sum(one.get("numRowsDroppedByWatermark", 0) for one in operators),
+            state_rows=sum(operator["numRowsTotal"] for operator in operators)
+            if operators
+            else None,
+            late_rows=self.late_rows + late_rows,
             dead_letters=self.dead_letters
-            if dead is None
-            else (self.dead_letters or 0) + dead["rows"],
+            if dead_letters is None
+            else (self.dead_letters or 0) + dead_letters["rows"],
         )
 
 
-def behind(read: Offsets, latest: Offsets) -> dict[str, int]:
-    """How many offsets of each topic are not read yet."""
-    found: dict[str, int] = {}
-    for one, end in latest.at.items():
-        found[one.topic] = found.get(one.topic, 0) + max(end - read.at.get(one, 0), 0)
-    return found
+def topic_lag(read: SourceOffset, latest: SourceOffset) -> dict[str, int]:
+    """Return the number of unread offsets of each topic."""
+    lag: dict[str, int] = {}
+    for partition, end in latest.offsets.items():
+        unread = max(end - read.offsets.get(partition, 0), 0)
+        lag[partition.topic] = lag.get(partition.topic, 0) + unread
+    return lag
 
 
-def _lag(told: Mapping[str, Any]) -> dict[str, int]:
-    """Of sources that are topics: others have offsets of another form."""
-    found: dict[str, int] = {}
-    for source in told.get("sources", ()):
+def _lag(reported: Mapping[str, Any]) -> dict[str, int]:
+    """Return the lag of all Penstock sources; other sources have offsets of another format."""
+    lag: dict[str, int] = {}
+    for source in reported.get("sources", ()):
         try:
             read, latest = (
-                Offsets.from_json(_value(source[name])) for name in ("endOffset", "latestOffset")
+                SourceOffset.from_json(_offset_json(source[name]))
+                for name in ("endOffset", "latestOffset")
             )
         except ValueError:
             continue
-        found.update(behind(read, latest))
-    return found
+        lag.update(topic_lag(read, latest))
+    return lag
 
 
-def _value(told: Any) -> Mapping[str, Any]:
-    """Spark gives offsets as JSON, or as text with JSON in it."""
-    found = json.loads(told) if isinstance(told, str) else told
-    if not isinstance(found, dict):
-        raise ValueError(f"{told!r} is no offset of topics")
-    return found
+def _offset_json(reported: Any) -> Mapping[str, Any]:
+    """Spark reports offsets as JSON, or as a string that contains JSON."""
+    value = json.loads(reported) if isinstance(reported, str) else reported
+    if not isinstance(value, dict):
+        raise ValueError(f"{reported!r} is not an offset of topics")
+    return value

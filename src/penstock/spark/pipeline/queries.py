@@ -1,5 +1,4 @@
-"""The queries of a pipeline while they run: started together, followed batch by batch, and stopped
-between two batches."""
+"""The running queries of a pipeline: started together, monitored, and stopped between batches."""
 
 from __future__ import annotations
 
@@ -9,25 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipeline.checkpoint import records_of_batch
-from penstock.spark.pipeline.errors import PipelineError, failure, reason
-from penstock.spark.pipeline.progress import Progress
+from penstock.spark.errors import spark_reason
+from penstock.spark.pipeline.checkpoint import describe_last_batch
+from penstock.spark.pipeline.errors import PipelineError, query_failure
+from penstock.spark.pipeline.progress import QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# How often a query is asked whether its batch is done, once it is to stop: much quicker than the
-# next batch is planned.
-_LOOK_S = 0.01
-# Spark gives a source's Python process ten seconds to start, whatever else the machine is doing. A
-# query that fails of it has read nothing since its last batch, and is started again, a few times.
-_STARTED_TOO_SLOWLY = "Python worker failed to connect back"
-_MOST_RESTARTS = 5
+# How often `stop_between_batches` checks a query: much shorter than planning the next batch takes.
+_POLL_S = 0.01
+# Spark waits ten seconds for the Python process of a source to start, which is too short on a busy
+# machine. A query that fails this way has read nothing since its last batch, so it is restarted.
+_PYTHON_START_TIMEOUT = "Python worker failed to connect back"
+_MAX_RESTARTS = 5
 
 
-class Queries:
-    """`directory` is the pipeline's. `once` drains what is there."""
+class RunningQueries:
+    """`directory` is that of the pipeline's file, whose steps errors name. `once` processes the
+    records that exist and ends."""
 
     def __init__(
         self,
@@ -39,96 +39,96 @@ class Queries:
         fail_on_late_rows: bool,
     ) -> None:
         self._writers = {
-            name: _named(writer, name, checkpoint, once=once) for name, writer in writers.items()
+            name: _configured(writer, name, checkpoint, once=once)
+            for name, writer in writers.items()
         }
-        self._running: dict[str, StreamingQuery] = {}
+        self._queries: dict[str, StreamingQuery] = {}
         self._restarts = dict.fromkeys(writers, 0)
         self._checkpoint = checkpoint
         self._directory = directory
         self._fail_on_late_rows = fail_on_late_rows
-        self.progress = {name: Progress() for name in writers}
+        self.progress = {name: QueryProgress() for name in writers}
 
     def start(self) -> None:
         for name in self._writers:
             self._start(name)
 
-    def follow(self) -> bool:
-        """Takes in what was reported since; whether any query runs on. PipelineError where one
-        failed."""
-        active = [query for query in self._running.values() if query.isActive]
-        for name, query in self._running.items():
-            for told in query.recentProgress:
-                self.progress[name] = self.progress[name].after(json.loads(told.json))
+    def poll(self) -> bool:
+        """Update the progress. Return True while any query runs. PipelineError if one failed."""
+        active = [query for query in self._queries.values() if query.isActive]
+        for name, query in self._queries.items():
+            for reported in query.recentProgress:
+                self.progress[name] = self.progress[name].after(json.loads(reported.json))
             self._check_late_rows(name)
-        failed = {
-            name: query.exception() for name, query in self._running.items() if not query.isActive
+        exceptions = {
+            name: query.exception() for name, query in self._queries.items() if not query.isActive
         }
         restarted = [
             name
-            for name, error in failed.items()
-            if error is not None and self._start_again(name, str(error))
+            for name, error in exceptions.items()
+            if error is not None and self._restart(name, str(error))
         ]
         return bool(active or restarted)
 
-    def stop_between_batches(self, within_s: float) -> None:
-        """Each query when its batch is done, or when the time is over."""
-        deadline = time.monotonic() + within_s
-        waiting = {name: _batch(query) for name, query in self._running.items() if query.isActive}
+    def stop_between_batches(self, timeout_s: float) -> None:
+        """Stop each query when its batch is done, or when the timeout has passed."""
+        deadline = time.monotonic() + timeout_s
+        waiting = {
+            name: _last_batch(query) for name, query in self._queries.items() if query.isActive
+        }
         while waiting and time.monotonic() < deadline:
             for name, batch in list(waiting.items()):
-                query = self._running[name]
+                query = self._queries[name]
                 if (
                     not query.isActive
                     or query.status["message"].startswith("Waiting")
-                    or _batch(query) != batch
+                    or _last_batch(query) != batch
                 ):
                     query.stop()
                     del waiting[name]
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         self.stop()
 
     def stop(self) -> None:
-        for query in self._running.values():
+        for query in self._queries.values():
             if query.isActive:
                 query.stop()
 
     def _start(self, name: str) -> None:
         try:
-            self._running[name] = self._writers[name].start()
+            self._queries[name] = self._writers[name].start()
         except Exception as error:
             self.stop()
             raise PipelineError(
-                f"the query {name} cannot be started: {reason(str(error))}"
+                f"query {name} cannot be started: {spark_reason(str(error))}"
             ) from error
 
-    def _start_again(self, name: str, error: str) -> bool:
-        """PipelineError where that would not help."""
+    def _restart(self, name: str, error: str) -> bool:
+        """Restart a query whose Python process started too slowly. PipelineError for other errors
+        and after too many restarts."""
         self._restarts[name] += 1
-        if _STARTED_TOO_SLOWLY not in error or self._restarts[name] > _MOST_RESTARTS:
-            raise PipelineError(
-                failure(
-                    error, name, records_of_batch(Path(self._checkpoint) / name), self._directory
-                )
-            )
+        if _PYTHON_START_TIMEOUT not in error or self._restarts[name] > _MAX_RESTARTS:
+            batch = describe_last_batch(Path(self._checkpoint) / name)
+            raise PipelineError(query_failure(error, name, batch, self._directory))
         self._start(name)
         return True
 
     def _check_late_rows(self, name: str) -> None:
-        late = self.progress[name].late_rows
-        if late and self._fail_on_late_rows:
-            advice = (
-                "raise the delay of withWatermark, or take FAIL_ON_LATE_ROWS out of the pipeline"
-            )
+        late_rows = self.progress[name].late_rows
+        if late_rows and self._fail_on_late_rows:
             raise PipelineError(
-                f"the query {name} dropped {late} rows that came behind its watermark: {advice}"
+                f"query {name} dropped {late_rows} rows that arrived later than its watermark: "
+                "raise the delay of withWatermark, or remove FAIL_ON_LATE_ROWS from the pipeline"
             )
 
 
-def _named(writer: DataStreamWriter, name: str, checkpoint: str, *, once: bool) -> DataStreamWriter:
+def _configured(
+    writer: DataStreamWriter, name: str, checkpoint: str, *, once: bool
+) -> DataStreamWriter:
     named = writer.queryName(name).option("checkpointLocation", f"{checkpoint}/{name}")
     return named.trigger(availableNow=True) if once else named
 
 
-def _batch(query: StreamingQuery) -> tuple[int, str]:
-    last = query.lastProgress
-    return (-1, "") if last is None else (last.batchId, last.timestamp)
+def _last_batch(query: StreamingQuery) -> tuple[int, str]:
+    progress = query.lastProgress
+    return (-1, "") if progress is None else (progress.batchId, progress.timestamp)

@@ -1,5 +1,5 @@
-"""Running a pipeline: the session is prepared, its file is loaded, its queries are started and
-followed. What is shown is the caller's."""
+"""Runs or validates a pipeline: creates the session, loads the file, starts or plans its queries.
+The caller displays progress."""
 
 from __future__ import annotations
 
@@ -8,45 +8,50 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.spark.background import Background
-from penstock.spark.options import sink_options
+from pyspark.errors import PySparkException
+
+from penstock.spark.blocking_client import BlockingClient
+from penstock.spark.datasource import PenstockDataSource
+from penstock.spark.errors import spark_reason
+from penstock.spark.options import OptionError, sink_options
+from penstock.spark.pipeline.application import Application, check_file, load_application
 from penstock.spark.pipeline.checkpoint import default_checkpoint
-from penstock.spark.pipeline.load import Application, check_file, load
-from penstock.spark.pipeline.queries import Queries
+from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.queries import RunningQueries
 from penstock.spark.session import quiet_session
-from penstock.spark.shipping import modules_archive, ship
+from penstock.spark.shipping import modules_archive, shipping_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# Progress is looked at twice a second, all that is kept of it.
-_OURS = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
+# `RunningQueries.poll` reads all progress reports twice a second.
+_CONF = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PipelineRun:
     path: Path
     bootstrap_servers: str
     master: str = "local[*]"
-    # Where each query has a directory for its checkpoint: a path, or what Hadoop takes for one.
+    # The parent directory of the queries' checkpoints: a path, or a URI that Hadoop supports.
     checkpoint: str = ""
     once: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def log(self) -> Path | None:
-        """Beside the checkpoints, where these are on this machine."""
+        """Spark's log, in the checkpoint directory if that is on this machine."""
         checkpoint = self.checkpoint or default_checkpoint(self.path)
         return None if "://" in checkpoint else Path(checkpoint) / "spark.log"
 
-    def start(self, spark: SparkSession, application: Application) -> Queries:
+    def start(self, spark: SparkSession, application: Application) -> RunningQueries:
         writers = application.queries(spark, self.bootstrap_servers, self.settings)
-        checkpoint = self.checkpoint or default_checkpoint(self.path)
-        queries = Queries(
+        queries = RunningQueries(
             writers,
-            checkpoint,
+            self.checkpoint or default_checkpoint(self.path),
             self.path.parent,
             once=self.once,
             fail_on_late_rows=application.fail_on_late_rows,
@@ -56,29 +61,73 @@ class Run:
 
 
 def check_brokers(bootstrap_servers: str) -> None:
-    """Within seconds, and before Spark is started."""
-    with Background(sink_options({"kafka.bootstrap.servers": bootstrap_servers}).connection):
+    """Connect once, to fail within seconds and before Spark starts. KafkaError if no broker can be
+    reached."""
+    with BlockingClient(sink_options({"kafka.bootstrap.servers": bootstrap_servers}).connection):
         return
 
 
 @contextlib.contextmanager
-def prepared(
+def pipeline_session(
     path: Path, master: str, log: Path | None = None
 ) -> Iterator[tuple[SparkSession, Application]]:
-    """A session whose workers have what the pipeline needs, and the pipeline. Spark's own words go
-    to the log."""
+    """Yield a session whose workers have the modules and packages of the pipeline, and the loaded
+    pipeline. Spark's messages go to the log."""
     check_file(path)
     directory = path.resolve().parent
     with tempfile.TemporaryDirectory(prefix="penstock-") as shipped:
-        settings = {
-            **_OURS,
+        conf = {
+            **_CONF,
             "spark.app.name": path.stem,
             "spark.master": master,
-            **ship(master, Path(shipped), beside=directory),
+            **shipping_conf(master, Path(shipped), modules=directory),
         }
-        spark = quiet_session(log or Path(shipped) / "spark.log", **settings)
+        spark = quiet_session(log or Path(shipped) / "spark.log", **conf)
         try:
             spark.sparkContext.addPyFile(str(modules_archive(directory, Path(shipped))))
-            yield spark, load(path)
+            yield spark, load_application(path)
         finally:
             spark.stop()
+
+
+def validate(
+    spark: SparkSession,
+    application: Application,
+    bootstrap_servers: str,
+    settings: Mapping[str, str],
+) -> dict[str, str]:
+    """Plan the queries without starting them. Return the schema that each writes."""
+    writers = application.queries(spark, bootstrap_servers, settings)
+    for name, writer in writers.items():
+        try:
+            _check_streaming_plan(spark, writer)
+        except (OptionError, PySparkException) as error:
+            raise PipelineError(
+                f"query {name} cannot be started: {spark_reason(str(error))}"
+            ) from error
+    return {name: writer._df.schema.simpleString() for name, writer in writers.items()}
+
+
+def _check_streaming_plan(spark: SparkSession, writer: DataStreamWriter) -> None:
+    """Check what Spark checks when a query starts, and the output mode of a Penstock sink, which
+    Spark checks only in the first batch."""
+    plan = writer._df._jdf.queryExecution().analyzed()
+    jvm: Any = spark._jvm
+    output_mode = _writer_field(writer, "outputMode")
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+        plan, output_mode
+    )
+    is_penstock = _writer_field(writer, "source") == PenstockDataSource.name()
+    if is_penstock and output_mode.toString() == "Update":
+        raise OptionError(
+            "a topic cannot be written in update mode, because Spark does not support it for "
+            "sinks in Python: use append, which writes windows that the watermark has closed, or "
+            "complete, which writes the whole result in each batch"
+        )
+
+
+def _writer_field(writer: DataStreamWriter, name: str) -> Any:
+    """Read a private field of Spark's writer; it has no public accessor."""
+    declared = writer._jwrite.getClass().getDeclaredField(name)
+    declared.setAccessible(True)
+    return declared.get(writer._jwrite)

@@ -1,84 +1,103 @@
-"""Spark's side of a batch read, and of what a task does in any read. Readers are pickled by Spark,
-so they hold values alone."""
+"""DataSourceReader of a batch query, and what a task does in any query.
+
+Spark pickles readers, so they hold values only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.client.client import Client
-from penstock.spark.background import Background
+from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.kernel.columns import decode
 from penstock.spark.options import SourceOptions
-from penstock.spark.source.lookup import offsets_at, offsets_of, snapshot
-from penstock.spark.source.losses import report
-from penstock.spark.source.offsets import Range, split
-from penstock.spark.source.pushdown import Bounds, bounds_of
-from penstock.spark.source.reading import Fetched, RangeReader
+from penstock.spark.source.data_loss import DataLoss, report_data_loss
+from penstock.spark.source.fetcher import FetchedBatches, RangeFetcher
+from penstock.spark.source.offset_reader import list_offsets, read_limit, read_snapshot
+from penstock.spark.source.pushdown import FilterBounds, filter_bounds
+from penstock.spark.source.ranges import OffsetRange, split_ranges
 
 
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._bounds = Bounds()
+        self._bounds = FilterBounds()
 
     def partitions(self) -> list[InputPartition]:
-        with Background(self._options.connection) as background:
-            return [
-                InputPartition(one)
-                for one in background.call(lambda client: plan(client, self._options, self._bounds))
-            ]
+        with BlockingClient(self._options.connection) as blocking:
+            ranges = blocking.call(lambda client: plan(client, self._options, self._bounds))
+        return [InputPartition(offset_range) for offset_range in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Where nothing is to be read Spark asks for a partition of its own, which has no range."""
+        """For a plan without partitions, Spark reads one partition whose value is None."""
         return iter(()) if partition.value is None else read_range(self._options, partition.value)
 
 
-class FilteringReader(BatchReader):
-    """Takes filters that Spark pushes down. They only narrow what is fetched: Spark looks at each
-    row still."""
+class FilteringBatchReader(BatchReader):
+    """Accepts the filters that Spark pushes down and returns all of them: they only narrow what is
+    fetched, and Spark still applies them to each row."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        self._bounds = bounds_of(filters)
+        self._bounds = filter_bounds(filters)
         return filters
 
 
-async def plan(client: Client, options: SourceOptions, bounds: Bounds) -> list[Range]:
-    now = await snapshot(client, options, may_be_gone=False)
+async def plan(client: Client, options: SourceOptions, bounds: FilterBounds) -> list[OffsetRange]:
+    """Return one offset range per input partition of a batch query."""
+    snapshot = await read_snapshot(client, options, allow_missing=False)
     isolation = options.fetch.isolation
-    start, lost = await offsets_of(
-        client, options.starting, "startingOffsets", now, isolation, starting=True
+    start, lost_at_start = await read_limit(
+        client, options.starting, "startingOffsets", snapshot, isolation, starting=True
     )
-    end, lost_too = await offsets_of(
-        client, options.ending, "endingOffsets", now, isolation, starting=False
+    end, lost_at_end = await read_limit(
+        client, options.ending, "endingOffsets", snapshot, isolation, starting=False
     )
-    report([*lost, *lost_too], fail=options.fail_on_data_loss)
-    wanted = [one for one in start if bounds.wants(one)]
-    young = (
-        await offsets_at(client, dict.fromkeys(wanted, bounds.since_ms), isolation)
-        if bounds.since_ms is not None
+    report_data_loss([*lost_at_start, *lost_at_end], fail=options.fail_on_data_loss)
+    included = [partition for partition in start if bounds.includes(partition)]
+    by_timestamp = (
+        await list_offsets(client, dict.fromkeys(included, bounds.min_timestamp_ms), isolation)
+        if bounds.min_timestamp_ms is not None
         else {}
     )
-    whole = {
-        one: Range(one.topic, now.ids[one.topic], one.partition, start[one], end[one])
-        for one in wanted
-    }
-    narrowed = [bounds.narrow(each, young.get(one)) for one, each in whole.items()]
-    return split(narrowed, options.min_partitions, options.max_records_per_partition)
+    narrowed = [
+        bounds.narrow(
+            OffsetRange(
+                partition.topic,
+                snapshot.topic_ids[partition.topic],
+                partition.partition,
+                start[partition],
+                end[partition],
+            ),
+            by_timestamp.get(partition),
+        )
+        for partition in included
+    ]
+    return split_ranges(narrowed, options.min_partitions, options.max_records_per_partition)
 
 
-def read_range(options: SourceOptions, one: Range) -> Iterator[pa.RecordBatch]:
-    """What a task does: fetches its range, and gives it as columns."""
-    with Background(options.connection) as background:
-        for fetched in background.iterate(lambda client: aiter(_reader(client, options, one))):
-            yield from _columns(fetched, one, headers=options.include_headers)
+def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Fetch an offset range in a task, as Arrow batches."""
+
+    def on_data_loss(loss: DataLoss) -> None:
+        report_data_loss([loss], fail=options.fail_on_data_loss)
+
+    def fetch(client: Client) -> AsyncIterator[FetchedBatches]:
+        timeout_s = options.connection.api_timeout_s
+        return aiter(RangeFetcher(client, offset_range, options.fetch, timeout_s, on_data_loss))
+
+    with BlockingClient(options.connection) as blocking:
+        for fetched in blocking.iterate(fetch):
+            yield from _decode(fetched, offset_range, headers=options.include_headers)
 
 
-def _columns(fetched: Fetched, one: Range, *, headers: bool) -> Iterator[pa.RecordBatch]:
-    """In pieces, where what was fetched unfolds to much."""
-    position, end = fetched.position, min(fetched.next_position, one.end)
+def _decode(
+    fetched: FetchedBatches, offset_range: OffsetRange, *, headers: bool
+) -> Iterator[pa.RecordBatch]:
+    """Decode what one Fetch returned, in several Arrow batches if it decompresses to much."""
+    position, end = fetched.position, min(fetched.next_position, offset_range.end)
     while position < end:
         decoded = decode(
             fetched.records,
@@ -86,20 +105,9 @@ def _columns(fetched: Fetched, one: Range, *, headers: bool) -> Iterator[pa.Reco
             end=end,
             aborted=fetched.aborted,
             headers=headers,
-            topic=one.topic,
-            partition=one.partition,
+            topic=offset_range.topic,
+            partition=offset_range.partition,
         )
         if decoded.batch is not None:
             yield decoded.batch
         position = decoded.next_offset
-
-
-def _reader(client: Client, options: SourceOptions, one: Range) -> RangeReader:
-    fail = options.fail_on_data_loss
-    return RangeReader(
-        client,
-        one,
-        options.fetch,
-        options.connection.patience_s,
-        lambda loss: report([loss], fail=fail),
-    )

@@ -1,8 +1,9 @@
-"""What filters on topic, partition, offset and timestamp say of where the rows can be. Pure.
+"""Filter pushdown: turns filters on topic, partition, offset and timestamp into bounds. Pure.
 
-Bounds may be too wide, never too narrow: Spark applies the filters to each row all the same. Times
-are a lower bound only, because a log's timestamps need not rise: the offset of a time says that no
-earlier record is so young, and nothing of the records behind it.
+Bounds may be too wide but never too narrow, since Spark applies the filters to every row anyway.
+A timestamp filter only gives a lower bound, because timestamps in a log need not be ordered: the
+offset of a timestamp proves that no earlier record has that timestamp or a later one. It says
+nothing about the records after it.
 """
 
 from __future__ import annotations
@@ -14,56 +15,57 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.ids import TopicPartition
-from penstock.spark.option_values import MAX_INT64
-from penstock.spark.source.offsets import Range
-from penstock.spark.source.resolving import NO_SUCH_TIME
+from penstock.spark.options.values import MAX_INT64
+from penstock.spark.source.offset_reader import NO_OFFSET
+from penstock.spark.source.ranges import OffsetRange
 
-_BOUND_BELOW = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
+_LOWER_BOUNDS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """None is no bound; `end` is exclusive."""
+class FilterBounds:
+    """None means unbounded; `end` is exclusive."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     start: int = 0
     end: int = MAX_INT64
-    since_ms: int | None = None
+    min_timestamp_ms: int | None = None
 
-    def wants(self, one: TopicPartition) -> bool:
-        return (self.topics is None or one.topic in self.topics) and (
-            self.partitions is None or one.partition in self.partitions
+    def includes(self, partition: TopicPartition) -> bool:
+        return (self.topics is None or partition.topic in self.topics) and (
+            self.partitions is None or partition.partition in self.partitions
         )
 
-    def narrow(self, one: Range, young: int | None) -> Range:
-        """`young` is the first offset that `since_ms` has, NO_SUCH_TIME where no record is so
-        young."""
-        start = one.end if young == NO_SUCH_TIME else max(one.start, self.start, young or 0)
-        return replace(one, start=start, end=min(one.end, self.end))
+    def narrow(self, whole: OffsetRange, timestamp_offset: int | None) -> OffsetRange:
+        """`timestamp_offset` is the offset of `min_timestamp_ms`, or NO_OFFSET if no record has
+        that timestamp or a later one."""
+        start = (
+            whole.end
+            if timestamp_offset == NO_OFFSET
+            else max(whole.start, self.start, timestamp_offset or 0)
+        )
+        return replace(whole, start=start, end=min(whole.end, self.end))
 
 
-def bounds_of(filters: Iterable[Any]) -> Bounds:
-    """Of Spark's filters, those that bound; And of all of them."""
-    bounds = Bounds()
-    for one in filters:
-        column = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else None
-        kind, value = type(one).__name__, getattr(one, "value", None)
+def filter_bounds(filters: Iterable[Any]) -> FilterBounds:
+    """Return the bounds that all of Spark's filters together imply."""
+    bounds = FilterBounds()
+    for pushed in filters:
+        column = pushed.attribute[0] if len(getattr(pushed, "attribute", ())) == 1 else None
+        kind, value = type(pushed).__name__, getattr(pushed, "value", None)
         if column in ("topic", "partition"):
-            bounds = _among(bounds, column, kind, value)
+            bounds = _bound_values(bounds, column, kind, value)
         elif column == "offset" and type(value) is int:
-            bounds = _between(bounds, kind, value)
-        elif (
-            column == "timestamp"
-            and isinstance(value, datetime)
-            and kind in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
-        ):
-            since_ms = math.floor(_utc(value).timestamp() * 1000)
-            bounds = replace(bounds, since_ms=max(since_ms, bounds.since_ms or 0, 0))
+            bounds = _bound_offsets(bounds, kind, value)
+        elif column == "timestamp" and isinstance(value, datetime) and kind in _LOWER_BOUNDS:
+            timestamp_ms = math.floor(_utc(value).timestamp() * 1000)
+            lowest = max(timestamp_ms, bounds.min_timestamp_ms or 0, 0)
+            bounds = replace(bounds, min_timestamp_ms=lowest)
     return bounds
 
 
-def _among(bounds: Bounds, column: str, kind: str, value: Any) -> Bounds:
+def _bound_values(bounds: FilterBounds, column: str, kind: str, value: Any) -> FilterBounds:
     if kind not in ("EqualTo", "EqualNullSafe", "In"):
         return bounds
     values = frozenset(value if kind == "In" else (value,))
@@ -74,7 +76,7 @@ def _among(bounds: Bounds, column: str, kind: str, value: Any) -> Bounds:
     )
 
 
-def _between(bounds: Bounds, kind: str, value: int) -> Bounds:
+def _bound_offsets(bounds: FilterBounds, kind: str, value: int) -> FilterBounds:
     start, end = {
         "EqualTo": (value, value + 1),
         "EqualNullSafe": (value, value + 1),

@@ -1,5 +1,7 @@
-"""Spark's side of a streaming read: plans each batch in one process on the driver; its tasks read
-as those of a batch read do."""
+"""DataSourceStreamReader: plans the micro-batches of a streaming query.
+
+Spark calls it in one process on the driver. Tasks read input partitions as in a batch query.
+"""
 
 from __future__ import annotations
 
@@ -21,57 +23,57 @@ from pyspark.sql.streaming.datasource import (
 from penstock.client.groups.admin import Committed
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
-from penstock.spark.background import Background
+from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import SourceOptions
 from penstock.spark.source.batch import read_range
-from penstock.spark.source.lookup import offsets_of, snapshot
-from penstock.spark.source.losses import report
-from penstock.spark.source.offsets import LAG, Offsets, Snapshot, beginning, limited, ranges, split
+from penstock.spark.source.data_loss import report_data_loss
+from penstock.spark.source.offset_reader import read_limit, read_snapshot
+from penstock.spark.source.offsets import LAG_KEY, Snapshot, SourceOffset
+from penstock.spark.source.ranges import batch_ranges, rate_limited, resume_offsets, split_ranges
 
 logger = logging.getLogger(__name__)
 
-# Methods have Spark's names.
+# Method names are Spark's.
 # ruff: noqa: N802
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._background: Background | None = None
+        self._client: BlockingClient | None = None
         self._initial: dict[str, Any] | None = None
-        # What there was when a run that ends by itself began: it reads no further.
-        self._target: Snapshot | None = None
-        self._now: Snapshot | None = None
-        self._ends: Mapping[TopicPartition, int] = {}
-        self._told: Mapping[TopicPartition, int] = {}
-        self._triggered_s = float("-inf")
+        # With the trigger availableNow: the offsets when the query started, where it ends.
+        self._available_now: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
+        self._batch_end: Mapping[TopicPartition, int] = {}
+        self._committed: Mapping[TopicPartition, int] = {}
+        self._triggered_at_s = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:
-        """Asked for more than once, and may not change: more may have come meanwhile."""
+        """Spark calls this more than once. The result must not change when records arrive."""
         if self._initial is None:
-            # Asked of the cluster even where it is not needed: a topic that does not exist is an
-            # error, and not a topic without records.
-            options, now = self._options, self._snapshot(may_be_gone=False)
-            now = self._target or now
-            at, losses = self._running().call(
-                lambda client: offsets_of(
+            # Always reads the cluster: a missing topic is an error and not an empty topic.
+            options, current = self._options, self._read_snapshot(allow_missing=False)
+            snapshot = self._available_now or current
+            offsets, losses = self._connected().call(
+                lambda client: read_limit(
                     client,
                     options.starting,
                     "startingOffsets",
-                    now,
+                    snapshot,
                     options.fetch.isolation,
                     starting=True,
                 )
             )
-            report(losses, fail=options.fail_on_data_loss)
-            self._initial = Offsets(at, now.ids, initial=True).to_json()
+            report_data_loss(losses, fail=options.fail_on_data_loss)
+            self._initial = SourceOffset(offsets, snapshot.topic_ids, initial=True).to_json()
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._snapshot(may_be_gone=True)
+        self._available_now = self._read_snapshot(allow_missing=True)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark has no name for both limits at once; `latestOffset` looks at the options itself."""
+        """Spark's Python API cannot combine two limits; `latestOffset` reads both options."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -79,43 +81,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        since = Offsets.from_json(start)
-        self._now = now = self._target or self._snapshot(may_be_gone=not since.initial)
-        begin, losses = beginning(since, now)
-        report(losses, fail=self._options.fail_on_data_loss)
+        since = SourceOffset.from_json(start)
+        snapshot = self._available_now or self._read_snapshot(allow_missing=not since.initial)
+        self._snapshot = snapshot
+        resumed, losses = resume_offsets(since, snapshot)
+        report_data_loss(losses, fail=self._options.fail_on_data_loss)
         if not since.initial:
-            self._tell_group(begin)
-        everything = isinstance(limit, ReadAllAvailable)
-        if not everything and self._too_few(begin, now.latest):
+            self._commit_to_group(resumed)
+        all_available = isinstance(limit, ReadAllAvailable)
+        if not all_available and self._below_minimum(resumed, snapshot.latest):
             return start
-        maximum = self._options.max_offsets_per_trigger
-        self._ends = (
-            now.latest if everything or maximum is None else limited(begin, now.latest, maximum)
+        max_offsets = self._options.max_offsets_per_trigger
+        self._batch_end = (
+            snapshot.latest
+            if all_available or max_offsets is None
+            else rate_limited(resumed, snapshot.latest, max_offsets)
         )
-        self._triggered_s = time.monotonic()
-        if self._ends == since.at and not losses and not since.initial:
+        self._triggered_at_s = time.monotonic()
+        if self._batch_end == since.offsets and not losses and not since.initial:
             return start
-        return Offsets(self._ends, now.ids, began=since.at if since.initial else None).to_json()
+        return SourceOffset(
+            self._batch_end,
+            snapshot.topic_ids,
+            first_batch_start=since.offsets if since.initial else None,
+        ).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: the end of each log, and how many offsets of them are not read
-        by this batch."""
-        if self._now is None:
+        """Return the latest offsets for the query's progress, and how many of them this batch
+        leaves unread."""
+        if self._snapshot is None:
             return None
-        latest = self._now.latest
-        behind = sum(max(end - self._ends.get(one, end), 0) for one, end in latest.items())
-        return {**Offsets(latest, self._now.ids).to_json(), LAG: behind}
+        latest = self._snapshot.latest
+        lag = sum(
+            max(offset - self._batch_end.get(partition, offset), 0)
+            for partition, offset in latest.items()
+        )
+        return {**SourceOffset(latest, self._snapshot.topic_ids).to_json(), LAG_KEY: lag}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        now = self._now or self._snapshot(may_be_gone=True)
-        found, losses = ranges(Offsets.from_json(start), Offsets.from_json(end), now)
-        report(losses, fail=self._options.fail_on_data_loss)
+        snapshot = self._snapshot or self._read_snapshot(allow_missing=True)
+        ranges, losses = batch_ranges(
+            SourceOffset.from_json(start), SourceOffset.from_json(end), snapshot
+        )
+        report_data_loss(losses, fail=self._options.fail_on_data_loss)
+        options = self._options
         return [
-            InputPartition(one)
-            for one in split(
-                found, self._options.min_partitions, self._options.max_records_per_partition
+            InputPartition(offset_range)
+            for offset_range in split_ranges(
+                ranges, options.min_partitions, options.max_records_per_partition
             )
         ]
 
@@ -123,54 +138,58 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition.value)
 
     def stop(self) -> None:
-        if self._background is not None:
-            self._background.__exit__(None, None, None)
-            self._background = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
-    def _tell_group(self, done: Mapping[TopicPartition, int]) -> None:
-        """The query goes on from Spark's checkpoint. With groupId the cluster is told as well, so
-        that its tools show the query's lag; if that fails, the next batch tells it. Spark asks for
-        a batch's end when the one before is done, and calls `commit` only once there is another: a
-        query that has caught up would seem to lag behind by its last batch."""
+    def _commit_to_group(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the offsets of finished batches to the consumer group of the option groupId.
+
+        The query resumes from Spark's checkpoint; the commit only lets tools show its lag, and a
+        failed commit is repeated with the next batch. It happens here, when Spark asks for the end
+        of the next batch, because Spark calls `commit` for a batch only once there is another one:
+        a query that has caught up would appear to lag by its last batch.
+        """
         group_id = self._options.group_id
-        if group_id is None or done == self._told:
+        if group_id is None or offsets == self._committed:
             return
-        self._told = done
-        offsets = {one: Committed(at) for one, at in done.items()}
+        self._committed = offsets
+        commits = {partition: Committed(offset) for partition, offset in offsets.items()}
         try:
-            self._running().call(lambda client: client.groups.commit(group_id, offsets))
+            self._connected().call(lambda client: client.groups.commit(group_id, commits))
         except KafkaError as error:
             advice = (
-                "; it has members: name a group that nobody joins"
+                "; the group has members, so set groupId to a group that no consumer joins"
                 if error.code is ErrorCode.UNKNOWN_MEMBER_ID
                 else ""
             )
             logger.warning(
-                "the offsets of this query were not committed to group %s: %s%s",
+                "offsets of the query were not committed to group %s: %s%s",
                 group_id,
                 error,
                 advice,
             )
 
-    def _too_few(
-        self, begin: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    def _below_minimum(
+        self, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> bool:
-        """A run that ends by itself would wait for ever."""
+        """Return True if minOffsetsPerTrigger delays the batch. With availableNow it never does:
+        no more records are coming."""
         minimum = self._options.min_offsets_per_trigger
         if (
             minimum is None
-            or self._target is not None
-            or time.monotonic() - self._triggered_s >= self._options.max_trigger_delay_s
+            or self._available_now is not None
+            or time.monotonic() - self._triggered_at_s >= self._options.max_trigger_delay_s
         ):
             return False
-        return sum(latest[one] - at for one, at in begin.items()) < minimum
+        return sum(latest[partition] - offset for partition, offset in start.items()) < minimum
 
-    def _snapshot(self, *, may_be_gone: bool) -> Snapshot:
-        return self._running().call(
-            lambda client: snapshot(client, self._options, may_be_gone=may_be_gone)
+    def _read_snapshot(self, *, allow_missing: bool) -> Snapshot:
+        return self._connected().call(
+            lambda client: read_snapshot(client, self._options, allow_missing=allow_missing)
         )
 
-    def _running(self) -> Background:
-        if self._background is None:
-            self._background = Background(self._options.connection).__enter__()
-        return self._background
+    def _connected(self) -> BlockingClient:
+        if self._client is None:
+            self._client = BlockingClient(self._options.connection).open()
+        return self._client

@@ -1,8 +1,9 @@
-/* From the records of decompressed batches to the buffers of Arrow columns. What a record says of its size is checked before it is believed. */
+/* Decodes the records of decompressed batches into the buffers of Arrow columns. Every length in a
+   record is checked before it is used. */
 
 #include "kernel.h"
 
-/* ---- One record. */
+/* ---- Records. */
 
 typedef struct {
     int64_t time_delta, offset_delta, header_count;
@@ -25,40 +26,42 @@ static int read_header(const uint8_t **at, const uint8_t *end, Bytes *key, Bytes
     return read_bytes(at, end, key) < 0 || key->size < 0 || read_bytes(at, end, value) < 0 ? -1 : 0;
 }
 
-/* NULL, or what is wrong with the record. */
+/* Returns NULL, or the reason why the record is invalid. */
 static const char *read_record(const uint8_t **at, const uint8_t *payload_end, Record *record)
 {
     int64_t length;
     if (read_varint(at, payload_end, &length) < 0)
-        return "its length cannot be read";
+        return "its length is not a valid varint";
     if (length < 1 || length > payload_end - *at)
-        return "its length is not that of what is left";
-    const uint8_t *next = *at + 1; /* Attributes, of which none is in use. */
+        return "its length exceeds the bytes that are left";
+    const uint8_t *next = *at + 1; /* Skips the attributes, which are unused. */
     const uint8_t *end = record->end = *at + length;
-    if (read_varint(&next, end, &record->time_delta) < 0 || read_varint(&next, end, &record->offset_delta) < 0)
-        return "its timestamp or offset cannot be read";
+    if (read_varint(&next, end, &record->time_delta) < 0 ||
+        read_varint(&next, end, &record->offset_delta) < 0)
+        return "its timestamp or offset is not a valid varint";
     if (read_bytes(&next, end, &record->key) < 0)
-        return "its key does not fit into it";
+        return "its key exceeds its length";
     if (read_bytes(&next, end, &record->value) < 0)
-        return "its value does not fit into it";
+        return "its value exceeds its length";
     if (read_varint(&next, end, &record->header_count) < 0)
-        return "its headers cannot be counted";
-    int64_t most = (end - next) / 2; /* The smallest header has two bytes. */
-    if (record->header_count < 0 || record->header_count > most || record->header_count > MAX_RECORD_HEADERS)
-        return "it cannot hold so many headers";
+        return "its header count is not a valid varint";
+    int64_t most = (end - next) / 2; /* A header has at least two bytes. */
+    if (record->header_count < 0 || record->header_count > most ||
+        record->header_count > MAX_RECORD_HEADERS)
+        return "its header count exceeds its length";
     record->headers = next;
     for (int64_t i = 0; i < record->header_count; i++) {
         Bytes key, value;
         if (read_header(&next, end, &key, &value) < 0)
-            return "a header does not fit into it";
+            return "a header exceeds its length";
     }
     if (next != end)
-        return "its fields end before its length says";
+        return "its fields are shorter than its length";
     *at = end;
     return NULL;
 }
 
-/* ---- Columns: an Out for each of the buffers that Arrow's layout asks for. */
+/* ---- Columns: one Out per buffer of Arrow's layout. */
 
 typedef struct {
     Out validity, offsets, data;
@@ -68,13 +71,13 @@ typedef struct {
 typedef struct {
     Out offset, timestamp, timestamp_type;
     BinaryColumn key, value;
-    BinaryColumn lists; /* Of headers: its offsets are into the two below, and it has no data of its own. */
+    BinaryColumn lists; /* Lists of headers: offsets into the two columns below, without data. */
     BinaryColumn header_key, header_value;
     int64_t start, end;
     int with_headers;
 } Columns;
 
-/* Room for so many rows with so many bytes together. */
+/* Reserves room for rows with this many bytes in all. */
 static int reserve_rows(BinaryColumn *column, int64_t rows, Py_ssize_t bytes)
 {
     if (bytes > INT32_MAX - column->data.used || rows > INT32_MAX - column->rows) {
@@ -88,7 +91,8 @@ static int reserve_rows(BinaryColumn *column, int64_t rows, Py_ssize_t bytes)
         memset(column->validity.data + column->validity.used, 0, bitmap);
         column->validity.used += bitmap;
     }
-    if (reserve(&column->offsets, (Py_ssize_t)(rows + 1) * 4) < 0 || reserve(&column->data, bytes) < 0)
+    if (reserve(&column->offsets, (Py_ssize_t)(rows + 1) * 4) < 0 ||
+        reserve(&column->data, bytes) < 0)
         return -1;
     if (column->offsets.used == 0)
         put_int32(&column->offsets, 0);
@@ -122,7 +126,7 @@ static int put_headers(Columns *columns, const Record *record)
     for (int64_t i = 0; i < record->header_count; i++) {
         Bytes key, value;
         if (read_header(&next, record->end, &key, &value) < 0)
-            break; /* Cannot be: read_record went the same way. */
+            break; /* Unreachable: read_record has checked the headers. */
         put_row(&columns->header_key, &key);
         put_row(&columns->header_value, &value);
     }
@@ -130,7 +134,7 @@ static int put_headers(Columns *columns, const Record *record)
     return 0;
 }
 
-/* ---- One batch. */
+/* ---- Batches. */
 
 typedef struct {
     Py_buffer records;
@@ -140,7 +144,7 @@ typedef struct {
 
 static int refuse(const Batch *batch, int index, const char *reason)
 {
-    PyObject *text = PyUnicode_FromFormat("record %d of the batch: %s", index, reason);
+    PyObject *text = PyUnicode_FromFormat("record %d of the batch is corrupt: %s", index, reason);
     PyObject *values = text ? Py_BuildValue("(LN)", batch->base_offset, text) : NULL;
     if (values) {
         PyErr_SetObject(PyExc_ValueError, values);
@@ -156,28 +160,30 @@ static int reserve_batch(Columns *columns, const Batch *batch)
         rows = columns->end - columns->start;
     Py_ssize_t bytes = batch->records.len;
     if (reserve(&columns->offset, rows * 8) < 0 || reserve(&columns->timestamp, rows * 8) < 0 ||
-        reserve(&columns->timestamp_type, rows * 4) < 0 || reserve_rows(&columns->key, rows, bytes) < 0 ||
+        reserve(&columns->timestamp_type, rows * 4) < 0 ||
+        reserve_rows(&columns->key, rows, bytes) < 0 ||
         reserve_rows(&columns->value, rows, bytes) < 0)
         return -1;
     return columns->with_headers ? reserve_rows(&columns->lists, rows, 0) : 0;
 }
 
-/* -1 where the time of a record is none that an int64 of microseconds holds. */
-static inline int microseconds(const Batch *batch, const Record *record, int wanted, int64_t *us)
+/* Returns -1 if the timestamp in microseconds exceeds an int64. */
+static inline int microseconds(const Batch *batch, const Record *record, int selected, int64_t *us)
 {
     int64_t ms = batch->max_timestamp;
-    if (!batch->append_time && __builtin_add_overflow((int64_t)batch->base_timestamp, record->time_delta, &ms))
+    if (!batch->append_time &&
+        __builtin_add_overflow((int64_t)batch->base_timestamp, record->time_delta, &ms))
         return -1;
-    return wanted && __builtin_mul_overflow(ms, (int64_t)1000, us) ? -1 : 0;
+    return selected && __builtin_mul_overflow(ms, (int64_t)1000, us) ? -1 : 0;
 }
 
 static int decode_batch(Columns *columns, const Batch *batch)
 {
     const uint8_t *next = batch->records.buf, *end = next + batch->records.len;
     if (batch->count < 1 || batch->count > batch->records.len / MIN_RECORD_BYTES)
-        return refuse(batch, 0, "so many records do not fit into its bytes");
+        return refuse(batch, 0, "the record count exceeds the bytes of the batch");
     if (batch->base_offset < 0 || batch->base_offset > INT64_MAX - INT32_MAX - 1)
-        return refuse(batch, 0, "no batch begins at such an offset");
+        return refuse(batch, 0, "the base offset is out of range");
     if (reserve_batch(columns, batch) < 0)
         return -1;
     int64_t last_delta = -1;
@@ -187,13 +193,13 @@ static int decode_batch(Columns *columns, const Batch *batch)
         if (wrong)
             return refuse(batch, i, wrong);
         if (record.offset_delta <= last_delta || record.offset_delta > batch->last_offset_delta)
-            return refuse(batch, i, "its offset is not between that of the one before and the batch's last");
+            return refuse(batch, i, "its offset is not above the previous and within the batch");
         last_delta = record.offset_delta;
         int64_t offset = batch->base_offset + record.offset_delta, us = 0;
-        int wanted = columns->start <= offset && offset < columns->end;
-        if (microseconds(batch, &record, wanted, &us) < 0)
-            return refuse(batch, i, "its timestamp is beyond what 64 bits hold in microseconds");
-        if (!wanted)
+        int selected = columns->start <= offset && offset < columns->end;
+        if (microseconds(batch, &record, selected, &us) < 0)
+            return refuse(batch, i, "its timestamp in microseconds exceeds 64 bits");
+        if (!selected)
             continue;
         put_int64(&columns->offset, offset);
         put_int64(&columns->timestamp, us);
@@ -203,28 +209,35 @@ static int decode_batch(Columns *columns, const Batch *batch)
         if (columns->with_headers && put_headers(columns, &record) < 0)
             return -1;
     }
-    return next == end ? 0 : refuse(batch, batch->count - 1, "bytes are left after it, the last");
+    if (next != end)
+        return refuse(batch, batch->count - 1, "bytes are left after the last record");
+    return 0;
 }
 
-/* ---- What Python sees. */
+/* ---- Python interface. */
 
 static PyObject *take_column(BinaryColumn *column)
 {
-    if (reserve_rows(column, 0, 0) < 0) /* A column without rows has one offset too. */
+    if (reserve_rows(column, 0, 0) < 0) /* Arrow requires one offset even without rows. */
         return NULL;
-    PyObject *validity = take(&column->validity), *offsets = take(&column->offsets), *data = take(&column->data);
-    return Py_BuildValue("(LLNNN)", (long long)column->rows, (long long)column->nulls, validity, offsets, data);
+    PyObject *validity = take(&column->validity), *offsets = take(&column->offsets);
+    PyObject *data = take(&column->data);
+    long long rows = column->rows, nulls = column->nulls;
+    return Py_BuildValue("(LLNNN)", rows, nulls, validity, offsets, data);
 }
 
 static PyObject *take_columns(Columns *columns)
 {
-    PyObject *offset = take(&columns->offset), *timestamp = take(&columns->timestamp), *type = take(&columns->timestamp_type);
+    PyObject *offset = take(&columns->offset), *timestamp = take(&columns->timestamp);
+    PyObject *type = take(&columns->timestamp_type);
     PyObject *key = take_column(&columns->key), *value = take_column(&columns->value);
     if (!columns->with_headers)
         return Py_BuildValue("(NNNNNO)", key, value, offset, timestamp, type, Py_None);
     PyObject *lists = take_column(&columns->lists);
-    PyObject *header_key = take_column(&columns->header_key), *header_value = take_column(&columns->header_value);
-    return Py_BuildValue("(NNNNN(NNN))", key, value, offset, timestamp, type, lists, header_key, header_value);
+    PyObject *header_key = take_column(&columns->header_key);
+    PyObject *header_value = take_column(&columns->header_value);
+    return Py_BuildValue("(NNNNN(NNN))", key, value, offset, timestamp, type, lists, header_key,
+                         header_value);
 }
 
 static void drop_column(BinaryColumn *column)
@@ -249,8 +262,9 @@ static void drop_columns(Columns *columns)
 static int decode_item(Columns *columns, PyObject *item)
 {
     Batch batch = {0};
-    if (!PyArg_ParseTuple(item, "y*LLLpii", &batch.records, &batch.base_offset, &batch.base_timestamp, &batch.max_timestamp,
-                          &batch.append_time, &batch.last_offset_delta, &batch.count))
+    if (!PyArg_ParseTuple(item, "y*LLLpii", &batch.records, &batch.base_offset,
+                          &batch.base_timestamp, &batch.max_timestamp, &batch.append_time,
+                          &batch.last_offset_delta, &batch.count))
         return -1;
     int result = decode_batch(columns, &batch);
     PyBuffer_Release(&batch.records);
@@ -263,10 +277,11 @@ PyObject *decode(PyObject *module, PyObject *args)
     PyObject *batches;
     long long start, end;
     Columns columns = {0};
-    if (!PyArg_ParseTuple(args, "O!LLp", &PyList_Type, &batches, &start, &end, &columns.with_headers))
+    if (!PyArg_ParseTuple(args, "O!LLp", &PyList_Type, &batches, &start, &end,
+                          &columns.with_headers))
         return NULL;
     if (start < 0 || end < start) {
-        PyErr_SetString(PyExc_OverflowError, "a range of offsets begins at 0 or later, and does not end before it begins");
+        PyErr_SetString(PyExc_OverflowError, "0 <= start <= end is required");
         return NULL;
     }
     columns.start = start;

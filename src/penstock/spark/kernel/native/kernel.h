@@ -1,6 +1,6 @@
-/* What decoding and encoding share: buffers that grow, and varints. module.c says what the kernel is.
+/* Growing buffers and varints, shared by decode.c and encode.c. module.c describes the kernel.
 
-   Stable ABI of Python 3.11: one build serves all later versions. */
+   Uses the stable ABI of Python 3.11, so one build serves all later versions. */
 
 #ifndef PENSTOCK_KERNEL_H
 #define PENSTOCK_KERNEL_H
@@ -13,18 +13,18 @@
 #include <stdint.h>
 #include <string.h>
 
-/* As in penstock.limits, which has the reasons; a test compares them. */
+/* Equal to those in penstock.limits, which gives the reasons; a test compares them. */
 #define MAX_RECORD_HEADERS 100000
 #define MIN_RECORD_BYTES 7
 
-/* The most that a record and a header take besides their keys and values, as in kernel.py. */
+/* Upper bounds of a record and of a header without key and value; equal to interface.py. */
 #define RECORD_OVERHEAD 27
 #define HEADER_OVERHEAD 10
 
-/* Bytes of a record or of a column. */
+/* A key or a value, in a record or in a column. */
 typedef struct {
     const uint8_t *data;
-    int64_t size; /* Below zero for null. */
+    int64_t size; /* Negative for null. */
 } Bytes;
 
 /* ---- A bytearray that grows while it is filled. */
@@ -55,7 +55,7 @@ static inline int reserve(Out *out, Py_ssize_t more)
     return 0;
 }
 
-/* What was written, for good: the Out is empty afterwards. */
+/* Returns the bytes written, and resets the Out. */
 static inline PyObject *take(Out *out)
 {
     PyObject *array = out->array ? out->array : PyByteArray_FromStringAndSize(NULL, 0);

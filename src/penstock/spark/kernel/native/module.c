@@ -1,19 +1,21 @@
-/* penstock.spark.kernel._native: the loops over records, from decompressed batches to the buffers of Arrow columns and back, and Kafka's hash of
-   keys.
+/* penstock.spark.kernel._native: converts between the records of decompressed batches and the
+   buffers of Arrow columns, and hashes keys.
 
-   Owns what is done once a record. Must never know of headers of batches, codecs, topics, or pyarrow: compiled.py gives it buffers, and
-   makes arrays of those that it gives back. pure.py does the same in Python, and the same tests hold for both. */
+   Does the work per record. Knows nothing of batch headers, codecs, topics and pyarrow: compiled.py
+   passes buffers in, and makes arrays of the buffers it gets back. pure.py does the same in Python,
+   and both pass the same tests. */
 
 #include "source.h"
 
-/* ---- The partition of a key: Kafka's murmur2, which has a seed of its own. */
+/* ---- The partition of a key: murmur2 with Kafka's seed. */
 
 static uint32_t murmur2(const uint8_t *data, uint32_t length)
 {
     const uint32_t m = 0x5bd1e995;
     uint32_t hash = 0x9747b28c ^ length;
     for (; length >= 4; data += 4, length -= 4) {
-        uint32_t word = (data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24) * m;
+        uint32_t word = (data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
+                         (uint32_t)data[3] << 24) * m;
         hash = hash * m ^ (word ^ word >> 24) * m;
     }
     if (length) {
@@ -49,7 +51,7 @@ static PyObject *partitions(PyObject *module, PyObject *args)
         if (row == keys.length)
             result = take(&out);
         else
-            PyErr_SetString(PyExc_ValueError, "a key is not within its column");
+            PyErr_SetString(PyExc_ValueError, "a key is outside of its column");
     }
     drop(&out);
     close_source(&keys);
@@ -59,23 +61,29 @@ static PyObject *partitions(PyObject *module, PyObject *args)
 /* ---- The module. */
 
 static PyMethodDef methods[] = {
-    {"decode", decode, METH_VARARGS, "decode(batches, start, end, with_headers): the buffers of Arrow columns"},
-    {"encode", encode, METH_VARARGS, "encode(key, value, headers, rows, first, last, most): the bytes of records, and how many they are"},
-    {"partitions", partitions, METH_VARARGS, "partitions(keys, count): the partition of each key, as int32"},
+    {"decode", decode, METH_VARARGS,
+     "decode(batches, start, end, with_headers): return the buffers of Arrow columns"},
+    {"encode", encode, METH_VARARGS,
+     "encode(key, value, headers, rows, first, last, max_bytes): return records and their count"},
+    {"partitions", partitions, METH_VARARGS,
+     "partitions(keys, count): return the partition of each key as int32"},
     {NULL, NULL, 0, NULL},
 };
 
 static int add_limits(PyObject *module)
 {
-    return PyModule_AddIntMacro(module, MAX_RECORD_HEADERS) < 0 || PyModule_AddIntMacro(module, MIN_RECORD_BYTES) < 0 ||
-                   PyModule_AddIntMacro(module, RECORD_OVERHEAD) < 0 || PyModule_AddIntMacro(module, HEADER_OVERHEAD) < 0
-               ? -1
-               : 0;
+    if (PyModule_AddIntMacro(module, MAX_RECORD_HEADERS) < 0 ||
+        PyModule_AddIntMacro(module, MIN_RECORD_BYTES) < 0 ||
+        PyModule_AddIntMacro(module, RECORD_OVERHEAD) < 0 ||
+        PyModule_AddIntMacro(module, HEADER_OVERHEAD) < 0)
+        return -1;
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_limits}, {0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, methods, slots, NULL, NULL, NULL};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", NULL, 0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__native(void)
 {

@@ -1,4 +1,4 @@
-/* A column of Arrow's as it is given to the kernel, of which nothing is taken for granted. */
+/* An Arrow column as input of the kernel. Every offset in it is checked before it is used. */
 
 #ifndef PENSTOCK_SOURCE_H
 #define PENSTOCK_SOURCE_H
@@ -7,21 +7,22 @@
 
 typedef struct {
     Py_buffer validity, offsets, data;
-    Py_ssize_t shift, length; /* The first row is at `shift`: Arrow's arrays may be slices of larger ones. */
+    Py_ssize_t shift, length; /* The first row is at `shift`: an array may be a slice. */
     int present;
 } Source;
 
-/* None is a column of nulls. */
+/* None stands for a column of nulls. */
 static inline int open_source(PyObject *object, Source *source)
 {
     memset(source, 0, sizeof *source);
     if (object == Py_None)
         return 0;
     if (!PyTuple_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "a column is a tuple of its buffers, first row and length");
+        PyErr_SetString(PyExc_TypeError, "a column must be a tuple: buffers, first row, length");
         return -1;
     }
-    if (!PyArg_ParseTuple(object, "z*z*z*nn", &source->validity, &source->offsets, &source->data, &source->shift, &source->length))
+    if (!PyArg_ParseTuple(object, "z*z*z*nn", &source->validity, &source->offsets, &source->data,
+                          &source->shift, &source->length))
         return -1;
     source->present = 1;
     Py_ssize_t most = PY_SSIZE_T_MAX / 8;
@@ -54,11 +55,13 @@ static inline int32_t int32_at(const Py_buffer *buffer, Py_ssize_t index)
 static inline int is_null(const Source *source, Py_ssize_t row)
 {
     Py_ssize_t bit = source->shift + row;
-    return !source->present || (source->validity.buf && !(((const uint8_t *)source->validity.buf)[bit >> 3] >> (bit & 7) & 1));
+    const uint8_t *bitmap = source->validity.buf;
+    return !source->present || (bitmap && !(bitmap[bit >> 3] >> (bit & 7) & 1));
 }
 
-/* Where a row begins and ends, which may be nowhere beyond `most`. */
-static inline int range_at(const Source *source, Py_ssize_t row, Py_ssize_t most, int32_t *from, int32_t *to)
+/* Sets the start and end of a row; -1 if they are invalid or beyond `most`. */
+static inline int range_at(const Source *source, Py_ssize_t row, Py_ssize_t most, int32_t *from,
+                           int32_t *to)
 {
     if (row < 0 || row >= source->length)
         return -1;

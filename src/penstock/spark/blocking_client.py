@@ -1,7 +1,7 @@
-"""A client of a cluster for code that does not await: an event loop in a thread of its own, asked
-from the thread that Spark runs.
+"""A cluster client for synchronous code, which is what Spark calls: the client runs in an event
+loop in its own thread.
 
-While Spark works on what was fetched, the next is on its way. Must never know what is asked.
+`iterate` fetches ahead: while Spark processes one item, the next is on its way.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from penstock.world.real import run
 
 T = TypeVar("T")
 
-# How long brokers that do not answer are waited for when a read or a write begins: an error is due
-# within seconds.
+# How long to wait for a first response from the brokers. A read or a write that cannot connect
+# fails within seconds.
 OPEN_TIMEOUT_S = 10.0
 
 
-class Background:
-    """`with Background(options) as background: background.call(lambda client:
-    client.admin.list_topics())`."""
+class BlockingClient:
+    """`with BlockingClient(options) as blocking: blocking.call(lambda client:
+    client.admin.list_topics())`.
+
+    Opening raises KafkaError if no broker can be reached.
+    """
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
@@ -36,12 +39,19 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="penstock", daemon=True)
         self._error: BaseException | None = None
 
-    def __enter__(self) -> Background:
+    def open(self) -> BlockingClient:
         self._thread.start()
         self._started.wait()
         if self._error is not None:
             raise self._error
         return self
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def __enter__(self) -> BlockingClient:
+        return self.open()
 
     def __exit__(
         self,
@@ -49,33 +59,34 @@ class Background:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self.close()
 
-    def call(self, ask: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(ask(self._client), self._loop).result()
+    def call(self, request: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the client and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(request(self._client), self._loop).result()
 
-    def iterate(self, produce: Callable[[Client], AsyncIterator[T]]) -> Iterator[T]:
-        """What the iterator gives; the next one is fetched while one is worked on."""
-        items = produce(self._client)
+    def iterate(self, items: Callable[[Client], AsyncIterator[T]]) -> Iterator[T]:
+        """Iterate over an async iterator; the next item is fetched while the caller processes
+        one."""
+        iterator = items(self._client)
 
-        async def following() -> tuple[T] | None:
-            async for item in items:
+        async def next_item() -> tuple[T] | None:
+            async for item in iterator:
                 return (item,)
             return None
 
-        ahead = asyncio.run_coroutine_threadsafe(following(), self._loop)
+        ahead = asyncio.run_coroutine_threadsafe(next_item(), self._loop)
         try:
-            while (found := ahead.result()) is not None:
-                ahead = asyncio.run_coroutine_threadsafe(following(), self._loop)
-                yield found[0]
+            while (result := ahead.result()) is not None:
+                ahead = asyncio.run_coroutine_threadsafe(next_item(), self._loop)
+                yield result[0]
         finally:
             ahead.cancel()
 
     def _run(self) -> None:
         try:
             run(self._serve)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the client is used
+        except BaseException as error:  # noqa: BLE001 - `open` raises it in the caller's thread
             self._error = error
         finally:
             self._started.set()
@@ -96,14 +107,14 @@ class Background:
 
 @contextlib.asynccontextmanager
 async def _opened(client: Client, servers: str) -> AsyncIterator[Client]:
-    """The client, or an error that says what to look at."""
-    advice = "check the option kafka.bootstrap.servers, and that the brokers run"
+    """Connect the client; errors name the option to check."""
+    advice = "check the option kafka.bootstrap.servers, and that the brokers are running"
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_S):
             await client.__aenter__()
     except TimeoutError as error:
-        why = f"no broker of {servers} answered within {OPEN_TIMEOUT_S:g} s"
-        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{why}: {advice}") from error
+        reason = f"no broker of {servers} responded within {OPEN_TIMEOUT_S:g} s"
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{reason}: {advice}") from error
     except KafkaError as error:
         raise KafkaError(error.code, f"{error.message}: {advice}") from error
     try:

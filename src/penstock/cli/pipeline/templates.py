@@ -1,12 +1,12 @@
-"""The small projects that `penstock pipeline init` writes: pipelines that validate, and run as soon
-as their topic is there."""
+"""The projects that `penstock pipeline init` creates. They validate, and run once their topic
+exists."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _PIPELINE = '''\
-"""Orders become a table, large ones a topic of their own, and what is no order dead letters.
+"""Writes orders to a table, large orders to a topic, and invalid records to dead letters.
 
     echo '{"customer": "ann", "amount": 120}' | penstock produce orders
     penstock pipeline run pipeline.py --once
@@ -25,7 +25,7 @@ TABLE = Path(__file__).parent / "orders.parquet"
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """Records whose value is not as it should be have a reason."""
+    """Sets `reason` for records whose value does not match the schema."""
     return parse_json(records, "customer STRING NOT NULL, amount LONG NOT NULL")
 
 
@@ -34,13 +34,13 @@ def orders(records: DataFrame) -> DataFrame:
 
 
 def large(orders: DataFrame) -> DataFrame:
-    """As records with the customer as their key."""
-    found = orders.where("amount >= 100")
-    return found.select(F.col("customer").alias("key"), F.to_json(F.struct("*")).alias("value"))
+    """Large orders as records, with the customer as key."""
+    selected = orders.where("amount >= 100")
+    return selected.select(F.col("customer").alias("key"), F.to_json(F.struct("*")).alias("value"))
 
 
 def build(pipeline: Pipeline) -> dict[str, DataStreamWriter]:
-    """The queries, by name. Each has its own place in the checkpoint directory."""
+    """The queries by name. Each has its own directory in the checkpoint directory."""
     records = parsed(pipeline.read("orders"))
     return {
         "large": pipeline.write(large(orders(records)), "large-orders"),
@@ -54,7 +54,7 @@ _IGNORED = """\
 __pycache__/
 """
 _DECLARATIVE = '''\
-"""Orders become a table, and large ones a topic of their own. totals.sql goes on from the table.
+"""Writes orders to a table and large orders to a topic. totals.sql reads the table.
 
     echo '{"customer": "ann", "amount": 120}' | penstock produce orders
     penstock pipeline run .
@@ -70,7 +70,7 @@ from penstock.spark.pipeline import parse_json
 
 spark = SparkSession.active()
 BROKERS = {"kafka.bootstrap.servers": spark.conf.get("spark.penstock.bootstrap.servers")}
-# Not in a query function: Spark may not be asked anything there.
+# Outside of the query functions, which must not call Spark.
 ORDER = StructType.fromDDL("customer STRING NOT NULL, amount LONG NOT NULL")
 
 dp.create_sink("large_orders", "penstock", {**BROKERS, "topic": "large-orders"})
@@ -78,21 +78,22 @@ dp.create_sink("large_orders", "penstock", {**BROKERS, "topic": "large-orders"})
 
 @dp.table
 def orders() -> DataFrame:
-    """Records whose value is not as it should be are left out: parse_json gives them a reason."""
-    records = spark.readStream.format("penstock").options(**BROKERS, subscribe="orders", startingOffsets="earliest").load()
+    """Valid orders. parse_json sets `reason` for records that do not match the schema."""
+    source = spark.readStream.format("penstock").options(**BROKERS)
+    records = source.options(subscribe="orders", startingOffsets="earliest").load()
     return parse_json(records, ORDER).where("reason IS NULL").select("event.*", "timestamp")
 
 
 @dp.append_flow(target="large_orders")
 def to_large_orders() -> DataFrame:
-    found = spark.readStream.table("orders").where("amount >= 100")
-    return found.select(F.col("customer").alias("key"), F.to_json(F.struct("*")).alias("value"))
+    selected = spark.readStream.table("orders").where("amount >= 100")
+    return selected.select(F.col("customer").alias("key"), F.to_json(F.struct("*")).alias("value"))
 '''
 _TOTALS = """\
 CREATE MATERIALIZED VIEW totals AS
 SELECT customer, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY customer;
 """
-# Spark takes the storage for checkpoints as an absolute URI alone.
+# Spark requires an absolute URI as the storage of checkpoints.
 _SPEC = """\
 name: orders
 storage: {storage}
@@ -109,7 +110,7 @@ __pycache__/
 
 
 def write_project(directory: Path, *, declarative: bool) -> list[Path]:
-    """FileExistsError where it would write over anything."""
+    """Write the files and return their paths. FileExistsError if a file exists."""
     files = {"pipeline.py": _PIPELINE, ".gitignore": _IGNORED}
     if declarative:
         files = {

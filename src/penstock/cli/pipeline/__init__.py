@@ -1,0 +1,1 @@
+"""penstock pipeline: create, validate, run and inspect data pipelines on Spark."""
