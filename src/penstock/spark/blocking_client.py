@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from penstock.client.client import Client
 from penstock.errors import ErrorCode, KafkaError
 from penstock.spark.options import ConnectionOptions
 from penstock.world import World
-from penstock.world.real import run
+from penstock.world.real.thread import LoopThread, Running
 
 T = TypeVar("T")
 
@@ -35,20 +34,14 @@ class BlockingClient:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock", daemon=True)
-        self._error: BaseException | None = None
+        self._thread = LoopThread(self._serve)
 
     def open(self) -> BlockingClient:
-        self._thread.start()
-        self._started.wait()
-        if self._error is not None:
-            raise self._error
+        self._client = self._thread.start()
         return self
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self._thread.stop()
 
     def __enter__(self) -> BlockingClient:
         return self.open()
@@ -63,7 +56,7 @@ class BlockingClient:
 
     def call(self, request: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the client and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(request(self._client), self._loop).result()
+        return self._thread.submit(request(self._client)).result()
 
     def iterate(self, items: Callable[[Client], AsyncIterator[T]]) -> Iterator[T]:
         """Iterate over an async iterator; the next item is fetched while the caller processes
@@ -75,24 +68,15 @@ class BlockingClient:
                 return (item,)
             return None
 
-        ahead = asyncio.run_coroutine_threadsafe(next_item(), self._loop)
+        ahead = self._thread.submit(next_item())
         try:
             while (result := ahead.result()) is not None:
-                ahead = asyncio.run_coroutine_threadsafe(next_item(), self._loop)
+                ahead = self._thread.submit(next_item())
                 yield result[0]
         finally:
             ahead.cancel()
 
-    def _run(self) -> None:
-        try:
-            run(self._serve)
-        except BaseException as error:  # noqa: BLE001 - `open` raises it in the caller's thread
-            self._error = error
-        finally:
-            self._started.set()
-
-    async def _serve(self, world: World) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+    async def _serve(self, world: World, running: Running[Client]) -> None:
         options = self._options
         client = Client(
             world,
@@ -100,9 +84,8 @@ class BlockingClient:
             client_id=options.client_id,
             request_timeout_s=options.request_timeout_s,
         )
-        async with _opened(client, options.bootstrap_servers) as self._client:
-            self._started.set()
-            await self._stop.wait()
+        async with _opened(client, options.bootstrap_servers):
+            await running(client)
 
 
 @contextlib.asynccontextmanager
