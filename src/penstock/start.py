@@ -62,7 +62,7 @@ def build(world: World, config: NodeConfig) -> Built:
 
     def on_leadership(epoch: int | None) -> None:
         if controller is not None:
-            controller.took_over(leads=epoch is not None)
+            controller.leadership_changed(leads=epoch is not None)
 
     quorum = Quorum(
         world,

@@ -41,7 +41,7 @@ from penstock.node.shards.groups import Groups
 from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
-from penstock.protocol.messages.describe_quorum import DescribeQuorumResponse
+from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.world.sim import Simulation
@@ -257,14 +257,17 @@ class FakeController:
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
-        self.context = node.context
-        self.quorum = node.quorum
 
-    async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+    async def decide(
+        self, decide: Callable[[MetadataImage, T, ControllerContext], Decision[R]], request: T
+    ) -> R:
         await asyncio.sleep(0)
-        return self._node.apply(decide)
+        return self._node.apply(lambda image: decide(image, request, self._node.context))
 
-    alter_settings = decide
+    alter_configs = decide
+
+    def describe_quorum(self, _request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        return DescribeQuorumResponse()
 
 
 class FakeControllers:
@@ -284,10 +287,8 @@ class FakeControllers:
         return await decide(self._controller, request)
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        context, config = self._node.context, self._node.config
-        response = await self._controller.decide(
-            lambda image: create_topics(image, auto_created(config, names), context)
-        )
+        request = auto_created(self._node.config, names)
+        response = await self._controller.decide(create_topics, request)
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
             if topic.error_code
@@ -337,7 +338,6 @@ class FakeNode:
         store = FakeStore()
         for directory in store.directories:
             self.world.disk.make_dirs(directory.path)
-        self.quorum = SimpleNamespace(describe_quorum=lambda _request: DescribeQuorumResponse())
         self.replicas = FakeReplicas(store)
         self.controllers = FakeControllers(self)
         self.groups = Groups(
@@ -358,7 +358,7 @@ class FakeNode:
             cluster_id="the-cluster",
             supervisor=cast(Supervisor, SimpleNamespace(spawn=self.spawn)),
             metadata=self.metadata,
-            quorum=cast(Quorum, self.quorum),
+            quorum=cast(Quorum, None),
             controllers=cast(Controllers, self.controllers),
             replicas=cast(Replicas, self.replicas),
             replica_moves=ReplicaMoves(cast(LogStore, store), self.metadata, self.spawn),

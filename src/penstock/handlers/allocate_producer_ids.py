@@ -1,7 +1,7 @@
-"""AllocateProducerIds: a block of producer ids that nobody else will ever have.
+"""AllocateProducerIds: allocates a block of producer ids to a broker. Blocks never overlap.
 
 Behaviour
-  The broker must be registered in the epoch that it names.
+  The broker must be registered with the epoch that it gives.
 
 Version notes
   One version.
@@ -9,13 +9,11 @@ Version notes
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.producer_ids import allocate_producer_ids
-from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import answer_broker
 from penstock.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -23,8 +21,6 @@ from penstock.protocol.messages.allocate_producer_ids import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-
-logger = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
@@ -34,17 +30,6 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: AllocateProducerIdsRequest, _context: RequestContext
 ) -> Awaitable[AllocateProducerIdsResponse]:
-    return _decide(parts.controller, request)
-
-
-async def _decide(
-    controller: NodeController, request: AllocateProducerIdsRequest
-) -> AllocateProducerIdsResponse:
-    try:
-        return await controller.decide(lambda image: allocate_producer_ids(image, request))
-    except KafkaError as error:
-        if error.code is not ErrorCode.NOT_CONTROLLER:
-            logger.info(
-                "AllocateProducerIds of broker %d is refused: %s", request.broker_id, error.message
-            )
-        return AllocateProducerIdsResponse(error_code=error.code)
+    return answer_broker(
+        request, parts.controller.allocate_producer_ids(request), AllocateProducerIdsResponse
+    )

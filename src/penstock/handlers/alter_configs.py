@@ -1,9 +1,8 @@
-"""AlterConfigs: replaces all settings of topics, brokers and groups that were set while the cluster
-ran. Deprecated.
+"""AlterConfigs: replaces all dynamic configs of topics, brokers and groups. Deprecated in Kafka.
 
 Behaviour
-  Each resource succeeds or fails by itself. What a request does not name goes back to its default.
-  A broker without a name stands for all.
+  Each resource succeeds or fails on its own. Configs that a request omits return to their defaults.
+  A broker resource with an empty name is the default of all brokers.
 
 Version notes
   v2 is flexible; nothing else changes.
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.configs.alter import alter_configs
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller, refused_resources
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -38,19 +37,10 @@ def handle(
 def decide(
     controller: NodeController, request: AlterConfigsRequest
 ) -> Awaitable[AlterConfigsResponse]:
-    return controller.alter_settings(
-        lambda image: alter_configs(image, request, controller.context)
-    )
+    return controller.alter_configs(alter_configs, request)
 
 
 def refused(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    responses = (
-        AlterConfigsResponse.Response(
-            error_code=error.code,
-            error_message=error.message,
-            resource_type=one.resource_type,
-            resource_name=one.resource_name,
-        )
-        for one in request.resources
+    return AlterConfigsResponse(
+        responses=refused_resources(AlterConfigsResponse.Response, request.resources, error)
     )
-    return AlterConfigsResponse(responses=tuple(responses))

@@ -1,28 +1,25 @@
-"""AlterPartition: a leader proposes in-sync replicas.
+"""AlterPartition: a leader asks the controller to change the in-sync replicas of partitions.
 
 Behaviour
-  The controller checks leader, partition and broker epochs (invariant 12), and that every replica
-  named is alive in the life that is named. The answer has the partition as it is now.
+  The controller checks the leader, partition and broker epochs (rule 12), and that every replica
+  in the new ISR is unfenced with the broker epoch given. The response has the current state of each
+  partition.
 
 Version notes
-  v3 names replicas with their broker epochs (KIP-903).
+  v3 gives the broker epoch of each replica (KIP-903).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.partitions.alter import alter_partition
-from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import answer_broker
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-
-logger = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
@@ -32,19 +29,4 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: AlterPartitionRequest, _context: RequestContext
 ) -> Awaitable[AlterPartitionResponse]:
-    return _decide(parts.controller, request)
-
-
-async def _decide(
-    controller: NodeController, request: AlterPartitionRequest
-) -> AlterPartitionResponse:
-    try:
-        return await controller.decide(
-            lambda image: alter_partition(image, request, controller.context)
-        )
-    except KafkaError as error:
-        if error.code is not ErrorCode.NOT_CONTROLLER:
-            logger.info(
-                "AlterPartition of broker %d is refused: %s", request.broker_id, error.message
-            )
-        return AlterPartitionResponse(error_code=error.code)
+    return answer_broker(request, parts.controller.alter_partition(request), AlterPartitionResponse)

@@ -1,21 +1,21 @@
-"""AlterReplicaLogDirs: replicas move to other log directories of this broker, and are served all
-the while.
+"""AlterReplicaLogDirs: moves replicas to other log directories of this broker, which keeps serving
+them.
 
 Behaviour
-  Answered when the moves have begun; DescribeLogDirs tells how far they are. A replica that is
-  there already, or on its way there, is left alone; one on its way elsewhere turns round.
-  LOG_DIR_NOT_FOUND for a path that is none of DescribeLogDirs', KAFKA_STORAGE_ERROR where any
-  directory is offline, UNKNOWN_TOPIC_OR_PARTITION for what the cluster does not have,
-  REPLICA_NOT_AVAILABLE for a partition that this broker does not have (the directory is remembered
-  for it), INVALID_TOPIC_EXCEPTION for a topic whose name leaves no room for the name of the
-  directory under which a replica is copied. Of a partition that is named twice the last word
-  counts.
+  The response is sent when the moves have started; DescribeLogDirs shows their progress. A replica
+  that is in the directory, or on its way there, is left alone; a replica on its way to another
+  directory is redirected. If a request gives a partition twice, the last entry counts.
+  LOG_DIR_NOT_FOUND for a path that DescribeLogDirs does not list, KAFKA_STORAGE_ERROR if a
+  directory is offline, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist,
+  REPLICA_NOT_AVAILABLE for a partition without a replica here (the broker will create it in this
+  directory), INVALID_TOPIC_EXCEPTION if the topic's name is too long for the name of a future
+  replica's directory.
 
 Version notes
   v2 is flexible.
 
 Not implemented
-  A move does not outlive the broker: after a restart it must be asked for again.
+  A move does not survive a restart of the broker: the client must request it again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: AlterReplicaLogDirsRequest, _context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    wanted = {
+    targets = {
         TopicPartition(topic.name, index): target.path
         for target in request.dirs
         for topic in target.topics
         for index in topic.partitions
     }
     topics: dict[str, list[Result.Partition]] = {}
-    for partition, path in wanted.items():
+    for partition, path in targets.items():
         code = _move(parts, partition, path)
         topics.setdefault(partition.topic, []).append(
             Result.Partition(partition_index=partition.partition, error_code=code)

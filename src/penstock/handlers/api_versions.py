@@ -1,15 +1,15 @@
-"""ApiVersions: what this node serves, and the features of its cluster.
+"""ApiVersions: the APIs that this node serves, and the features of its cluster.
 
 Behaviour
-  The APIs are those of the listener's table. Supported features are those that this broker is
-  registered with; the finalized ones are the cluster's, as of the metadata offset that the feature
-  epoch names. A level of 0 is a feature that is off, and is left out.
+  The APIs are those of the listener's table. Supported features are those of this broker's
+  registration. Finalized features are the cluster's, as of the metadata offset in the epoch; a
+  feature at level 0 is off and left out.
 
 Version notes
-  v3 brings the client's name and version (malformed ones: INVALID_REQUEST) and features. Up to v3,
-  supported features with a minimum of 0 are left out: clients of that time fail on them
-  (KAFKA-17011). A version that is not served at all is answered as v0, with UNSUPPORTED_VERSION and
-  the list (KIP-511), by the server itself.
+  v3 adds the client's software name and version (INVALID_REQUEST if malformed) and features. Up to
+  v3, supported features with a minimum of 0 are left out: clients of that time fail on them
+  (KAFKA-17011). The server answers a version that is not served as v0, with UNSUPPORTED_VERSION and
+  the list of APIs (KIP-511).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ApiKey = ApiVersionsResponse.ApiKey
 SupportedFeature = ApiVersionsResponse.SupportedFeature
 FinalizedFeature = ApiVersionsResponse.FinalizedFeature
 
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def _api_keys(table: Mapping[int, Served]) -> tuple[ApiKey, ...]:
@@ -41,7 +41,7 @@ def _api_keys(table: Mapping[int, Served]) -> tuple[ApiKey, ...]:
     )
 
 
-_OF_BROKERS, _OF_CONTROLLERS = _api_keys(SERVED), _api_keys(CONTROLLER_SERVED)
+_BROKER_APIS, _CONTROLLER_APIS = _api_keys(SERVED), _api_keys(CONTROLLER_SERVED)
 
 
 class Parts(Protocol):
@@ -57,9 +57,9 @@ def handle(
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     levels = sorted(parts.metadata.image.features.items())
     return ApiVersionsResponse(
-        api_keys=_OF_CONTROLLERS
+        api_keys=_CONTROLLER_APIS
         if context.listener_name in parts.config.controller_listener_names
-        else _OF_BROKERS,
+        else _BROKER_APIS,
         supported_features=_supported(parts, least_minimum=0 if context.version >= 4 else 1),
         finalized_features_epoch=parts.metadata.image.offset,
         finalized_features=tuple(
@@ -72,7 +72,7 @@ def handle(
 
 def _is_well_formed(request: ApiVersionsRequest) -> bool:
     return all(
-        _SOFTWARE.fullmatch(text)
+        _SOFTWARE_NAME.fullmatch(text)
         for text in (request.client_software_name, request.client_software_version)
     )
 

@@ -1,7 +1,8 @@
-"""AssignReplicasToDirs: a broker tells in which of its directories its replicas lie (KIP-858).
+"""AssignReplicasToDirs: a broker reports the log directories of its replicas (KIP-858).
 
 Behaviour
-  Where a directory is one that the broker calls offline, its replicas are taken out of service.
+  A replica in a directory that the broker has reported as offline leaves the ISR, and loses the
+  leadership of its partition.
 
 Version notes
   One version.
@@ -9,13 +10,11 @@ Version notes
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.brokers.directories import assign_replicas_to_dirs
-from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import answer_broker
 from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -23,8 +22,6 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-
-logger = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
@@ -34,19 +31,6 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: AssignReplicasToDirsRequest, _context: RequestContext
 ) -> Awaitable[AssignReplicasToDirsResponse]:
-    return _decide(parts.controller, request)
-
-
-async def _decide(
-    controller: NodeController, request: AssignReplicasToDirsRequest
-) -> AssignReplicasToDirsResponse:
-    try:
-        return await controller.decide(
-            lambda image: assign_replicas_to_dirs(image, request, controller.context)
-        )
-    except KafkaError as error:
-        if error.code is not ErrorCode.NOT_CONTROLLER:
-            logger.info(
-                "AssignReplicasToDirs of broker %d is refused: %s", request.broker_id, error.message
-            )
-        return AssignReplicasToDirsResponse(error_code=error.code)
+    return answer_broker(
+        request, parts.controller.assign_replicas_to_dirs(request), AssignReplicasToDirsResponse
+    )

@@ -1,13 +1,13 @@
-"""BeginQuorumEpoch: the leader of a new epoch says so to a voter, which fetches from it from then
-on (KIP-595).
+"""BeginQuorumEpoch: the leader of a new quorum epoch announces itself to a voter, which then
+fetches from it (KIP-595).
 
 Behaviour
-  Answered when the epoch is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the leader of
-  the current one.
+  The response is sent when the epoch is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the
+  leader of the current epoch.
 
 Version notes
-  v1 has directory ids and the leader's endpoints; voters are where controller.quorum.voters says,
-  so neither is used.
+  v1 adds directory ids and the leader's endpoints. The voters are those of
+  controller.quorum.voters, so neither is used.
 """
 
 from __future__ import annotations

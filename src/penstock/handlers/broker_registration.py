@@ -1,23 +1,22 @@
-"""BrokerRegistration: a broker comes to the cluster, or comes back.
+"""BrokerRegistration: a broker joins the cluster, or rejoins it after a restart.
 
 Behaviour
-  It gets a new epoch, and is fenced until it has read the metadata and opened its logs. Refused:
-  another cluster's, one whose earlier life may still be there (DUPLICATE_BROKER_REGISTRATION), one
-  that does not know the finalized features.
+  The broker gets a new epoch, and is fenced until it has replayed the metadata and opened its logs.
+  The controller refuses a broker of another cluster, one whose previous process may still run
+  (DUPLICATE_BROKER_REGISTRATION), and one that does not support the finalized features.
 
 Version notes
-  v2 brings directory ids, v3 the epoch of the last clean shutdown (KIP-966), v4 features with a
+  v2 adds directory ids, v3 the epoch of the last clean shutdown (KIP-966), v4 features with a
   minimum of 0.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import answer_broker
 from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
@@ -25,8 +24,6 @@ from penstock.protocol.messages.broker_registration import (
 
 if TYPE_CHECKING:
     from penstock.node.controller.controller import NodeController
-
-logger = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
@@ -36,17 +33,4 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: BrokerRegistrationRequest, _context: RequestContext
 ) -> Awaitable[BrokerRegistrationResponse]:
-    return _decide(parts.controller, request)
-
-
-async def _decide(
-    controller: NodeController, request: BrokerRegistrationRequest
-) -> BrokerRegistrationResponse:
-    try:
-        return await controller.register(request)
-    except KafkaError as error:
-        if error.code is not ErrorCode.NOT_CONTROLLER:
-            logger.info(
-                "BrokerRegistration of broker %d is refused: %s", request.broker_id, error.message
-            )
-        return BrokerRegistrationResponse(error_code=error.code)
+    return answer_broker(request, parts.controller.register(request), BrokerRegistrationResponse)

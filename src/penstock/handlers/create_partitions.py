@@ -1,8 +1,7 @@
-"""CreatePartitions: more partitions for topics that there are.
+"""CreatePartitions: adds partitions to existing topics.
 
 Behaviour
-  The controller decides for each topic by itself; the answer leaves when the partitions can be
-  used. validate_only changes nothing.
+  The controller decides on each topic separately. With validate_only it creates nothing.
 
 Version notes
   v2 is flexible; nothing else changes.
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.topics.create_partitions import create_partitions
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -40,14 +39,14 @@ def handle(
 def decide(
     controller: NodeController, request: CreatePartitionsRequest
 ) -> Awaitable[CreatePartitionsResponse]:
-    return controller.decide(lambda image: create_partitions(image, request, controller.context))
+    return controller.decide(create_partitions, request)
 
 
 def refused(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
     results = (
         CreatePartitionsResponse.Result(
-            name=one.name, error_code=error.code, error_message=error.message
+            name=topic.name, error_code=error.code, error_message=error.message
         )
-        for one in request.topics
+        for topic in request.topics
     )
     return CreatePartitionsResponse(results=tuple(results))

@@ -1,13 +1,13 @@
-"""CreateTopics: new topics.
+"""CreateTopics: creates topics.
 
 Behaviour
-  The controller decides for each topic by itself; the answer leaves when the answering node knows
-  the topics. -1 takes num.partitions and default.replication.factor. validate_only decides and
-  creates nothing.
+  The controller decides on each topic separately. This node sends the response when its own
+  metadata has the topics. -1 stands for num.partitions and default.replication.factor. With
+  validate_only the controller creates nothing.
 
 Version notes
-  v5 brings the number of partitions, the replication factor and the settings of what was created,
-  v7 its id.
+  v5 returns the number of partitions, the replication factor and the configs of each topic, v7 its
+  id.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.topics.create import create_topics
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ async def _create(
 def decide(
     controller: NodeController, request: CreateTopicsRequest
 ) -> Awaitable[CreateTopicsResponse]:
-    return controller.decide(lambda image: create_topics(image, request, controller.context))
+    return controller.decide(create_topics, request)
 
 
 def refused(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
     topics = (
         CreateTopicsResponse.Topic(
-            name=one.name, error_code=error.code, error_message=error.message
+            name=topic.name, error_code=error.code, error_message=error.message
         )
-        for one in request.topics
+        for topic in request.topics
     )
     return CreateTopicsResponse(topics=tuple(topics))

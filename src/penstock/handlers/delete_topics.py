@@ -1,12 +1,13 @@
-"""DeleteTopics: topics go, by name or by id.
+"""DeleteTopics: deletes topics by name or by id.
 
 Behaviour
-  The controller decides for each topic by itself. Once answered, the topics are gone from the
-  metadata; their files follow. delete.topic.enable=false refuses all of it.
+  The controller decides on each topic separately. The response is sent when the topics are no
+  longer in the metadata; the brokers delete their files later. delete.topic.enable=false refuses
+  every request.
 
 Version notes
-  Names up to v5, names or ids from v6 on. v3 brings TOPIC_DELETION_DISABLED (before,
-  INVALID_REQUEST), v5 error messages.
+  Up to v5 topics are given by name, from v6 on by name or by id. v3 adds TOPIC_DELETION_DISABLED
+  (before: INVALID_REQUEST), v5 error messages.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from uuid import UUID
 from penstock.config.node_settings import DELETE_TOPIC_ENABLE
 from penstock.controller.topics.delete import delete_topics
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.ids import NO_UUID
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -52,17 +53,17 @@ def handle(
 def decide(
     controller: NodeController, request: DeleteTopicsRequest
 ) -> Awaitable[DeleteTopicsResponse]:
-    return controller.decide(lambda image: delete_topics(image, request, controller.context))
+    return controller.decide(delete_topics, request)
 
 
 def refused(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
-    named: list[tuple[str | None, UUID]] = [(name, NO_UUID) for name in request.topic_names] or [
-        (one.name, one.topic_id) for one in request.topics
+    topics: list[tuple[str | None, UUID]] = [(name, NO_UUID) for name in request.topic_names] or [
+        (topic.name, topic.topic_id) for topic in request.topics
     ]
     responses = (
         DeleteTopicsResponse.Response(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
         )
-        for name, topic_id in named
+        for name, topic_id in topics
     )
     return DeleteTopicsResponse(responses=tuple(responses))

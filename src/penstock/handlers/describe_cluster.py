@@ -1,14 +1,13 @@
-"""DescribeCluster: the cluster's id, its controller and its brokers.
+"""DescribeCluster: the cluster's id, controller and brokers.
 
 Behaviour
-  As Metadata tells them: brokers as clients of this listener reach them, and the answering broker
-  for the controller. On a controller's listener the controllers, and which of them is the active
-  one.
+  On a broker's listener, as in Metadata: brokers with their endpoints on this listener, and this
+  broker as the controller. On a controller's listener: the controllers, and the active one.
 
 Version notes
-  v1 brings the endpoint type: brokers (1) are what a broker's listener has, controllers (2) what a
-  controller's; the other is MISMATCHED_ENDPOINT_TYPE, and anything else UNSUPPORTED_ENDPOINT_TYPE.
-  v2 can ask for fenced brokers too.
+  v1 adds the endpoint type: brokers (1) on a broker's listener, controllers (2) on a controller's.
+  The other one is MISMATCHED_ENDPOINT_TYPE, and any other value UNSUPPORTED_ENDPOINT_TYPE. v2 can
+  include fenced brokers.
 
 Not implemented
   Authorized operations: always unknown.
@@ -56,7 +55,7 @@ def handle(
         return _refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             request,
-            f"this listener is a {here}'s: ask a {there}'s for {there}s",
+            f"this is the listener of a {here}: ask the listener of a {there} for {there}s",
         )
     return _controllers(parts) if to_controller else _brokers(parts, request, context)
 
@@ -82,7 +81,7 @@ def _brokers(
 
 
 def _controllers(parts: Parts) -> DescribeClusterResponse:
-    """The active one is told as the controller, -1 while there is none."""
+    """Return the controllers. controller_id is the active one, -1 if there is none."""
     leader = parts.quorum.leader_id
     controllers = tuple(
         DescribeClusterResponse.Broker(broker_id=node_id, host=address.host, port=address.port)

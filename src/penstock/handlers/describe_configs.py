@@ -1,20 +1,19 @@
-"""DescribeConfigs: every setting of topics, brokers and groups, with its value and where that comes
-from.
+"""DescribeConfigs: the configs of topics, brokers and groups, with their values and sources.
 
 Behaviour
-  A topic has all topic settings: its own, or its broker's, or Kafka's default. This broker has all
-  its settings; a broker without a name stands for the settings of all, and has those that were set
-  while the cluster ran. Another broker must be asked itself: INVALID_REQUEST. A group, which need
-  not be there, has what consumer groups can have of their own: its own, or its broker's. Passwords
-  are never shown. Settings for tests are shown only where they are set. configuration_keys
-  restricts the answer to some names.
+  A topic has all topic configs: its own values, or the broker's, or Kafka's defaults. This broker
+  has all broker configs. A broker resource with an empty name has the dynamic defaults of all
+  brokers. INVALID_REQUEST for another broker: a client must ask that broker. A group, even one that
+  does not exist, has the configs of consumer groups: its own values, or the broker's. Passwords are
+  never shown. Internal configs are shown only if they are set. configuration_keys limits the
+  response to these names.
 
 Version notes
-  v3 brings the type of a setting, and its documentation where it is asked for.
+  v3 adds the type of a config, and its documentation on request.
 
 Not implemented
-  Loggers and client metrics subscriptions: INVALID_REQUEST. The settings that Kafka has for share
-  and streams groups.
+  Broker loggers and client metrics subscriptions: INVALID_REQUEST. Configs of share and streams
+  groups.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from penstock.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from penstock.config.node import NodeConfig
     from penstock.node.metadata import MetadataView
 
 Result = DescribeConfigsResponse.Result
@@ -48,7 +46,6 @@ Resource = DescribeConfigsRequest.Resource
 
 
 class Parts(Protocol):
-    config: NodeConfig
     node_id: int
     metadata: MetadataView
 
@@ -63,11 +60,11 @@ def handle(
 
 def _describe(parts: Parts, request: DescribeConfigsRequest, resource: Resource) -> Result:
     try:
-        wanted = resource.configuration_keys or None
+        names = resource.configuration_keys or None
         configs = tuple(
             _config(entry, request)
             for entry in _entries(parts, resource.resource_type, resource.resource_name)
-            if wanted is None or entry.setting.name in wanted
+            if names is None or entry.setting.name in names
         )
     except KafkaError as error:
         return Result(
@@ -85,7 +82,7 @@ def _describe(parts: Parts, request: DescribeConfigsRequest, resource: Resource)
 
 
 def _entries(parts: Parts, resource_type: int, name: str) -> Collection[Entry]:
-    broker = DynamicBroker(parts.metadata.image, parts.config)
+    broker = parts.metadata.broker_config
     if resource_type == TOPIC:
         return list(_topic_entries(parts, broker, name))
     if resource_type == GROUP:
@@ -94,7 +91,8 @@ def _entries(parts: Parts, resource_type: int, name: str) -> Collection[Entry]:
         return group_entries(broker, name)
     if resource_type != BROKER:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here"
+            ErrorCode.INVALID_REQUEST,
+            f"resources of type {resource_type} have no configs here",
         )
     if name == "":
         return default_broker_entries(broker)

@@ -1,18 +1,15 @@
-"""DescribeLogDirs: the log directories of this broker, the room on their volumes, and the size of
-each partition in them.
+"""DescribeLogDirs: the log directories of this broker, the size of their volumes, and the size of
+each replica in them.
 
 Behaviour
-  Every directory is answered. One that is offline has KAFKA_STORAGE_ERROR and no partitions. Null
-  asks for all partitions; those named that are not here are left out. A replica on its way to
-  another directory is in both: where it goes it is a future one, and its lag is what is not copied
-  yet.
+  The response has every directory; an offline one has KAFKA_STORAGE_ERROR and no replicas. Null
+  requests all partitions; requested partitions without a replica here are left out. A replica that
+  moves to another directory is in both: in the new one as a future replica, whose lag is what is
+  not copied yet.
 
 Version notes
-  v3 brings an error for the whole, v4 the bytes of the volume, v5 whether the directory is cordoned
-  (never: that is not there yet).
-
-Not implemented
-  Nothing that Kafka has.
+  v3 adds a top-level error, v4 the bytes of the volume, v5 whether the directory is cordoned
+  (always false: not implemented).
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
 Result = DescribeLogDirsResponse.Result
 Replica = Result.Topic.Partition
-# Directory -> topic -> its replicas there.
+# Directory -> topic -> replicas.
 ReplicasByDirectory = dict[str, dict[str, list[Replica]]]
 
 
@@ -77,7 +74,8 @@ async def _describe(parts: Parts, request: DescribeLogDirsRequest) -> DescribeLo
 
 
 async def _volume(parts: Parts, path: str) -> Volume | None:
-    """In a thread: a volume that hangs, as those of a network do, must not stop the loop."""
+    """Read the volume's size in a thread: a network volume may hang, and must not block the event
+    loop."""
     try:
         return await parts.offload.thread(parts.disk.volume, path)
     except OSError:
@@ -88,12 +86,12 @@ def _replicas(parts: Parts, request: DescribeLogDirsRequest) -> ReplicasByDirect
     if request.topics is None:
         names = list(parts.replicas.partitions)
     else:
-        asked = dict.fromkeys(
+        requested = dict.fromkeys(
             TopicPartition(topic.topic, index)
             for topic in request.topics
             for index in topic.partitions
         )
-        names = [name for name in asked if name in parts.replicas.partitions]
+        names = [name for name in requested if name in parts.replicas.partitions]
     replicas: ReplicasByDirectory = {}
     for name in names:
         partition, move = (
@@ -122,7 +120,8 @@ def _replicas(parts: Parts, request: DescribeLogDirsRequest) -> ReplicasByDirect
 def _topics(replicas: dict[str, list[Replica]]) -> tuple[Result.Topic, ...]:
     return tuple(
         Result.Topic(
-            name=name, partitions=tuple(sorted(some, key=lambda replica: replica.partition_index))
+            name=name,
+            partitions=tuple(sorted(partitions, key=lambda replica: replica.partition_index)),
         )
-        for name, some in sorted(replicas.items())
+        for name, partitions in sorted(replicas.items())
     )

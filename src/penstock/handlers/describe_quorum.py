@@ -1,11 +1,11 @@
-"""DescribeQuorum: the leader of the quorum, its voters and observers, and how far each has come
+"""DescribeQuorum: the leader of the quorum, its voters and observers, and their log end offsets
 (KIP-595, KIP-836).
 
 Behaviour
-  Only the leader knows: every other node asks it.
+  Only the leader of the quorum knows; every other node forwards the request to it.
 
 Version notes
-  v1 has times of the last fetch, v2 the voters' endpoints and a message with an error.
+  v1 adds the times of the last fetch, v2 the endpoints of the voters and an error message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def handle(
 async def decide(
     controller: NodeController, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    return controller.quorum.describe_quorum(request)
+    return controller.describe_quorum(request)
 
 
 def refused(_request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:

@@ -1,17 +1,17 @@
-"""DescribeTopicPartitions: topics and their partitions, page by page (KIP-966).
+"""DescribeTopicPartitions: topics and their partitions, in pages (KIP-966).
 
 Behaviour
-  Topics come in the order of their names, all of them where none is named. A page has at most
-  response_partition_limit partitions, but never more than 2,000; where more are left, next_cursor
-  says where the following page begins. A cursor whose topic was deleted meanwhile goes on with the
-  next one. Topics that are not there are answered with their error, and count for nothing.
+  Topics are sorted by name; an empty list is all topics. A page has at most
+  response_partition_limit and at most 2,000 partitions; if more remain, next_cursor says where the
+  next page begins. If the cursor's topic has been deleted, the page begins at the next topic.
+  Unknown topics are returned with their error and do not count towards the limit.
 
 Version notes
-  v0 alone.
+  One version.
 
 Not implemented
-  Authorized operations: always unknown. A cursor with a negative partition loses the connection:
-  the response has no place for an error.
+  Authorized operations: always unknown. A cursor with a negative partition closes the connection:
+  the response has no field for the error.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def handle(
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise ProtocolError(
-            f"a DescribeTopicPartitions cursor cannot begin at partition {cursor.partition_index}"
+            f"a DescribeTopicPartitions cursor has the negative partition {cursor.partition_index}"
         )
     first_name, first_index = (
         (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     )
     names = {topic.name for topic in request.topics} or set(parts.metadata.image.topics)
     live = live_brokers(parts)
-    left = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
+    remaining = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
     described: list[Topic] = []
     for name in sorted(name for name in names if name >= first_name):
         topic = parts.metadata.image.topics.get(name)
@@ -69,22 +69,22 @@ def handle(
         indexes = [
             index for index in topic.partitions if name != first_name or index >= first_index
         ]
-        if left == 0:
+        if remaining == 0:
             return _page(
                 described, NextCursor(topic_name=name, partition_index=indexes[0] if indexes else 0)
             )
-        described.append(_described(topic, indexes[:left], live))
-        if len(indexes) > left:
-            return _page(described, NextCursor(topic_name=name, partition_index=indexes[left]))
-        left -= len(indexes)
+        described.append(_topic(topic, indexes[:remaining], live))
+        if len(indexes) > remaining:
+            return _page(described, NextCursor(topic_name=name, partition_index=indexes[remaining]))
+        remaining -= len(indexes)
     return _page(described, None)
 
 
-def _page(topics: list[Topic], following: NextCursor | None) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=following)
+def _page(topics: list[Topic], next_cursor: NextCursor | None) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=next_cursor)
 
 
-def _described(topic: TopicImage, indexes: list[int], live: set[int]) -> Topic:
+def _topic(topic: TopicImage, indexes: list[int], live: set[int]) -> Topic:
     return Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,

@@ -1,13 +1,12 @@
-"""ElectLeaders: the preferred leader of partitions leads again, or, where asked for, an unclean
-one.
+"""ElectLeaders: elects the preferred leaders of partitions, or unclean leaders.
 
 Behaviour
-  The controller decides for each partition by itself; null elects for all that need it.
-  ELECTION_NOT_NEEDED where the preferred leader leads already (with null such partitions are left
-  out), PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE where none can.
+  The controller decides on each partition separately. Null elects for all partitions that need it.
+  ELECTION_NOT_NEEDED if the preferred leader already leads (null omits such partitions),
+  PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica can lead.
 
 Version notes
-  v1 brings unclean elections and an error for the whole.
+  v1 adds unclean elections and a top-level error.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.partitions.elections import elect_leaders
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def handle(
 def decide(
     controller: NodeController, request: ElectLeadersRequest
 ) -> Awaitable[ElectLeadersResponse]:
-    return controller.decide(lambda image: elect_leaders(image, request, controller.context))
+    return controller.decide(elect_leaders, request)
 
 
 def refused(_request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:

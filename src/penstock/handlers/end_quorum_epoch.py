@@ -1,11 +1,12 @@
-"""EndQuorumEpoch: a leader that stops says so, so that the next one is elected at once (KIP-595).
+"""EndQuorumEpoch: a leader that stops announces it, so that the voters elect the next leader
+without waiting for a timeout (KIP-595).
 
 Behaviour
-  The first of the successors named stands for election at once, the others one after the other
-  should it not win.
+  The first of the preferred successors starts an election immediately. Each of the others starts
+  one later, if none before it has won.
 
 Version notes
-  v1 names successors with directory ids, which static voters do not use.
+  v1 gives successors with directory ids, which static voters do not use.
 """
 
 from __future__ import annotations

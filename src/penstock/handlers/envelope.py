@@ -1,16 +1,16 @@
-"""Envelope: a broker forwards what a client asked of it and only the active controller can decide
+"""Envelope: a broker forwards a client's request that only the active controller can execute
 (KIP-590).
 
 Behaviour
-  The request within is decided here; its response travels back in the envelope, encoded for the
-  client. NOT_CONTROLLER on any other node. APIs that are not the controller's are refused with
-  INVALID_REQUEST.
+  The controller executes the embedded request and returns the response in the envelope, encoded in
+  the client's version. NOT_CONTROLLER on any other node. INVALID_REQUEST for an API that is not
+  forwarded.
 
 Version notes
   One version.
 
 Not implemented
-  Principals: everyone may do everything so far, so that the one in the envelope is not looked at.
+  Principals: there is no authorization yet, so the principal in the envelope is ignored.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ def handle(
     if not controller.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:
-        header, at = decode_request_header(request.request_data)
+        header, end = decode_request_header(request.request_data)
         module = _module(header)
         inner: object = decode(
             request_class(header.request_api_key),
             header.request_api_version,
-            request.request_data[at:],
+            request.request_data[end:],
         )
     except ProtocolError:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return _decided(controller, header, module, inner)
+    return _execute(controller, header, module, inner)
 
 
 def _module(header: RequestHeader) -> Any:
     served = CONTROLLER_SERVED.get(header.request_api_key)
     if served is None or not served.first <= header.request_api_version <= served.last:
         raise ProtocolError(
-            f"API key {header.request_api_key} v{header.request_api_version} cannot be forwarded"
+            f"API key {header.request_api_key} v{header.request_api_version} is not forwarded"
         )
     module = import_module(served.module)
     if not hasattr(module, "decide"):
-        raise ProtocolError(f"{served.module} is not decided by the controller for others")
+        raise ProtocolError(f"{served.module} is not an API that brokers forward")
     return module
 
 
-async def _decided(
+async def _execute(
     controller: NodeController, header: RequestHeader, module: Any, request: object
 ) -> EnvelopeResponse:
     try:

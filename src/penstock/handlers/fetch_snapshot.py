@@ -1,13 +1,13 @@
-"""FetchSnapshot: a replica of the metadata log that is too far behind fetches a snapshot, piece by
-piece (KIP-630).
+"""FetchSnapshot: a replica of the metadata log that ends before the leader's log starts fetches a
+snapshot, in pieces (KIP-630).
 
 Behaviour
-  Only the leader answers with data. SNAPSHOT_NOT_FOUND where the snapshot is no longer there: the
-  replica fetches again, and is told of a later one. POSITION_OUT_OF_RANGE for a position that it
-  does not have.
+  Only the leader sends data. SNAPSHOT_NOT_FOUND if the snapshot has been deleted: the replica
+  fetches again, and the response names a later snapshot. POSITION_OUT_OF_RANGE for a position
+  outside of the snapshot.
 
 Version notes
-  v1 has directory ids, which static voters do not use.
+  v1 adds directory ids, which static voters do not use.
 """
 
 from __future__ import annotations

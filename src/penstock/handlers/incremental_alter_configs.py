@@ -1,9 +1,9 @@
-"""IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single settings of topics,
-brokers and groups.
+"""IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single dynamic configs of
+topics, brokers and groups (KIP-339).
 
 Behaviour
-  Each resource succeeds or fails by itself; what is not named stays. A broker without a name stands
-  for all.
+  Each resource succeeds or fails on its own. Configs that a request omits keep their values. A
+  broker resource with an empty name is the default of all brokers.
 
 Version notes
   v1 is flexible; nothing else changes.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.configs.alter import incremental_alter_configs
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller, refused_resources
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -41,21 +41,13 @@ def handle(
 def decide(
     controller: NodeController, request: IncrementalAlterConfigsRequest
 ) -> Awaitable[IncrementalAlterConfigsResponse]:
-    return controller.alter_settings(
-        lambda image: incremental_alter_configs(image, request, controller.context)
-    )
+    return controller.alter_configs(incremental_alter_configs, request)
 
 
 def refused(
     request: IncrementalAlterConfigsRequest, error: KafkaError
 ) -> IncrementalAlterConfigsResponse:
-    responses = (
-        IncrementalAlterConfigsResponse.Response(
-            error_code=error.code,
-            error_message=error.message,
-            resource_type=one.resource_type,
-            resource_name=one.resource_name,
-        )
-        for one in request.resources
+    responses = refused_resources(
+        IncrementalAlterConfigsResponse.Response, request.resources, error
     )
-    return IncrementalAlterConfigsResponse(responses=tuple(responses))
+    return IncrementalAlterConfigsResponse(responses=responses)

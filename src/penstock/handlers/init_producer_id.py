@@ -1,18 +1,18 @@
-"""InitProducerId: an id for an idempotent producer.
+"""InitProducerId: a producer id for an idempotent producer.
 
 Behaviour
-  Without a transactional id every request gets a new producer id, with epoch 0, from the block of
-  ids that this node has taken from the cluster. An id without an epoch, or the reverse, and an
-  empty transactional id are INVALID_REQUEST.
+  Without a transactional id every request gets a new producer id with epoch 0, from the block that
+  the controller has allocated to this broker. INVALID_REQUEST for an id without an epoch, an epoch
+  without an id, and an empty transactional id.
 
 Version notes
-  v3 lets a producer name the id and epoch it has (KIP-360); without transactions it gets a new id
-  all the same, as in Kafka. v6 (two-phase commit, KIP-939) is not stable in Kafka 4.3 and not
+  v3 lets a producer send its current id and epoch (KIP-360); without a transactional id it gets a
+  new id nevertheless, as in Kafka. v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not
   served.
 
 Not implemented
-  Transactions: a transactional id is NOT_COORDINATOR, as by any broker that does not coordinate it.
-  The client looks for its coordinator then, and learns that FindCoordinator is not served.
+  Transactions: a transactional id is NOT_COORDINATOR, as from any broker that is not its
+  coordinator. The client then sends FindCoordinator, which refuses transactional ids.
 """
 
 from __future__ import annotations

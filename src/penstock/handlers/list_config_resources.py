@@ -1,16 +1,14 @@
-"""ListConfigResources: the names of what can have settings (KIP-1142; before it
+"""ListConfigResources: the names of config resources (KIP-1142; before it
 ListClientMetricsResources).
 
 Behaviour
-  Topics, brokers, and the groups and client metrics subscriptions that have settings of their own.
-  Broker loggers cannot be described here, so none is listed. An unknown type is
-  UNSUPPORTED_VERSION, as in Kafka.
+  All topics and brokers, and the groups and client metrics subscriptions that have configs. Broker
+  loggers have no configs here, so none is listed. An unknown resource type is UNSUPPORTED_VERSION,
+  as in Kafka.
 
 Version notes
-  v0 asks for client metrics subscriptions alone. v1 names the types wanted; none is all of them.
-
-Not implemented
-  -
+  v0 lists client metrics subscriptions only. v1 gives the resource types; an empty list is all of
+  them.
 """
 
 from __future__ import annotations

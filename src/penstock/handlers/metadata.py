@@ -1,16 +1,16 @@
-"""Metadata: the brokers, the topics and who leads each partition.
+"""Metadata: the brokers, the topics and the leader of each partition.
 
 Behaviour
-  Brokers are told as clients of the same listener reach them. Topics are asked for by name, by id,
-  or all. A name that is not there is created with the defaults where the request and
-  auto.create.topics.enable both allow it, and answered once it can be used. Every broker takes what
-  is meant for the controller, so the answering one names itself as such. A client that asks again
-  while a leader is gone is answered when the next one is known.
+  Brokers have their endpoints on the client's listener. Topics are requested by name, by id, or all
+  at once. A missing topic is created with the defaults if the request and auto.create.topics.enable
+  both allow it, and returned when it is usable. Every broker accepts requests for the controller,
+  so this broker names itself as the controller. If a leader is gone, the response waits for the
+  election of the next one.
 
 Version notes
-  All topics are asked for by an empty list in v0 and by null from v1 on. v4 lets the client forbid
-  creation. Ids can be asked for from v12 on; before, INVALID_REQUEST for every topic. v13 has an
-  error for the whole, which nothing here raises.
+  All topics are an empty list in v0 and null from v1 on. v4 lets the client forbid creation. v12
+  adds ids; with an id in an earlier version every topic is INVALID_REQUEST. v13 adds a top-level
+  error, which is always NONE.
 
 Not implemented
   Authorized operations: always unknown (-2147483648).

@@ -2,14 +2,15 @@
 `__cluster_metadata-0` (KIP-595).
 
 Behaviour
-  Only the leader answers with records; others say who leads (NOT_LEADER_OR_FOLLOWER,
-  FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). A log that differs from the leader's is told where
-  (DivergingEpoch), one that is too far behind which snapshot to fetch (SnapshotId). Held back until
-  there are records, or a high watermark that the follower does not know, or max_wait_ms is over.
+  Only the leader returns records. Other nodes return NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or
+  UNKNOWN_LEADER_EPOCH, and the leader. If the follower's log diverges, the response says where
+  (DivergingEpoch); if it ends before the leader's log starts, the response names a snapshot
+  (SnapshotId). The response waits for records, for a high watermark that the follower does not
+  know, or for max_wait_ms.
 
 Version notes
-  v17 has the replica's directory id, which static voters do not use; v18 its high watermark: below,
-  it learns of a new one with the next records.
+  v17 adds the replica's directory id, which static voters do not use; v18 its high watermark. An
+  older follower learns a new high watermark with the next records.
 
 Not implemented
   Fetch sessions, as in Kafka's quorum.

@@ -1,8 +1,8 @@
-"""UnregisterBroker: a broker that will not come back is forgotten.
+"""UnregisterBroker: removes the registration of a broker that will not return.
 
 Behaviour
-  The controller fences it first: what it led goes to others, and it leaves every set of in-sync
-  replicas.
+  The controller fences the broker first: its partitions get other leaders, and it leaves the ISR of
+  each.
 
 Version notes
   One version.
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.brokers.fencing import unregister_broker
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -40,7 +40,7 @@ def handle(
 def decide(
     controller: NodeController, request: UnregisterBrokerRequest
 ) -> Awaitable[UnregisterBrokerResponse]:
-    return controller.decide(lambda image: unregister_broker(image, request, controller.context))
+    return controller.decide(unregister_broker, request)
 
 
 def refused(_request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:

@@ -1,11 +1,12 @@
-"""UpdateFeatures: finalized levels of features rise or fall.
+"""UpdateFeatures: raises or lowers finalized feature levels.
 
 Behaviour
-  The controller checks every broker's and controller's range. validate_only decides and changes
-  nothing.
+  The controller checks the levels that each broker and controller supports. With validate_only it
+  changes nothing.
 
 Version notes
-  v1 brings upgrade types and validate_only, v2 drops the results of single features: all or none.
+  v1 adds upgrade types and validate_only. v2 drops the results of single features: all change or
+  none does.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.controller.features.update import update_features
 from penstock.errors import KafkaError
-from penstock.handlers.asking import ask_controller
 from penstock.handlers.context import RequestContext
+from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def handle(
 def decide(
     controller: NodeController, request: UpdateFeaturesRequest
 ) -> Awaitable[UpdateFeaturesResponse]:
-    return controller.decide(lambda image: update_features(image, request, controller.context))
+    return controller.decide(update_features, request)
 
 
 def refused(_request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:

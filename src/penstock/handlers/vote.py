@@ -1,13 +1,13 @@
-"""Vote: a controller stands for election and asks this one for its vote, or whether it would give
-it (KIP-595, KIP-996).
+"""Vote: a candidate requests this voter's vote, or asks in a pre-vote if it would get it (KIP-595,
+KIP-996).
 
 Behaviour
-  Answered when the vote is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the leader of the
-  current one; a candidate that is no voter is INCONSISTENT_VOTER_SET; another cluster is
-  INCONSISTENT_CLUSTER_ID.
+  The response is sent when the vote is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the
+  leader of the current epoch; a candidate that is no voter is INCONSISTENT_VOTER_SET; another
+  cluster id is INCONSISTENT_CLUSTER_ID.
 
 Version notes
-  v1 has directory ids, which static voters do not use; v2 has the pre-vote.
+  v1 adds directory ids, which static voters do not use; v2 adds the pre-vote.
 """
 
 from __future__ import annotations

@@ -184,9 +184,7 @@ class Controllers:
         def decide(
             controller: NodeController, request: CreateTopicsRequest
         ) -> Awaitable[CreateTopicsResponse]:
-            return controller.decide(
-                lambda image: create_topics(image, request, controller.context)
-            )
+            return controller.decide(create_topics, request)
 
         response = await self.ask(auto_created(self._config, names), decide, version=7)
         await self._wait_topics([topic.name for topic in response.topics if not topic.error_code])

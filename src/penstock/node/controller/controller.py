@@ -1,21 +1,21 @@
-"""The active controller of a cluster, while this node is it: decides over the pending image, and
-watches the brokers.
+"""The controller of a node: decides on requests and watches the brokers while it is the active one.
 
-What is decided is in `controller/`; here is what awaits and what keeps time. A broker that dies is
-noticed in two ways: its session times out, as in Kafka; or its connection closes, no heartbeat
-follows within a grace, and nobody answers when the controller knocks at its listener. A paused
-broker or a dropped connection passes that test, so that no leader moves without need.
+The pure decisions are in `penstock.controller`; this class commits them and keeps time. It detects
+a dead broker in two ways. Its session expires, as in Kafka. Or its heartbeat connection closes, no
+heartbeat follows within a grace period, and its listener refuses a connection. A paused broker or a
+dropped connection passes that test, so no leader moves needlessly.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
+from penstock.controller.brokers.directories import assign_replicas_to_dirs
 from penstock.controller.brokers.fencing import fence_broker
 from penstock.controller.brokers.heartbeat import broker_heartbeat
 from penstock.controller.brokers.liveness import Heartbeats
@@ -23,11 +23,18 @@ from penstock.controller.brokers.registration import register_broker
 from penstock.controller.context import ControllerContext
 from penstock.controller.decision import Decision
 from penstock.controller.features.bootstrap import bootstrap_records
+from penstock.controller.partitions.alter import alter_partition
 from penstock.controller.partitions.elections import elect_unclean_leaders, rebalance_leaders
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.quorum.quorum import Quorum
+from penstock.node.supervisor import Spawn
 from penstock.protocol.internal.metadata_settings import NoOpRecord
+from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from penstock.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
 from penstock.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -36,22 +43,33 @@ from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from penstock.world import World
 
+if TYPE_CHECKING:
+    from penstock.protocol.messages.allocate_producer_ids import (
+        AllocateProducerIdsRequest,
+        AllocateProducerIdsResponse,
+    )
+
+Q = TypeVar("Q")
 R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
-# How often sessions are looked at: a small part of broker.session.timeout.ms.
-_WATCH_S = 0.5
-# A listener that neither takes nor refuses a connection says nothing: the session timeout decides
-# then.
-_KNOCK_TIMEOUT_S = 2.0
+# Between two checks for expired sessions: a small part of broker.session.timeout.ms.
+_SESSION_CHECK_S = 0.5
+# If a listener neither accepts nor refuses a connection within this time, the session timeout
+# decides.
+_PROBE_TIMEOUT_S = 2.0
 
 
 class NodeController:
-    """Every node with the controller role has one; it does something while the node is the active
-    controller."""
+    """Every node with the controller role has one. It is idle unless the node leads the quorum.
+
+    Its methods raise KafkaError NOT_CONTROLLER if it is not active, or loses the leadership before
+    the records are committed.
+    """
 
     def __init__(
         self,
@@ -60,31 +78,52 @@ class NodeController:
         cluster_id: str,
         quorum: Quorum,
         context: ControllerContext,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Spawn,
     ) -> None:
-        self.context = context
+        self._context = context
         self._world = world
         self._config = config
         self._cluster_id = cluster_id
         self._quorum = quorum
         self._spawn = spawn
         self._heartbeats = Heartbeats()
-        # Brokers whose connection was lost since their last heartbeat.
-        self._lost: set[int] = set()
+        # Brokers whose heartbeat connection has closed since their last heartbeat.
+        self._disconnected: set[int] = set()
+        # Counts changes of leadership, so that the task of an earlier term ends.
         self._term = 0
 
     @property
     def is_active(self) -> bool:
         return self._quorum.is_leader
 
-    @property
-    def quorum(self) -> Quorum:
-        return self._quorum
+    # Requests of clients
 
-    async def decide(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
-        """Decides on the pending image, so that two quick requests cannot both win; answers when
-        the records are committed."""
-        await self._begin()
+    async def decide(
+        self,
+        decide: Callable[[MetadataImage, Q, ControllerContext], Decision[R]],
+        request: Q,
+    ) -> R:
+        """Decide on a request and return the response when its records are committed."""
+        return await self._commit(lambda image: decide(image, request, self._context))
+
+    async def alter_configs(
+        self,
+        decide: Callable[[MetadataImage, Q, ControllerContext], Decision[R]],
+        request: Q,
+    ) -> R:
+        """Decide on a request that alters configs. If they now allow unclean leaders, elect them
+        for partitions without a leader."""
+        response = await self.decide(decide, request)
+        await self._elect_unclean()
+        return response
+
+    def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        return self._quorum.describe_quorum(request)
+
+    async def _commit(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+        """Decide on the pending image, so that of two conflicting requests one fails. Return the
+        response when the records are committed."""
+        await self._bootstrap()
         if not self.is_active:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, f"the active controller is {self._quorum.leader_id}"
@@ -93,51 +132,44 @@ class NodeController:
         for note in decision.notes:
             logger.warning("%s", note)
         if decision.records or self._quorum.pending.offset > self._quorum.image.offset:
-            # Also a refusal may rest on what is not committed: it must not be told before that is,
-            # or where it never will be.
+            # A response without records, such as an error, may depend on uncommitted records. It
+            # must wait until they are committed, and fail if they never are.
             await self._quorum.append(decision.records or (NoOpRecord(),))
         return decision.response
 
-    async def alter_settings(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
-        """As `decide`; and where the settings now allow an unclean leader, a partition without one
-        gets it."""
-        response = await self.decide(decide)
-        await self._elect_unclean()
-        return response
+    # Leadership
 
-    # Becoming active
-
-    def took_over(self, leads: bool) -> None:
-        """This node became the active controller, or is it no more."""
+    def leadership_changed(self, leads: bool) -> None:
+        """The node has become the active controller, or has ceased to be it."""
         self._term += 1
-        self._lost.clear()
+        self._disconnected.clear()
         if leads:
             self._heartbeats = Heartbeats()
             for broker in self._quorum.image.brokers.values():
                 if not broker.fenced:
                     self._heartbeats.touch(broker.id, broker.epoch, self._world.clock.monotonic())
-            self._spawn(self._rule(self._term))
+            self._spawn(self._lead(self._term))
 
-    async def _begin(self) -> None:
-        """A cluster's metadata begins with its levels, as Kafka's does: whoever comes first, even
-        before this node's own task."""
+    async def _bootstrap(self) -> None:
+        """Write the feature levels that a new cluster's metadata begins with, as in Kafka. A
+        request may arrive before `_lead` has written them."""
         if not self._quorum.pending.features:
-            await self._quorum.append(bootstrap_records(self.context))
+            await self._quorum.append(bootstrap_records(self._context))
 
-    async def _rule(self, term: int) -> None:
+    async def _lead(self, term: int) -> None:
         try:
-            await self._begin()
+            await self._bootstrap()
             for broker in list(self._quorum.image.brokers.values()):
-                # Whoever died together with the last active controller has no connection here that
-                # could close, but to the quorum.
+                # A broker that died together with the previous active controller has no heartbeat
+                # connection to this one that could close. Only the quorum's connection to it did.
                 if not broker.fenced:
                     self._suspect(
-                        broker.id, broker.epoch, waited=broker.id in self._quorum.lost_nodes
+                        broker.id, broker.epoch, grace_over=broker.id in self._quorum.lost_nodes
                     )
             interval_s = self._config[cluster_settings.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS]
             elect_at = self._world.clock.monotonic() + interval_s
             while self._term == term:
-                await asyncio.sleep(_WATCH_S)
+                await asyncio.sleep(_SESSION_CHECK_S)
                 if self._term == term:
                     await self._fence_expired()
                 if self._term == term and self._world.clock.monotonic() >= elect_at:
@@ -147,82 +179,85 @@ class NodeController:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
 
-    async def _fence_expired(self) -> None:
-        timeout_s = self._config[cluster_settings.BROKER_SESSION_TIMEOUT_MS] / 1000
-        for broker_id in self._heartbeats.expired(self._world.clock.monotonic(), timeout_s):
-            await self._fence(
-                broker_id,
-                f"nothing was heard of it for {timeout_s:g} s (broker.session.timeout.ms)",
-            )
-
     async def _elect(self) -> None:
-        """What no event asks for."""
+        """Run the elections that no request or event triggers."""
         await self._elect_unclean()
         if self._config[cluster_settings.AUTO_LEADER_REBALANCE_ENABLE]:
-            while await self.decide(lambda image: rebalance_leaders(image, self.context)):
+            while await self._commit(lambda image: rebalance_leaders(image, self._context)):
                 continue
 
     async def _elect_unclean(self) -> None:
-        while await self.decide(lambda image: elect_unclean_leaders(image, self.context)):
+        while await self._commit(lambda image: elect_unclean_leaders(image, self._context)):
             continue
 
-    async def _fence(self, broker_id: int, reason: str) -> None:
-        self._heartbeats.forget(broker_id)
-        broker = self._quorum.pending.brokers.get(broker_id)
-        if broker is not None and not broker.fenced:
-            logger.warning("broker %d is fenced: %s", broker_id, reason)
-            await self.decide(lambda image: fence_broker(image, broker_id, self.context))
-
-    # Brokers
+    # Requests of brokers
 
     async def register(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-        response = await self.decide(
+        response = await self._commit(
             lambda image: register_broker(
-                image, request, self.context, cluster_id=self._cluster_id, alive=self._in_session
+                image,
+                request,
+                self._context,
+                cluster_id=self._cluster_id,
+                alive=self._may_be_alive,
             )
         )
-        self._lost.discard(request.broker_id)
+        self._disconnected.discard(request.broker_id)
         self._heartbeats.touch(
             request.broker_id, response.broker_epoch, self._world.clock.monotonic()
         )
         return response
 
-    def _in_session(self, broker_id: int) -> bool:
-        """Whether another life of the broker may still be there."""
+    def _may_be_alive(self, broker_id: int) -> bool:
+        """Return True if a process with an earlier epoch of this broker may still run."""
         timeout_s = self._config[cluster_settings.BROKER_SESSION_TIMEOUT_MS] / 1000
-        return broker_id not in self._lost and self._heartbeats.has_session(
+        return broker_id not in self._disconnected and self._heartbeats.has_session(
             broker_id, self._world.clock.monotonic(), timeout_s
         )
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        response = await self.decide(
-            lambda image: broker_heartbeat(image, request, self.context, self._heartbeats)
+        response = await self._commit(
+            lambda image: broker_heartbeat(image, request, self._context, self._heartbeats)
         )
-        self._lost.discard(request.broker_id)
+        self._disconnected.discard(request.broker_id)
         self._heartbeats.touch(
             request.broker_id, request.broker_epoch, self._world.clock.monotonic()
         )
         return response
 
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await self.decide(alter_partition, request)
+
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        return await self.decide(assign_replicas_to_dirs, request)
+
+    async def allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsResponse:
+        # Imported on first use so that a node starts quickly.
+        from penstock.controller.producer_ids import allocate_producer_ids
+
+        return await self._commit(lambda image: allocate_producer_ids(image, request))
+
+    # Dead brokers
+
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """The connection by which a broker sent its heartbeats is no more."""
-        self._lost.add(broker_id)
+        """The connection of a broker's heartbeats has closed."""
+        self._disconnected.add(broker_id)
         self._suspect(broker_id, broker_epoch)
 
-    def _suspect(self, broker_id: int, broker_epoch: int, *, waited: bool = False) -> None:
-        """`waited`: the election took longer than the grace."""
+    def _suspect(self, broker_id: int, broker_epoch: int, *, grace_over: bool = False) -> None:
+        """Probe a broker after the grace period, or now if the election took longer than that."""
         grace_ms = self._config[cluster_settings.BROKER_DISCONNECT_GRACE_MS]
         if self.is_active and grace_ms >= 0:
-            self._spawn(
-                self._knock(
-                    broker_id,
-                    broker_epoch,
-                    self._world.clock.monotonic(),
-                    0 if waited else grace_ms / 1000,
-                )
-            )
+            now = self._world.clock.monotonic()
+            grace_s = 0 if grace_over else grace_ms / 1000
+            self._spawn(self._probe(broker_id, broker_epoch, now, grace_s))
 
-    async def _knock(self, broker_id: int, broker_epoch: int, since: float, grace_s: float) -> None:
+    async def _probe(self, broker_id: int, broker_epoch: int, since: float, grace_s: float) -> None:
+        """Fence a broker if it sends no heartbeat within the grace period and does not listen."""
         await asyncio.sleep(grace_s)
         broker = self._quorum.image.brokers.get(broker_id)
         if (
@@ -231,26 +266,30 @@ class NodeController:
             or self._heartbeats.heard_since(broker_id, since)
         ):
             return
-        if await self._is_gone(broker) and not self._heartbeats.heard_since(broker_id, since):
+        if await self._refuses_connections(broker) and not self._heartbeats.heard_since(
+            broker_id, since
+        ):
             try:
                 if self.is_active and self._quorum.pending.brokers[broker_id].epoch == broker_epoch:
                     await self._fence(
-                        broker_id,
-                        "its connection closed, and nobody listens at its address any more",
+                        broker_id, "its connection closed and its listener refuses connections"
                     )
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_CONTROLLER:
                     raise
 
-    async def _is_gone(self, broker: BrokerImage) -> bool:
-        """Only a refused connection proves it: then there is a machine, and nobody on it listens
-        there."""
+    async def _refuses_connections(self, broker: BrokerImage) -> bool:
+        """Return True only for a refused connection: it proves that the machine runs and that no
+        process listens there."""
         if not broker.endpoints:
             return False
         name = self._config.inter_broker_listener_name
-        endpoint = next((one for one in broker.endpoints if one.name == name), broker.endpoints[0])
+        endpoint = next(
+            (endpoint for endpoint in broker.endpoints if endpoint.name == name),
+            broker.endpoints[0],
+        )
         try:
-            async with asyncio.timeout(_KNOCK_TIMEOUT_S):
+            async with asyncio.timeout(_PROBE_TIMEOUT_S):
                 transport, _protocol = await self._world.network.connect(
                     asyncio.Protocol, endpoint.host, endpoint.port
                 )
@@ -260,3 +299,17 @@ class NodeController:
             return False
         transport.abort()
         return False
+
+    async def _fence_expired(self) -> None:
+        timeout_s = self._config[cluster_settings.BROKER_SESSION_TIMEOUT_MS] / 1000
+        for broker_id in self._heartbeats.expired(self._world.clock.monotonic(), timeout_s):
+            await self._fence(
+                broker_id, f"no heartbeat for {timeout_s:g} s (broker.session.timeout.ms)"
+            )
+
+    async def _fence(self, broker_id: int, reason: str) -> None:
+        self._heartbeats.forget(broker_id)
+        broker = self._quorum.pending.brokers.get(broker_id)
+        if broker is not None and not broker.fenced:
+            logger.warning("fencing broker %d: %s", broker_id, reason)
+            await self._commit(lambda image: fence_broker(image, broker_id, self._context))
