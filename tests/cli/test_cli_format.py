@@ -170,7 +170,7 @@ def test_a_file_in_a_directorys_place_is_an_error(tmp_path: Path) -> None:
         (
             ["controller.quorum.voters=1@localhost:9093"],
             True,
-            "You cannot use --standalone where controller.quorum.voters is set",
+            "You cannot use --standalone if controller.quorum.voters is set",
         ),
         (
             [

@@ -86,7 +86,7 @@ def broker_default(broker: BrokerValues, setting: Setting[T]) -> T:
     for synonym in topic.TOPIC_SYNONYMS[setting.name]:
         value = broker[synonym.setting]
         if value is not None:
-            return cast(T, _in_topic_units(setting, synonym, value))
+            return cast(T, in_topic_units(setting, synonym, value))
     return setting.default_value()
 
 
@@ -122,7 +122,7 @@ def log_config(broker: BrokerValues, topic_overrides: Mapping[str, str]) -> LogC
     )
 
 
-def _in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -> Any:
+def in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -> Any:
     if synonym.factor != 1:
         value *= synonym.factor
     # Any negative retention of a broker means for ever, which a topic writes as -1.

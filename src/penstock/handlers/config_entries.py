@@ -1,6 +1,9 @@
-"""Settings as DescribeConfigs shows them: a value, its source, and the synonyms, which are all
-values that could have been its own, the one that counts first. The order of sources is Kafka's: set
-for this broker, set for all, in its file, default."""
+"""Configs as DescribeConfigs shows them: value, source and synonyms.
+
+The synonyms of a config are all values that it has from any source, the effective one first.
+Kafka's order of sources is: dynamic config of this broker, dynamic default of all brokers, static
+config in server.properties, default.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +40,15 @@ def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
     )
     settings = [synonym.setting for synonym in TOPIC_SYNONYMS[setting.name]]
     synonyms = own + (_synonyms(broker, settings[0].name, settings) if settings else [])
-    # So a topic's retention.ms is called a default even where the broker's file has
-    # log.retention.hours: as with Kafka.
+    # As in Kafka, the source of a topic's retention.ms is DEFAULT even if server.properties has
+    # log.retention.hours.
     source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
     return Entry(setting, value, source, False, tuple(synonyms))
 
 
 def group_entries(broker: DynamicBroker, group_id: str) -> list[Entry]:
-    """A group need not be there to have settings. Names that only another release knows are left
-    out."""
+    """Return the configs of a group, which need not exist. Configs that only another release knows
+    are left out."""
     texts = broker.image.configs.get((GROUP, group_id), {})
     entries = []
     for name, own in sorted(GROUP_SETTINGS.items()):
@@ -80,8 +83,8 @@ def broker_entries(broker: DynamicBroker) -> list[Entry]:
 
 
 def default_broker_entries(broker: DynamicBroker) -> list[Entry]:
-    """What was set for all brokers while the cluster ran. Names that only another release knows are
-    left out."""
+    """Return the dynamic defaults of all brokers. Configs that only another release knows are left
+    out."""
     texts = broker.image.configs.get((BROKER, ""), {})
     entries = []
     for setting in _by_name({name: NODE_SETTINGS[name] for name in texts if name in NODE_SETTINGS}):
@@ -101,8 +104,8 @@ def _by_name(settings: Mapping[str, Setting[Any]]) -> list[Setting[Any]]:
 
 
 def _families() -> dict[str, tuple[Setting[Any], ...]]:
-    """Broker settings that say the same in several units, as log.retention.ms, .minutes and .hours
-    do."""
+    """Return the groups of broker configs that differ by unit, such as log.retention.ms, .minutes
+    and .hours."""
     families = (
         tuple(synonym.setting for synonym in synonyms)
         for synonyms in TOPIC_SYNONYMS.values()
@@ -115,19 +118,19 @@ _FAMILIES = _families()
 
 
 def _synonyms(broker: DynamicBroker, name: str, settings: Sequence[Setting[Any]]) -> list[Synonym]:
-    """Of the setting `name`, which may be said by any of these. Kafka leaves out what comes before
-    the setting itself is named."""
-    found = []
+    """Return the synonyms of the config `name` among these settings. Kafka leaves out those before
+    the first one with that name."""
+    synonyms = []
     for source, texts in _layers(broker, settings):
         for setting in settings:
             text = texts.get(setting.name)
             if text is not None:
-                found.append(
+                synonyms.append(
                     Synonym(
                         name=setting.name, value=None if setting.sensitive else text, source=source
                     )
                 )
-    return list(dropwhile(lambda synonym: synonym.name != name, found))
+    return list(dropwhile(lambda synonym: synonym.name != name, synonyms))
 
 
 def _layers(
@@ -139,15 +142,23 @@ def _layers(
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, configs.get((BROKER, ""), {})),
         (
             ConfigSource.STATIC_BROKER,
-            {one.name: _shown(one, config[one]) for one in settings if config.is_set(one)},
+            {
+                setting.name: _text(setting, config[setting])
+                for setting in settings
+                if config.is_set(setting)
+            },
         ),
         (
             ConfigSource.DEFAULT,
-            {one.name: _shown(one, one.default_value()) for one in settings if not one.required},
+            {
+                setting.name: _text(setting, setting.default_value())
+                for setting in settings
+                if not setting.required
+            },
         ),
     ]
 
 
-def _shown(setting: Setting[Any], value: object) -> str | None:
-    """A password that is set is there, though nobody is shown what it is."""
+def _text(setting: Setting[Any], value: object) -> str | None:
+    """Return the value as text, empty for a password that is set."""
     return "" if setting.sensitive and value is not None else setting.format(value)

@@ -83,21 +83,19 @@ async def _volume(parts: Parts, path: str) -> Volume | None:
 
 
 def _replicas(parts: Parts, request: DescribeLogDirsRequest) -> ReplicasByDirectory:
+    partitions, moves = parts.replicas.partitions, parts.replicas.store.moves.under_way
     if request.topics is None:
-        names = list(parts.replicas.partitions)
+        names = list(partitions)
     else:
         requested = dict.fromkeys(
             TopicPartition(topic.topic, index)
             for topic in request.topics
             for index in topic.partitions
         )
-        names = [name for name in requested if name in parts.replicas.partitions]
+        names = [name for name in requested if name in partitions]
     replicas: ReplicasByDirectory = {}
     for name in names:
-        partition, move = (
-            parts.replicas.partitions[name],
-            parts.replicas.store.moves.under_way.get(name),
-        )
+        partition, move = partitions[name], moves.get(name)
         lag = max(partition.high_watermark - partition.log_end_offset, 0)
         current = Replica(
             partition_index=name.partition, partition_size=partition.size, offset_lag=lag

@@ -37,16 +37,16 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    wanted = (
+    types = (
         (CLIENT_METRICS,)
         if context.version == 0
         else tuple(dict.fromkeys(request.resource_types)) or _TYPES
     )
-    if not set(wanted) <= set(_TYPES):
+    if not set(types) <= set(_TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     resources = tuple(
         ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=resource_type)
-        for resource_type in wanted
+        for resource_type in types
         for name in _names(parts, resource_type)
     )
     return ListConfigResourcesResponse(config_resources=resources)

@@ -34,7 +34,7 @@ from penstock.handlers.topic_view import (
     partition_error,
 )
 from penstock.ids import NO_UUID
-from penstock.metadata.image import TopicImage
+from penstock.metadata.image import MetadataImage, TopicImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
 
 Topic = MetadataResponse.Topic
+# The error of each topic that could not be created.
+CreationErrors = Mapping[str, KafkaError | None]
 
-# A client that has just come asks at once, and wants to know at once.
-_COMING_S = 0.1
-_HEARD_WITHIN_S = 0.02
-
-Refused = Mapping[str, KafkaError | None]
+# A request this soon after its connection was opened comes from a new client, which has lost no
+# leader.
+_NEW_CONNECTION_S = 0.1
+# This broker may notice a lost leader a little later than the client.
+_DISCONNECT_DELAY_S = 0.02
 
 
 class Parts(Protocol):
@@ -63,39 +65,34 @@ def handle(
     parts: Parts, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     if request.topics is None or (context.version == 0 and not request.topics):
-        return _response(
-            parts,
-            context,
-            [
-                _described(topic, live_brokers(parts))
-                for topic in parts.metadata.image.topics.values()
-            ],
-        )
+        live = live_brokers(parts)
+        topics = parts.metadata.image.topics.values()
+        return _response(parts, context, [_topic(topic, live) for topic in topics])
     if context.version < 12 and any(
-        asked.name is None or asked.topic_id != NO_UUID for asked in request.topics
+        topic.name is None or topic.topic_id != NO_UUID for topic in request.topics
     ):
-        refused = [
+        invalid = [
             Topic(
-                error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
+                error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
             )
-            for asked in request.topics
+            for topic in request.topics
         ]
-        return _response(parts, context, refused)
+        return _response(parts, context, invalid)
     missing = _to_create(parts, request)
     if missing:
-        return _create(parts, request, context, missing)
+        return _create_and_describe(parts, request, context, missing)
     if len(parts.metadata.image.brokers) == 1:
-        return _answer(parts, request, context, {})
-    return _answer_later(parts, request, context)
+        return _describe(parts, request, context, {})
+    return _describe_after_election(parts, request, context)
 
 
 def _to_create(parts: Parts, request: MetadataRequest) -> list[str]:
     if not (request.allow_auto_topic_creation and parts.config[AUTO_CREATE_TOPICS_ENABLE]):
         return []
     names = dict.fromkeys(
-        asked.name
-        for asked in request.topics or ()
-        if asked.name is not None and asked.topic_id == NO_UUID
+        topic.name
+        for topic in request.topics or ()
+        if topic.name is not None and topic.topic_id == NO_UUID
     )
     return [
         name
@@ -105,69 +102,70 @@ def _to_create(parts: Parts, request: MetadataRequest) -> list[str]:
     ]
 
 
-async def _answer_later(
-    parts: Parts, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse:
-    """A client that asks on a connection that it has had for a while may have lost a leader. This
-    broker may hear of it a little later."""
-    if context.received - context.visit.began > _COMING_S:
-        await asyncio.sleep(_HEARD_WITHIN_S)
-    await parts.metadata.wait_leaders(
-        [
-            asked.name or parts.metadata.image.topic_names.get(asked.topic_id, "")
-            for asked in request.topics or ()
-        ]
-    )
-    return _answer(parts, request, context, {})
-
-
-async def _create(
+async def _create_and_describe(
     parts: Parts, request: MetadataRequest, context: RequestContext, missing: list[str]
 ) -> MetadataResponse:
     try:
-        refused: Refused = await parts.controllers.create_missing(missing)
+        errors: CreationErrors = await parts.controllers.create_missing(missing)
     except KafkaError as error:
-        refused = dict.fromkeys(missing, error)
-    return _answer(parts, request, context, refused)
+        errors = dict.fromkeys(missing, error)
+    return _describe(parts, request, context, errors)
 
 
-def _answer(
-    parts: Parts, request: MetadataRequest, context: RequestContext, refused: Refused
+async def _describe_after_election(
+    parts: Parts, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    """Respond when all leaders are connected. A client that sends Metadata on a connection that it
+    has had for a while may have lost a leader."""
+    if context.received - context.visit.began > _NEW_CONNECTION_S:
+        await asyncio.sleep(_DISCONNECT_DELAY_S)
+    topic_names = parts.metadata.image.topic_names
+    await parts.metadata.wait_leaders(
+        [topic.name or topic_names.get(topic.topic_id, "") for topic in request.topics or ()]
+    )
+    return _describe(parts, request, context, {})
+
+
+def _describe(
+    parts: Parts, request: MetadataRequest, context: RequestContext, errors: CreationErrors
 ) -> MetadataResponse:
     live = live_brokers(parts)
-    asked = dict.fromkeys(
+    requested = dict.fromkeys(
         (topic.name if topic.topic_id == NO_UUID else None, topic.topic_id)
         for topic in request.topics or ()
     )
-    return _response(
-        parts, context, [_find(parts, name, topic_id, live, refused) for name, topic_id in asked]
-    )
-
-
-def _find(
-    parts: Parts, name: str | None, topic_id: UUID, live: set[int], refused: Refused
-) -> Topic:
     image = parts.metadata.image
-    if name is None:
-        found = image.topics.get(image.topic_names.get(topic_id, ""))
-        return (
-            Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-            if found is None
-            else _described(found, live)
-        )
-    found = image.topics.get(name)
-    if found is not None:
-        return _described(found, live)
-    error = refused.get(name)
+    topics = [
+        _topic_with_id(image, topic_id, live)
+        if name is None
+        else _topic_with_name(image, name, live, errors)
+        for name, topic_id in requested
+    ]
+    return _response(parts, context, topics)
+
+
+def _topic_with_id(image: MetadataImage, topic_id: UUID, live: set[int]) -> Topic:
+    topic = image.topics.get(image.topic_names.get(topic_id, ""))
+    if topic is None:
+        return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    return _topic(topic, live)
+
+
+def _topic_with_name(
+    image: MetadataImage, name: str, live: set[int], errors: CreationErrors
+) -> Topic:
+    topic = image.topics.get(name)
+    if topic is not None:
+        return _topic(topic, live)
+    error = errors.get(name)
     code = absence(name) if error is None else error.code
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        # Another client's request has just decided to create it, and is not committed yet: this
-        # client may ask again.
+        # Another request creates the topic and is not committed yet. This client may retry.
         code = ErrorCode.LEADER_NOT_AVAILABLE
     return Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _described(topic: TopicImage, live: set[int]) -> Topic:
+def _topic(topic: TopicImage, live: set[int]) -> Topic:
     partitions = tuple(
         Topic.Partition(
             error_code=partition_error(state, live),

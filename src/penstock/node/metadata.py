@@ -13,7 +13,7 @@ from penstock.config.topic import LogConfig, log_config
 from penstock.controller.configs.effective import DynamicBroker
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import uuid_text
-from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, TopicImage
 from penstock.world import Clock
 
 logger = logging.getLogger(__name__)
@@ -57,9 +57,13 @@ class MetadataView:
         self._unfenced: set[int] = set()
         # Time at which an unfenced broker was fenced.
         self._fenced_at: dict[int, float] = {}
+        # The configs of topics without configs of their own.
+        self._default_config: LogConfig | None = None
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.image = image
+        if any(resource_type == BROKER for resource_type, _name in delta.configs):
+            self._default_config = None
         for broker_id in delta.brokers:
             if broker_id in image.brokers and not image.brokers[broker_id].fenced:
                 self._unfenced.add(broker_id)
@@ -90,7 +94,12 @@ class MetadataView:
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the topic's configs, with this broker's dynamic and static configs as defaults."""
-        return log_config(self.broker_config, self.image.topic_configs(name))
+        overrides = self.image.topic_configs(name)
+        if overrides:
+            return log_config(self.broker_config, overrides)
+        if self._default_config is None:
+            self._default_config = log_config(self.broker_config, {})
+        return self._default_config
 
     @property
     def broker_config(self) -> DynamicBroker:

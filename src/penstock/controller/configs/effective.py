@@ -4,14 +4,14 @@ file says. PURE."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from penstock.config import topic_settings
 from penstock.config.node import NodeConfig
 from penstock.config.setting import InvalidSettingError, Setting
-from penstock.config.topic import broker_default
+from penstock.config.topic import in_topic_units
 from penstock.metadata.image import BROKER, MetadataImage
 
 T = TypeVar("T")
@@ -35,14 +35,27 @@ class DynamicBroker:
 
     image: MetadataImage
     config: NodeConfig
+    # Dynamic configs by source, in the order of precedence. Sources without any are left out.
+    _dynamic: tuple[tuple[ConfigSource, Mapping[str, str]], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """A request may look up a hundred settings, so the sources are determined once."""
+        sources = (
+            (ConfigSource.DYNAMIC_BROKER, str(self.config.node_id)),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, ""),
+        )
+        dynamic = ((source, self.image.configs.get((BROKER, name))) for source, name in sources)
+        object.__setattr__(
+            self, "_dynamic", tuple((source, texts) for source, texts in dynamic if texts)
+        )
 
     def __getitem__(self, setting: Setting[T], /) -> T:
-        return self.find(setting)[0]
+        return self.find(setting)[0] if self._dynamic else self.config[setting]
 
     def find(self, setting: Setting[T]) -> tuple[T, ConfigSource]:
         """The value and where it comes from."""
-        for source, resource_name in self._layers():
-            text = self.image.configs.get((BROKER, resource_name), {}).get(setting.name)
+        for source, texts in self._dynamic:
+            text = texts.get(setting.name)
             if text is not None:
                 try:
                     return setting.parse(text), source
@@ -52,12 +65,6 @@ class DynamicBroker:
                     continue
         source = ConfigSource.STATIC_BROKER if self.config.is_set(setting) else ConfigSource.DEFAULT
         return self.config[setting], source
-
-    def _layers(self) -> tuple[tuple[ConfigSource, str], ...]:
-        return (ConfigSource.DYNAMIC_BROKER, str(self.config.node_id)), (
-            ConfigSource.DYNAMIC_DEFAULT_BROKER,
-            "",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +85,15 @@ def effective_topic_settings(
         if name in overrides:
             yield EffectiveSetting(setting, overrides[name], ConfigSource.DYNAMIC_TOPIC)
         elif not setting.internal:
-            yield EffectiveSetting(
-                setting,
-                setting.format(broker_default(broker, setting)),
-                _default_source(broker, setting),
-            )
+            value, source = _broker_default(broker, setting)
+            yield EffectiveSetting(setting, setting.format(value), source)
 
 
-def _default_source(broker: DynamicBroker, setting: Setting[Any]) -> ConfigSource:
-    """That of the first synonym that has a value, which is the one that `broker_default` takes."""
+def _broker_default(broker: DynamicBroker, setting: Setting[Any]) -> tuple[Any, ConfigSource]:
+    """Return the value of a topic setting for topics that do not set it, as `broker_default` does,
+    and its source."""
     for synonym in topic_settings.TOPIC_SYNONYMS[setting.name]:
         value, source = broker.find(synonym.setting)
         if value is not None:
-            return source
-    return ConfigSource.DEFAULT
+            return in_topic_units(setting, synonym, value), source
+    return setting.default_value(), ConfigSource.DEFAULT

@@ -1,7 +1,7 @@
-"""Making the directories of a node ready for it, as kafka-storage.sh format does.
+"""Formats the directories of a node, as kafka-storage.sh format does.
 
-Every log directory and the metadata log's gets a meta.properties with the cluster's id, the node's
-and one of its own.
+Each log directory and the metadata log directory gets a meta.properties with the cluster id, the
+node id and a directory id.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ Say = Callable[[str], object]
 
 
 class FormatError(Exception):
-    """Why nothing, or no more, was formatted."""
+    """The reason why nothing, or nothing more, was formatted."""
 
 
 def check_standalone(node: NodeConfig, standalone: bool) -> None:
-    """A quorum is either this node alone or the voters given; a controller must be told which, so
-    that no cluster begins twice."""
+    """Check that a controller has either --standalone or controller.quorum.voters: without either,
+    two controllers could start two clusters."""
     if standalone and not node.is_controller:
         raise FormatError("You cannot use --standalone on a broker node.")
     if standalone and node.voters:
         raise FormatError(
-            "You cannot use --standalone where controller.quorum.voters is set: the voters named "
-            "there are the quorum."
+            "You cannot use --standalone if controller.quorum.voters is set: those voters are the "
+            "quorum."
         )
     if not standalone and node.is_own_quorum:
         raise FormatError(
             "Because controller.quorum.voters is not set on this controller, you must specify "
-            "--standalone, "
-            "which makes it a quorum of its own, or set controller.quorum.voters."
+            "--standalone, which makes it a quorum of one, or set controller.quorum.voters."
         )
 
 
@@ -54,8 +53,8 @@ def format_directories(
     ignore_formatted: bool,
     say: Say,
 ) -> str:
-    """Gives the cluster id. FormatError before anything is written where the directories do not
-    agree with what is asked."""
+    """Format the directories and return the cluster id. FormatError, before anything is written, if
+    formatted directories have another cluster or node id."""
     formatted = _read_formatted(disk, node)
     _check_cluster_id(cluster_id)
     expected = cluster_id or next((meta.cluster_id for meta in formatted.values()), None)
@@ -84,19 +83,19 @@ def format_directories(
 
 
 def _read_formatted(disk: Disk, node: NodeConfig) -> dict[str, MetaProperties]:
-    found = {}
+    formatted = {}
     for directory in node.directories:
         path = f"{directory}/{META_PROPERTIES}"
         try:
             if disk.exists(path):
-                found[directory] = decode_meta_properties(disk.read(path), path)
+                formatted[directory] = decode_meta_properties(disk.read(path), path)
         except PropertiesError as error:
             raise FormatError(
-                f"{error}. If the directory holds nothing of worth, empty it and format again."
+                f"{error}. If the directory has no data to keep, empty it and format again."
             ) from error
         except OSError as error:
             raise FormatError(f"Error reading {path}: {error.strerror or error}") from error
-    return found
+    return formatted
 
 
 def _check_cluster_id(cluster_id: str | None) -> None:
@@ -104,8 +103,7 @@ def _check_cluster_id(cluster_id: str | None) -> None:
         not cluster_id or not cluster_id.isprintable() or " " in cluster_id
     ):
         raise FormatError(
-            f"Invalid cluster id {cluster_id!r}: it must have at least one character, and no "
-            "blanks."
+            f"Invalid cluster id {cluster_id!r}: it must have at least one character and no blanks."
         )
 
 
@@ -122,9 +120,9 @@ def _check_agreement(
         if meta.node_id != node.node_id:
             raise FormatError(
                 f"Stored node id {meta.node_id} doesn't match previous node id {node.node_id} in "
-                f"{path}. If you moved your data, make sure "
-                "your configured node id matches. If you intend to create a new node, you should "
-                "remove all data in your data directories."
+                f"{path}. If you moved your data, make sure your configured node id matches. If "
+                "you intend to create a new node, you should remove all data in your data "
+                "directories."
             )
         if (
             meta.directory_id is not None
