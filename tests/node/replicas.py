@@ -1,10 +1,10 @@
-"""Brokers with partitions and replication between them, and a test in the place of the controller:
-it says who leads and who is in sync."""
+"""Brokers with partitions and replication between them. The test is the controller: it decides who
+leads and which replicas are in sync."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -21,15 +21,19 @@ from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, 
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
-from penstock.node.replication.fetchers import Replication
+from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import World
+from penstock.world.sim import Simulation
+from tests.log.making import SMALL, batch
 
 T = TypeVar("T")
 
 TOPIC, TOPIC_ID = "orders", UUID(int=4711)
+CONFIG = replace(SMALL, min_insync_replicas=2, segment_bytes=100_000)
+LAG_S = 30.0
 _PROPERTIES = """\
 process.roles=broker
 node.id={id}
@@ -42,8 +46,8 @@ replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
 
 
 class Controller:
-    """What the cluster is, as the test says, told to every broker at once. `deciding` off:
-    proposals are kept and not answered."""
+    """The state of the cluster as the test sets it; all brokers learn it immediately. Without
+    `deciding`, ISR proposals are recorded and time out."""
 
     def __init__(self, replicas: int = 3, partitions: int = 1) -> None:
         ids = tuple(range(1, replicas + 1))
@@ -55,32 +59,32 @@ class Controller:
         self.proposed: list[AlterPartitionRequest] = []
 
     def register(self, broker_id: int, rack: str | None = None) -> None:
-        """A new life of a broker."""
+        """Register a broker in a new epoch."""
         epoch = max([100, *(broker.epoch for broker in self.brokers.values())]) + 1
         self.brokers = {
             **self.brokers,
             broker_id: BrokerImage(broker_id, epoch, UUID(int=epoch), rack=rack, fenced=False),
         }
-        self._tell_brokers()
+        self._brokers_changed()
 
     def fence(self, broker_id: int, fenced: bool = True) -> None:
         self.brokers = {**self.brokers, broker_id: replace(self.brokers[broker_id], fenced=fenced)}
-        self._tell_brokers()
+        self._brokers_changed()
 
-    def _tell_brokers(self) -> None:
+    def _brokers_changed(self) -> None:
         for node in self.nodes.values():
             for partition in node.partitions.values():
                 partition.review()
 
     def change(self, index: int = 0, **changes: Any) -> None:
-        """A partition's state; a change of its leader begins a leader epoch."""
+        """Change a partition's state; a change of its leader begins a leader epoch."""
         before = self.states[index]
         epoch = before.leader_epoch + ("leader" in changes)
         self.states[index] = replace(
             before, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1, **changes
         )
         for node in self.nodes.values():
-            node.learn(index)
+            node.apply(index)
 
     async def call(self, request: object, response: type[T], *, timeout_s: float) -> T:
         assert isinstance(request, AlterPartitionRequest)
@@ -88,7 +92,7 @@ class Controller:
         self.proposed.append(request)
         await asyncio.sleep(0.001)
         if not self.deciding:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"nobody answered within {timeout_s} s")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no response within {timeout_s} s")
         topics = [
             AlterPartitionResponse.Topic(
                 topic_id=TOPIC_ID, partitions=tuple(map(self._alter, topic.partitions))
@@ -98,22 +102,24 @@ class Controller:
         return cast(T, AlterPartitionResponse(topics=tuple(topics)))
 
     def _alter(
-        self, asked: AlterPartitionRequest.Topic.Partition
+        self, proposed: AlterPartitionRequest.Topic.Partition
     ) -> AlterPartitionResponse.Topic.Partition:
-        index, state = asked.partition_index, self.states[asked.partition_index]
+        index, state = proposed.partition_index, self.states[proposed.partition_index]
         error = ErrorCode.NONE
-        if asked.leader_epoch != state.leader_epoch:
+        if proposed.leader_epoch != state.leader_epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
-        elif asked.partition_epoch != state.partition_epoch:
+        elif proposed.partition_epoch != state.partition_epoch:
             error = ErrorCode.INVALID_UPDATE_VERSION
         elif any(
-            self.brokers[one.broker_id].fenced
-            or one.broker_epoch not in (-1, self.brokers[one.broker_id].epoch)
-            for one in asked.new_isr_with_epochs
+            self.brokers[member.broker_id].fenced
+            or member.broker_epoch not in (-1, self.brokers[member.broker_id].epoch)
+            for member in proposed.new_isr_with_epochs
         ):
             error = ErrorCode.INELIGIBLE_REPLICA
         else:
-            self.change(index, isr=tuple(one.broker_id for one in asked.new_isr_with_epochs))
+            self.change(
+                index, isr=tuple(member.broker_id for member in proposed.new_isr_with_epochs)
+            )
             state = self.states[index]
         return AlterPartitionResponse.Topic.Partition(
             partition_index=index,
@@ -126,7 +132,7 @@ class Controller:
 
 
 class Broker:
-    """As much of a node as replication and the handlers of Fetch and Produce ask for."""
+    """The parts of a node that replication and the Fetch and Produce handlers use."""
 
     def __init__(
         self,
@@ -142,7 +148,7 @@ class Broker:
         self.controller = controller
         self.world = world
         self.node_id = broker_id
-        # As the parts of the handlers of Fetch and Produce.
+        # The parts that the Fetch and Produce handlers declare.
         self.clock, self.offload = world.clock, world.offload
         self.metadata = self.replicas = self.supervisor = self
         self.fetches = FetchSessions(world.rng)
@@ -156,7 +162,7 @@ class Broker:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         changes = IsrChanges(broker_id, controller.call, self.epoch, self.spawn)
-        self.home = PartitionEnv(
+        self.env = PartitionEnv(
             broker_id,
             world,
             self.store,
@@ -165,8 +171,8 @@ class Broker:
             changes.propose,
             lag_s,
         )
-        self.replication = Replication(
-            self.home, self.config, address_of=self._address_of, broker_epoch=self.epoch
+        self.replication = ReplicaFetchers(
+            self.env, self.config, address_of=self._address_of, broker_epoch=self.epoch
         )
 
     def epoch(self) -> int:
@@ -205,10 +211,10 @@ class Broker:
                 log = self.store.logs.get(name) or self.store.create(
                     name, TOPIC_ID, self.log_config
                 )
-                self.partitions[name] = Partition(log, self.home, watermarks.get(name, 0))
-                self.learn(index)
+                self.partitions[name] = Partition(log, self.env, watermarks.get(name, 0))
+                self.apply(index)
 
-    def learn(self, index: int) -> None:
+    def apply(self, index: int) -> None:
         partition = self.partitions.get(TopicPartition(TOPIC, index))
         if partition is not None:
             partition.become(self.controller.states[index])
@@ -225,7 +231,7 @@ class Broker:
         )
         await self.store.close()
 
-    # What handlers ask
+    # Called by handlers
 
     @property
     def image(self) -> MetadataImage:
@@ -243,3 +249,73 @@ class Broker:
         return [
             (node.node_id, node.host, node.port, None) for node in self.controller.nodes.values()
         ]
+
+
+class Cluster:
+    """Three brokers. Broker 1 leads all partitions at the start."""
+
+    def __init__(self, simulation: Simulation, config: LogConfig, partitions: int) -> None:
+        self.simulation = simulation
+        self.controller = Controller(partitions=partitions)
+        self.brokers: dict[int, Broker] = {}
+        for number in (1, 2, 3):
+            self.controller.register(number, rack=f"r{number}")
+            self.make(number, config)
+
+    def make(self, number: int, config: LogConfig = CONFIG) -> None:
+        world = self.simulation.node(f"b{number}").world
+        self.brokers[number] = Broker(
+            self.controller, world, number, f"b{number}", 9092, "/d", config, LAG_S
+        )
+
+    def partition(self, broker: int, index: int = 0) -> Partition:
+        return self.brokers[broker].partitions[TopicPartition(TOPIC, index)]
+
+    def ends(self, index: int = 0) -> list[tuple[int, int]]:
+        return [
+            (self.partition(n, index).log_end_offset, self.partition(n, index).high_watermark)
+            for n in self.brokers
+        ]
+
+    async def produce(
+        self, *values: str, leader: int = 1, index: int = 0, within_s: float = 5.0
+    ) -> int:
+        partition = self.partition(leader, index)
+        end = partition.append(batch(*values), acks_all=True).end_offset
+        await partition.wait_committed(end, asyncio.get_running_loop().time() + within_s)
+        return end
+
+    async def until(self, condition: Callable[[], bool], within_s: float = 10.0) -> None:
+        async with asyncio.timeout(within_s):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    def isr(self) -> tuple[int, ...]:
+        return self.controller.states[0].isr
+
+
+def run(
+    test: Callable[[Cluster], Coroutine[Any, Any, None]],
+    *,
+    config: LogConfig = CONFIG,
+    partitions: int = 1,
+    seed: int = 1,
+) -> None:
+    simulation = Simulation(seed)
+
+    async def main() -> None:
+        cluster = Cluster(simulation, config, partitions)
+        for broker in cluster.brokers.values():
+            await broker.start()
+        await test(cluster)
+        for broker in list(cluster.brokers.values()):
+            await broker.stop()
+
+    simulation.run(main())
+
+
+def values(partition: Partition) -> bytes:
+    records = partition.log.read(
+        partition.log_start_offset, 1_000_000, below=partition.log_end_offset
+    )
+    return b"" if records is None else records.read()

@@ -1,5 +1,5 @@
-"""Topics whose batches are opened at produce: a codec of the topic's own, and keys that a compacted
-topic requires. Order is kept."""
+"""Batches that the leader opens on produce: a topic's own codec, and the keys that a compacted
+topic requires. Appends keep their order."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RECORDS = [(b"k%d" % number, b"v" * 50, (("h", b"x"),), 1_000 + number) for numb
 
 
 def opening(**settings: object) -> Opening:
-    found = opening_of(LogConfig(**settings), NAME)  # type: ignore[arg-type]  # names and values of the tests
-    assert found is not None
-    return found
+    result = opening_of(LogConfig(**settings), NAME)  # type: ignore[arg-type]
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("source", list(Codec))
@@ -69,12 +69,12 @@ def test_a_topics_codec_replaces_the_producers(
     assert list(records_of(opened, after)) == list(records_of(batch, before))
 
 
-def test_most_topics_stay_closed() -> None:
+def test_batches_of_most_topics_are_not_opened() -> None:
     assert opening_of(LogConfig(), NAME) is None
     assert parse_topic_settings({"compression.type": "zstd"}) == {"compression.type": "zstd"}
 
 
-def test_records_without_a_key_are_named() -> None:
+def test_records_without_a_key_are_listed() -> None:
     batch = build_batch(
         [(b"k", b"v", (), 1), (None, b"v", (), 1), (b"", None, (), 1), (None, None, (), 1)],
         codec=Codec.LZ4,
@@ -90,7 +90,7 @@ def test_records_without_a_key_are_named() -> None:
     assert error.message == refused.value.message
 
 
-def test_what_is_no_valid_batch_is_refused_as_ever() -> None:
+def test_an_invalid_batch_is_refused() -> None:
     batch = bytearray(build_batch(RECORDS))
     batch[-1] ^= 1
     with pytest.raises(KafkaError) as refused:
@@ -101,23 +101,25 @@ def test_what_is_no_valid_batch_is_refused_as_ever() -> None:
     assert refused.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_that_stays_as_it_is_is_not_sent_back() -> None:
+def test_the_child_process_does_not_return_an_unchanged_batch() -> None:
     batch = build_batch(RECORDS)
     assert open_in_child(RealDisk(), opening(cleanup_policy=("compact",)), batch) is None
     assert open_in_child(RealDisk(), opening(compression_type="zstd"), batch) is not None
 
 
-def test_only_small_plain_batches_are_opened_on_the_loop() -> None:
-    asked = opening(compression_type="zstd")
-    assert asked.is_small(build_batch(RECORDS))
-    assert not asked.is_small(build_batch(RECORDS, codec=Codec.LZ4))
-    assert not asked.is_small(build_batch([(b"k", b"v" * MAX_INLINE_OPENED_BYTES, (), 1)]))
-    assert not asked.is_small(build_batch([(b"k", b"v", (), 1)] * 201))
+def test_only_small_uncompressed_batches_are_opened_on_the_event_loop() -> None:
+    zstd = opening(compression_type="zstd")
+    assert zstd.is_small(build_batch(RECORDS))
+    assert not zstd.is_small(build_batch(RECORDS, codec=Codec.LZ4))
+    assert not zstd.is_small(build_batch([(b"k", b"v" * MAX_INLINE_OPENED_BYTES, (), 1)]))
+    assert not zstd.is_small(build_batch([(b"k", b"v", (), 1)] * 201))
 
 
-def test_appends_keep_their_order_where_some_are_opened_elsewhere(tmp_path: Path) -> None:
-    """A large batch first, small ones behind it: those wait. One that is refused holds nobody up,
-    and one that is cancelled neither."""
+def test_appends_keep_their_order_when_some_batches_are_opened_in_the_child_process(
+    tmp_path: Path,
+) -> None:
+    """Small batches wait for a large one before them. A refused append and a cancelled one hold up
+    no other."""
 
     async def main(world: World, path: str) -> None:
         config = LogConfig(
@@ -131,19 +133,19 @@ def test_appends_keep_their_order_where_some_are_opened_elsewhere(tmp_path: Path
             build_batch([(b"small", b"v", (), 1)]),
             build_batch([(b"compressed", b"v", (), 1)], codec=Codec.GZIP),
         ]
-        appending = [partition.append_produced(one) for one in batches]
-        tasks = [one for one in appending if isinstance(one, asyncio.Task)]
+        appending = [partition.append_produced(batch) for batch in batches]
+        tasks = [append for append in appending if isinstance(append, asyncio.Task)]
         assert len(tasks) == len(batches)
         tasks[2].cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(outcomes[1], RecordsRefused)
         assert isinstance(outcomes[2], asyncio.CancelledError)
-        found = partition.read(0, 10_000_000, committed_only=False)
-        assert found.range is not None
-        data = found.range.read()
+        result = partition.read(0, 10_000_000, committed_only=False)
+        assert result.range is not None
+        data = result.range.read()
         assert [record.key for record in read_records(data)] == [b"large", b"small", b"compressed"]
         assert {header.codec for _position, header in batches_in(data)} == {Codec.ZSTD}
-        # Nothing is under way any more: a small one is opened and appended at once.
+        # No append is queued any more: a small batch is opened and appended synchronously.
         assert not isinstance(
             partition.append_produced(build_batch([(b"again", b"v", (), 1)])), asyncio.Task
         )

@@ -32,15 +32,13 @@ async def new_partition(
         return task
 
     store = await open_store(world, path, config)
-    home = PartitionEnv(
-        1, world, store, spawn, dict, lambda _partition, _proposal: None, lag_max_s=30.0
-    )
-    partition = Partition(store.create(PARTITION, TOPIC_ID, config), home)
+    env = PartitionEnv(1, world, store, spawn, dict, lambda _role, _proposal: None, lag_max_s=30.0)
+    partition = Partition(store.create(PARTITION, TOPIC_ID, config), env)
     partition.become(ALONE)
     return partition, tasks
 
 
-def test_what_is_appended_is_committed_at_once_without_a_flush_setting(tmp_path: Path) -> None:
+def test_without_flush_messages_a_sole_replica_commits_immediately(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         partition, _tasks = await new_partition(world, path)
         appended = partition.append(batch("a", "b"))
@@ -50,15 +48,15 @@ def test_what_is_appended_is_committed_at_once_without_a_flush_setting(tmp_path:
             partition.last_stable_offset,
             partition.log_end_offset,
         ) == (2, 2, 2)
-        found = partition.read(0, 1_000, committed_only=False)
-        assert found.range is not None
-        assert [record.value for record in read_records(found.range.read())] == [b"a", b"b"]
+        result = partition.read(0, 1_000, committed_only=False)
+        assert result.range is not None
+        assert [record.value for record in read_records(result.range.read())] == [b"a", b"b"]
         assert partition.read(2, 1_000, committed_only=False).range is None
 
     in_real_world(tmp_path, main)
 
 
-def test_with_flush_messages_1_nothing_is_committed_before_it_is_synced() -> None:
+def test_with_flush_messages_1_records_are_committed_when_they_are_synced() -> None:
     simulation = Simulation(1)
     node = simulation.node("n1")
 
@@ -67,7 +65,7 @@ def test_with_flush_messages_1_nothing_is_committed_before_it_is_synced() -> Non
         end = partition.append(batch("a")).end_offset
         assert not partition.is_committed(end)
         assert partition.read(0, 1_000, committed_only=False).range is None, (
-            "nothing above the watermark is served (invariant 8)"
+            "nothing above the high watermark is served (rule 8)"
         )
         await partition.wait_committed(end, node.world.clock.monotonic() + 1)
         assert partition.high_watermark == end
@@ -77,7 +75,7 @@ def test_with_flush_messages_1_nothing_is_committed_before_it_is_synced() -> Non
     simulation.run(node.run(main()))
 
 
-def test_a_commit_that_does_not_come_in_time_is_told_so() -> None:
+def test_waiting_for_commit_times_out() -> None:
     simulation = Simulation(2)
     node = simulation.node("n1")
 
@@ -92,7 +90,7 @@ def test_a_commit_that_does_not_come_in_time_is_told_so() -> None:
     simulation.run(node.run(main()))
 
 
-def test_a_failed_sync_fails_who_waits_for_it() -> None:
+def test_a_failed_sync_fails_the_waiters() -> None:
     simulation = Simulation(3)
     node = simulation.node("n1")
 
@@ -109,32 +107,34 @@ def test_a_failed_sync_fails_who_waits_for_it() -> None:
     simulation.run(node.run(main()))
 
 
-def test_watchers_are_told_once_a_turn(tmp_path: Path) -> None:
+def test_callbacks_run_once_per_iteration_of_the_event_loop(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         partition, _tasks = await new_partition(world, path)
-        told: list[int] = []
+        seen: list[int] = []
 
         def callback() -> None:
-            told.append(partition.high_watermark)
+            seen.append(partition.high_watermark)
 
         partition.on_change(callback)
         for value in "abc":
             partition.append(batch(value))
-        assert told == []
+        assert seen == []
         await asyncio.sleep(0)
-        assert told == [3]
+        assert seen == [3]
         partition.delete_records(1)
         await asyncio.sleep(0)
-        assert told == [3, 3]
+        assert seen == [3, 3]
         partition.off_change(callback)
         partition.append(batch("d"))
         await asyncio.sleep(0)
-        assert told == [3, 3]
+        assert seen == [3, 3]
 
     in_real_world(tmp_path, main)
 
 
-def test_epochs_are_fenced_and_records_deleted_up_to_the_watermark(tmp_path: Path) -> None:
+def test_leader_epochs_are_fenced_and_records_deleted_up_to_the_high_watermark(
+    tmp_path: Path,
+) -> None:
     async def main(world: World, path: str) -> None:
         partition, _tasks = await new_partition(world, path)
         for value in "abc":
@@ -160,7 +160,7 @@ def test_epochs_are_fenced_and_records_deleted_up_to_the_watermark(tmp_path: Pat
     in_real_world(tmp_path, main)
 
 
-def test_a_leader_that_steps_down_fails_who_waits_and_takes_nothing_more() -> None:
+def test_a_leader_that_resigns_fails_the_waiters_and_refuses_appends() -> None:
     simulation = Simulation(4)
     node = simulation.node("n1")
 
@@ -187,14 +187,12 @@ def test_a_leader_that_steps_down_fails_who_waits_and_takes_nothing_more() -> No
         partition.become(
             PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
         )
-        assert not partition.is_leader, (
-            "what is older than what is known changes nothing (invariant 12)"
-        )
+        assert not partition.is_leader, "an older state is ignored (rule 12)"
 
     simulation.run(node.run(main()))
 
 
-def test_too_few_in_sync_is_refused_before_and_told_after_the_write() -> None:
+def test_too_few_in_sync_replicas_fail_acks_all_before_and_after_the_append() -> None:
     simulation = Simulation(5)
     node = simulation.node("n1")
 
@@ -218,25 +216,25 @@ def test_too_few_in_sync_is_refused_before_and_told_after_the_write() -> None:
         assert partition.log_end_offset == end
         partition.append(batch("c"))
         assert (partition.log_end_offset, partition.high_watermark) == (end + 1, 0), (
-            "acks=1 may write, but nothing of it is shown (KIP-966)"
+            "acks=1 may write, but the high watermark does not move (KIP-966)"
         )
 
     simulation.run(node.run(main()))
 
 
-def test_a_restarted_follower_goes_on_with_the_watermark_that_was_saved(tmp_path: Path) -> None:
+def test_a_restarted_follower_continues_with_the_saved_high_watermark(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         partition, _tasks = await new_partition(world, path)
         for value in "abc":
             partition.append(batch(value))
-        log, home = partition.log, partition.env
-        follower = Partition(log, home, 2)
+        log, env = partition.log, partition.env
+        follower = Partition(log, env, 2)
         follower.become(PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=4))
         assert follower.high_watermark == 2
-        assert Partition(log, home, 9).high_watermark == 3, "never above the log's end"
-        found = follower.read(0, 1_000, committed_only=False)
-        assert found.range is not None
-        assert [record.value for record in read_records(found.range.read())] == [b"a", b"b"]
+        assert Partition(log, env, 9).high_watermark == 3, "never above the log's end"
+        result = follower.read(0, 1_000, committed_only=False)
+        assert result.range is not None
+        assert [record.value for record in read_records(result.range.read())] == [b"a", b"b"]
 
     in_real_world(tmp_path, main)
 

@@ -31,8 +31,8 @@ from penstock.world import Disk
 def check_producers(
     producers: ProducerStates, headers: list[BatchHeader], markers: list[EndMarker | None]
 ) -> AppendedBatch | None:
-    """The earlier append that a batch repeats; None where all are new. KafkaError where one may not
-    be appended."""
+    """Return the earlier append that a batch repeats; None if all batches are new. Raises
+    KafkaError if one may not be appended."""
     for header, marker in zip(headers, markers, strict=True):
         if marker is not None:
             producers.check_marker(header, marker)
@@ -44,21 +44,19 @@ def check_producers(
 
 
 def check_timestamps(config: LogConfig, headers: list[BatchHeader], now_ms: int) -> None:
-    """From the headers alone: of times before the limit only that of a batch's first record is
-    seen."""
+    """Check timestamps against the headers alone. The lower limit is checked for the first record
+    of a batch only."""
     for header in headers:
         if header.max_timestamp == NO_TIMESTAMP:
             continue
         too_late = header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
         if too_late or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms:
             time = header.max_timestamp if too_late else header.base_timestamp
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                (
-                    f"timestamp {time} is further from the broker's time, {now_ms}, than "
-                    "message.timestamp.before/after.max.ms allow"
-                ),
+            message = (
+                f"timestamp {time} is further from the broker's time, {now_ms}, than "
+                "message.timestamp.before/after.max.ms allow"
             )
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
 
 
 def with_offsets(
@@ -68,8 +66,8 @@ def with_offsets(
     leader_epoch: int,
     append_time_ms: int | None,
 ) -> tuple[memoryview, list[BatchHeader]]:
-    """The batches with the offsets, the epoch and, where it is asked for, the time that the leader
-    gives them: written in place where the buffer allows it."""
+    """Return the batches with the offsets, the leader epoch and, if given, the append time of the
+    leader; patched in place if the buffer is writable."""
     view = memoryview(records)
     if view.readonly:
         view = memoryview(bytearray(records))
@@ -88,8 +86,8 @@ def with_offsets(
 
 
 class Opening(NamedTuple):
-    """What is asked of the batches of a topic. No codec: they stay as their producers compressed
-    them."""
+    """What a topic's settings require of its batches. With no codec, batches keep their producer's
+    compression."""
 
     partition: TopicPartition
     needs_keys: bool
@@ -98,35 +96,33 @@ class Opening(NamedTuple):
     max_batch_bytes: int
 
     def is_small(self, batch: Buffer) -> bool:
-        """Whether to open it takes less time than to send it elsewhere. What a compressed one
-        unfolds to is not known before."""
+        """Return True if opening the batch takes less time than sending it to the child process.
+        The size of a compressed batch is not known before it is decompressed."""
         if not BATCH_HEADER_BYTES <= len(batch) <= MAX_INLINE_OPENED_BYTES:
-            return len(batch) < BATCH_HEADER_BYTES  # no batch at all
+            return len(batch) < BATCH_HEADER_BYTES  # not a batch
         header = read_header(batch)
         return header.codec == Codec.NONE and header.record_count <= MAX_INLINE_OPENED_RECORDS
 
     def of(self, batch: Buffer) -> Buffer:
-        """The batch as it is appended. KafkaError where it is not valid, RecordsRefused where
-        records lack a key."""
+        """Return the batch to append. Raises KafkaError if it is invalid, RecordsRefused if records
+        lack a key."""
         (header,) = validate(batch, max_batch_bytes=self.max_batch_bytes)
         if self.needs_keys:
             entries = open_batch(batch, header).entries
             missing = [number for number, entry in enumerate(entries) if entry[1] is None]
             if missing:
-                raise RecordsRefused(
-                    (
-                        "Compacted topic cannot accept message without key in topic partition "
-                        f"{self.partition}."
-                    ),
-                    missing,
+                reason = (
+                    "Compacted topic cannot accept message without key in topic partition "
+                    f"{self.partition}."
                 )
+                raise RecordsRefused(reason, missing)
         if self.codec is None or header.codec == self.codec:
             return batch
         return recompressed(batch, self.codec, self.level)
 
 
 def opening_of(config: LogConfig, partition: TopicPartition) -> Opening | None:
-    """None for most topics: their batches stay closed."""
+    """Return None for most topics: their batches are not opened."""
     if config.compression_type == "producer" and not config.compacts:
         return None
     codec, level = _codec(config)
@@ -150,6 +146,6 @@ def _codec(config: LogConfig) -> tuple[Codec | None, int | None]:
 
 
 def open_in_child(_disk: Disk, opening: Opening, batch: bytes) -> bytes | None:
-    """The batch as it is appended; None where that is as it came, which need not be sent back."""
+    """Return the batch to append; None if it is unchanged, so that it need not be sent back."""
     opened = opening.of(batch)
     return None if opened is batch else bytes(opened)

@@ -1,6 +1,6 @@
-"""Kafka's small text files: what a checkpoint says, as pure functions between text and values.
+"""Kafka's checkpoint files: their text formats, and the checkpoints of a log directory.
 
-Every one begins with a version and a count, so that a cut file is noticed.
+Every file begins with a version and a count, so that a cut file is detected.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ def parse_partition_metadata(data: bytes) -> UUID:
 
 
 def clean_shutdown_text(broker_epoch: int) -> bytes:
-    """The marker of a clean shutdown, with the broker's epoch (KIP-966)."""
+    """Return the clean shutdown marker, with the broker epoch (KIP-966)."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch in the marker; -1 for the empty marker of older Kafkas."""
+    """Return the broker epoch of the marker; -1 for the empty marker of older Kafka versions."""
     if not data:
         return -1
     try:
@@ -129,7 +129,7 @@ def _decoded(data: bytes) -> str:
 
 
 class Checkpoints:
-    """Reads what a directory says, and saves what it should say next time."""
+    """Reads and writes the checkpoints of log directories."""
 
     def __init__(self, world: World) -> None:
         self._disk = world.disk
@@ -137,33 +137,33 @@ class Checkpoints:
         self._saving = asyncio.Lock()
 
     def read(self, path: str, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that is damaged or lost is taken for an empty one: more is scanned, and
-        nothing is assumed."""
+        """Return the offsets of a checkpoint. A damaged or lost checkpoint is empty: more is
+        scanned, and nothing is assumed."""
         checkpoint = f"{path}/{name}"
         try:
             return (
                 parse_offsets(self._disk.read(checkpoint)) if self._disk.exists(checkpoint) else {}
             )
         except CheckpointDamaged as error:
-            logger.warning("%s is damaged and ignored: %s", checkpoint, error)
+            logger.warning("ignoring damaged checkpoint %s: %s", checkpoint, error)
             return {}
 
     async def save(
         self, name: str, logs: list[tuple[LogDirectory, list[Log]]], offset_of: Callable[[Log], int]
     ) -> None:
-        """One at a time, and with the offsets of that moment: an older state never replaces a newer
-        one."""
+        """Write a checkpoint for each directory. Saves run one at a time with the offsets of that
+        moment: an older state never replaces a newer one."""
         async with self._saving:
-            for directory, some in logs:
-                text = offsets_text([(log.partition, offset_of(log)) for log in some])
+            for directory, directory_logs in logs:
+                text = offsets_text([(log.partition, offset_of(log)) for log in directory_logs])
                 try:
                     await self._offload.thread(self._disk.replace, f"{directory.path}/{name}", text)
                 except OSError as error:
                     directory.fail(f"writing {name}", error)
 
     def take_clean_mark(self, path: str) -> int | None:
-        """The broker epoch of a clean shutdown; None after a crash. The mark is removed before
-        anything is changed, so that a crash from here on is seen as one."""
+        """Return the broker epoch of a clean shutdown; None after a crash. The marker is removed
+        before anything changes, so that a later crash is seen as one."""
         marker = f"{path}/{names.CLEAN_SHUTDOWN}"
         if not self._disk.exists(marker):
             return None
@@ -171,7 +171,9 @@ class Checkpoints:
             epoch: int | None = parse_clean_shutdown(self._disk.read(marker))
         except CheckpointDamaged as error:
             logger.warning(
-                "%s is damaged, so the last shutdown is taken for a crash: %s", marker, error
+                "ignoring damaged clean shutdown marker %s, recovering as after a crash: %s",
+                marker,
+                error,
             )
             epoch = None
         self._disk.remove(marker)

@@ -1,8 +1,17 @@
-"""Syncing a log to disk, off the event loop: one fdatasync in flight, and appends made meanwhile
-ride on the next.
+"""Syncing a log to disk outside of the event loop, and markers of syncs and truncations that did
+not complete.
 
-Owns the recovery point: everything below it is on the disk. A sync that fails takes the directory
-offline, also when nobody waits for it.
+A log has one fdatasync in flight; appends made during it are part of the next. `Flush` owns the
+recovery point: everything below it is on disk. A failed sync takes the log directory offline, even
+if no caller waits for it.
+
+After a failed sync Linux marks the lost pages clean: reads still return them, and a later sync
+succeeds without writing them. A truncation that is not synced is visible in the page cache, but a
+power failure may bring the old bytes back, between new ones that were appended after it. So a
+marker file is in the partition's directory while a sync or a truncation runs, and stays if it does
+not complete. Recovery then writes every batch of the unsynced tail again and syncs it before
+anything is appended. (A power failure may remove the marker too, but then also everything that was
+only in the page cache.)
 """
 
 from __future__ import annotations
@@ -27,13 +36,14 @@ _MARKERS = (names.SYNCING, names.CUTTING)
 
 @contextlib.contextmanager
 def cutting(disk: Disk, directory: str) -> Iterator[None]:
-    """Around everything that shortens a log, up to the sync of what is left."""
+    """Mark a truncation, from the first change up to the sync of the files that are left."""
     with _marked(disk, f"{directory}/{names.CUTTING}"):
         yield
 
 
 def sync_log(disk: Disk, directory: str, files: list[File], directories: list[str]) -> None:
-    """Blocks. Files are given open: the loop may rename or remove them meanwhile."""
+    """Sync files and directories; blocks. Files are open, because the event loop may rename or
+    remove them during the sync."""
     with _marked(disk, f"{directory}/{names.SYNCING}"):
         for file in files:
             file.sync()
@@ -49,11 +59,12 @@ def _marked(disk: Disk, marker: str) -> Iterator[None]:
 
 
 def is_unsure(disk: Disk, directory: str) -> bool:
+    """Return True if the page cache cannot be trusted: a sync or truncation did not complete."""
     return any(disk.exists(f"{directory}/{marker}") for marker in _MARKERS)
 
 
 def make_sure(disk: Disk, directory: str, files: list[File]) -> None:
-    """Called when all that was in doubt has been written once more."""
+    """Sync the files that recovery wrote again, and remove the markers."""
     for file in files:
         file.sync()
     disk.sync_dir(directory)
@@ -63,17 +74,17 @@ def make_sure(disk: Disk, directory: str, files: list[File]) -> None:
 
 
 class Flush:
-    """The flushing of one log. A failure is kept in the directory, where every waiter finds it."""
+    """The flushing of one log. The log directory keeps a failure, and every waiter gets it."""
 
     def __init__(self, log: Log, files: OpenFiles, world: World, recovery_point: int) -> None:
         self.recovery_point = recovery_point
-        # The partition was deleted: its files may be gone under a sync.
+        # The partition was deleted: its files may be removed during a sync.
         self.abandoned = False
-        # A segment was sealed: the node flushes soon, though nobody waits for it.
-        self.wanted = False
+        # A segment was sealed: the node flushes soon, even if no caller waits for it.
+        self.requested = False
         self.names_changed = True
-        # Files beside the segments that go to disk with the next flush: producers' snapshots,
-        # indexes of sealed segments.
+        # Files beside the segments that go to disk with the next flush: producer snapshots, indexes
+        # of sealed segments.
         self.also: list[str] = []
         self._log = log
         self._files = files
@@ -81,15 +92,16 @@ class Flush:
         self._offload = world.offload
         self._clock = world.clock
         self._running: asyncio.Task[None] | None = None
-        # A truncation under way, and the lowest one since the sync under way began: what is synced
-        # above them does not count.
+        # A truncation in progress, and the lowest one since the current sync began: synced offsets
+        # above them do not count.
         self._held_at: int | None = None
         self._cut_at: int | None = None
         self._saved_epochs: bytes | None = None
         self._last_flush = world.clock.monotonic()
 
     def due(self) -> bool:
-        """Whether flush.messages or flush.ms ask for a flush before the last append counts."""
+        """Return True if flush.messages or flush.ms require a flush before the last append
+        counts."""
         unflushed = self._log.end_offset - self.recovery_point
         if unflushed == 0:
             return False
@@ -100,7 +112,7 @@ class Flush:
         )
 
     async def to(self, offset: int) -> None:
-        """Returns when everything below an offset is on the disk; KafkaError when that cannot be
+        """Wait until everything below an offset is on disk. Raises KafkaError if that cannot be
         promised any more."""
         while self.recovery_point < min(offset, self._log.end_offset):
             if self.abandoned:
@@ -111,8 +123,8 @@ class Flush:
                 raise self._log.directory.offline()
             if self._running is None:
                 self._running = asyncio.create_task(self._sync(), name=f"flush {self._log.path}")
-            # Shielded: one waiter that gives up must not stop a sync that others wait for, nor hide
-            # its failure.
+            # Shielded: a cancelled waiter must not stop a sync that others wait for, nor hide its
+            # failure.
             await asyncio.shield(self._running)
 
     async def all(self) -> None:
@@ -125,7 +137,12 @@ class Flush:
             [log.path, log.directory.path] if self.names_changed else [],
         )
         files = [self._files.get(path) for path in self._unsynced_paths()]
-        self.names_changed, self.wanted, self.also, self._cut_at = False, False, [], self._held_at
+        self.names_changed, self.requested, self.also, self._cut_at = (
+            False,
+            False,
+            [],
+            self._held_at,
+        )
         try:
             await self._offload.thread(sync_log, self._disk, log.path, files, directories)
             await self._save_changed_epochs()
@@ -136,16 +153,16 @@ class Flush:
         finally:
             self._running = None
         if log.path != path:
-            # Moved meanwhile: what was synced is not where the log is now.
+            # The log moved during the sync: the synced files are not its files any more.
             return
         self._last_flush = self._clock.monotonic()
         synced = end if self._cut_at is None else min(end, self._cut_at)
         self.recovery_point = max(self.recovery_point, synced)
 
     def _unsynced_paths(self) -> list[str]:
-        """The segments from the recovery point on, and what was put beside them since the last
-        flush. The offset and time index of the active segment lie in memory, and are rebuilt after
-        a crash."""
+        """Return the segments from the recovery point on, and the files written beside them since
+        the last flush. The offset and time index of the active segment are in memory, and are
+        rebuilt after a crash."""
         *sealed, active = self._log.segments
         ends = [segment.base_offset for segment in self._log.segments[1:]]
         paths = [
@@ -171,7 +188,7 @@ class Flush:
 
     @contextlib.contextmanager
     def held_at(self, offset: int) -> Iterator[None]:
-        """While a log is truncated to an offset, its recovery point does not pass it."""
+        """Keep the recovery point at or below an offset while the log is truncated to it."""
         self._held_at = offset
         self._lower(offset)
         try:
@@ -180,16 +197,15 @@ class Flush:
             self._held_at = None
 
     def truncated(self, end_offset: int) -> None:
-        """What is appended from here on lies where other bytes were synced."""
+        """Lower the recovery point: new records take the place of synced ones."""
         self._lower(end_offset)
         self.names_changed = True
 
     def relocate(self, other: Flush, old_path: str, path: str) -> None:
-        """The log goes on where another one was, whose directory was renamed: what is on disk there
-        counts."""
+        """Adopt the flush state of another log, in whose renamed directory this log continues."""
         self.recovery_point = other.recovery_point
         self.also = [path + name.removeprefix(old_path) for name in other.also]
-        self.names_changed, self.wanted, self._saved_epochs = True, True, None
+        self.names_changed, self.requested, self._saved_epochs = True, True, None
         other.abandoned = True
 
     def _lower(self, offset: int) -> None:

@@ -1,8 +1,8 @@
-"""The offset and time indexes of a segment, in Kafka's file formats.
+"""The offset, time and transaction indexes of a segment, in Kafka's file formats.
 
-Entries are sorted and of one size. The index of an active segment lies in memory and is written
-when the segment is sealed or the log closed: after a crash it is rebuilt from the segment anyway.
-Those of sealed segments are read when needed and kept as long as others do not need the room.
+Entries of the offset and time index are sorted and of one size. The index of an active segment is
+in memory and is written when the segment is sealed or the log closed: after a crash it is rebuilt
+from the segment anyway. Indexes of sealed segments are read when needed and cached within a budget.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Index:
         self._active = active
 
     def _entries(self) -> bytearray:
-        """The entries of an active index, read when first needed. There is no file before it is
-        first saved."""
+        """Return the entries of an active index, read on first use. There is no file before the
+        first save."""
         if self._memory is None:
             data = self._files.disk.read(self.path) if self._files.disk.exists(self.path) else b""
             self._memory = bytearray(data[: len(data) - len(data) % self.entry.size])
@@ -45,12 +45,12 @@ class Index:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return len(self._memory) if self._memory is not None else len(self._bytes())
 
     @property
     def is_at_hand(self) -> bool:
-        """Whether a lookup need not wait for a disk."""
+        """True if a lookup does not read from disk."""
         return self._memory is not None if self._active else self._files.has_content(self.path)
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Index:
         return first, second
 
     def _count_before(self, bound: int, which: int) -> int:
-        """How many entries have their first (0) or second (1) field below a bound."""
+        """Return how many entries have their first (0) or second (1) field below a bound."""
         data, unpack, width = self._bytes(), self.entry.unpack_from, self.entry.size
         low, high = 0, len(data) // width
         while low < high:
@@ -76,20 +76,20 @@ class Index:
         return low
 
     def save(self) -> None:
-        """Writes the entries of an active index to its file. The caller syncs where it matters."""
+        """Write the entries of an active index to its file. The caller syncs if required."""
         entries = self._entries()
         file = self._files.get(self.path, create=True)
         file.pwrite(entries, 0)
         file.truncate(len(entries))
 
     def seal(self) -> None:
-        """No more appends: from here on the file is all there is."""
+        """Write the index and drop the memory: there are no more appends."""
         self.save()
         self._memory = None
         self._active = False
 
     def activate(self) -> None:
-        """The segment takes appends again: what follows it was truncated away."""
+        """Accept appends again after the following segments were truncated."""
         self._files.forget(self.path)
         self._active = True
 
@@ -101,8 +101,8 @@ class Index:
 
 
 class OffsetIndex(Index):
-    """Relative offset (int32) of a batch's last record -> position (int32) of that batch in the
-    segment."""
+    """Maps the relative offset (int32) of a batch's last record to the position (int32) of that
+    batch in the segment."""
 
     entry = struct.Struct(">ii")
 
@@ -111,12 +111,12 @@ class OffsetIndex(Index):
         entries += self.entry.pack(offset - self._base, position)
 
     def lookup(self, offset: int) -> int:
-        """The position of a batch that lies at or before this offset's."""
+        """Return the position of a batch at or before the one that holds an offset."""
         count = self._count_before(offset - self._base + 1, 0)
         return self._get(count - 1)[1] if count else 0
 
     def truncate(self, offset: int) -> None:
-        """Forgets what lies at or after this offset."""
+        """Remove the entries at or after an offset."""
         self._keep(self._count_before(offset - self._base, 0))
 
     def __getitem__(self, number: int) -> OffsetPosition:
@@ -125,13 +125,14 @@ class OffsetIndex(Index):
 
 
 class TimeIndex(Index):
-    """Largest timestamp (int64) so far -> relative offset (int32) of the batch that brought it."""
+    """Maps the largest timestamp (int64) so far to the relative offset (int32) of the batch that
+    has it."""
 
     entry = struct.Struct(">qi")
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Skipped unless the timestamp is larger than the last: later records of an earlier time
-        are found by scanning on."""
+        """Add an entry unless the timestamp is not larger than the last one: a scan finds later
+        records with an earlier timestamp."""
         entries = self._entries()
         if (
             not entries
@@ -144,8 +145,8 @@ class TimeIndex(Index):
         return self[count - 1] if count else TimestampOffset(-1, self._base)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is not after this one: records at or after it begin no
-        earlier."""
+        """Return the last entry whose timestamp is not after this one: records at or after the
+        timestamp begin no earlier."""
         count = self._count_before(timestamp + 1, 0)
         return self[count - 1] if count else TimestampOffset(-1, self._base)
 
@@ -163,8 +164,8 @@ _VERSION = 0
 
 
 class AbortedTxn(NamedTuple):
-    """Records of this producer from the first to the last offset (its marker, inclusive) are not
-    for read_committed consumers."""
+    """An aborted transaction: read_committed consumers skip the records of this producer from the
+    first to the last offset (its marker, inclusive)."""
 
     producer_id: int
     first_offset: int
@@ -173,7 +174,8 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """Aborted transactions whose marker lies in one segment, in the order of the markers."""
+    """The aborted transactions whose marker is in one segment, in the order of the markers. There
+    is no file if there are none."""
 
     def __init__(self, files: OpenFiles, path: str) -> None:
         self.path = path
@@ -198,7 +200,7 @@ class TxnIndex:
         entries.append(txn)
 
     def truncate(self, offset: int) -> None:
-        """Forgets transactions that ended at or after this offset."""
+        """Remove the transactions that ended at or after an offset."""
         kept = [txn for txn in self.entries() if txn.last_offset < offset]
         if len(kept) != len(self.entries()):
             self._files.get(self.path).truncate(len(kept) * TXN_ENTRY.size)

@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset. PURE; the log keeps the file.
+"""Which leader epoch starts at which offset. PURE; the log writes the file.
 
-Epochs and start offsets both rise from entry to entry. A follower that diverged finds where to
-truncate by asking for the end of its own last epoch (KIP-101, KIP-279).
+Epochs and start offsets both increase from entry to entry. A follower finds where its log diverges
+by the end of its own last epoch in the leader's log (KIP-101, KIP-279).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that an epoch began here, if that is news. Entries that contradict it are dropped:
-        the newest word is right."""
+        """Record the start of an epoch; return False if it is known. Entries that contradict it are
+        removed: the newest entry is right."""
         if epoch < 0 or (
             self.entries
             and epoch == self.entries[-1].epoch
@@ -51,7 +51,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest epoch not above this one, and where it ended. Unknown (-1, -1) for an epoch
+        """Return the largest epoch not above this one, and where it ended; (-1, -1) for an epoch
         above all."""
         if not self.entries or epoch > self.latest or epoch < 0:
             return EpochEnd(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
@@ -62,19 +62,19 @@ class LeaderEpochs:
         return EpochEnd(self.entries[following - 1].epoch if following else epoch, end)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at this offset."""
+        """Return the epoch of the record at an offset."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[number - 1].epoch if number else NO_LEADER_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """The log now ends here."""
+        """Remove the epochs that start at or after the log's new end."""
         before = len(self.entries)
         while self.entries and self.entries[-1].start_offset >= end_offset:
             self.entries.pop()
         return len(self.entries) != before
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """The log now begins here: the epoch that was under way begins here too."""
+        """Remove the epochs before the log's new start. The epoch at the new start begins there."""
         number = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if number == 0 or (number == 1 and self.entries[0].start_offset == start_offset):
             return False

@@ -266,7 +266,7 @@ class Log:
         self.flushing.also += [self.active.offset_index.path, self.active.time_index.path]
         self._snapshot(self.end_offset)
         self._add_segment(self.end_offset)
-        self.flushing.wanted = True
+        self.flushing.requested = True
 
     def _add_segment(self, base_offset: int) -> None:
         self.segments.add(new_segment(self._files, self.path, base_offset, self._clock.now_ms()))

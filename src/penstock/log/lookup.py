@@ -1,7 +1,7 @@
-"""From times to offsets: the log finds the batch, its records tell which of them it is.
+"""From timestamps to offsets: the log finds the batch, and its records the offset.
 
-A large or compressed batch is opened in the child process: nothing on the loop looks at records one
-by one.
+A large or compressed batch is opened in the child process: the event loop does not iterate over
+records.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class TimedOffset(NamedTuple):
 
 
 async def offset_for_timestamp(log: Log, world: World, timestamp: int) -> TimedOffset | None:
-    """The first record of this time or later; None where there is none."""
+    """Return the first record at or after a timestamp; None if there is none."""
     found = log.find_timestamp(timestamp)
     return None if found is None else await _in_batch(world, found, timestamp, log.start_offset)
 
 
 async def offset_of_max_timestamp(log: Log, world: World) -> TimedOffset | None:
-    """The first record with the largest timestamp of the log."""
+    """Return the first record with the largest timestamp of the log."""
     found = log.find_max_timestamp()
     if found is None:
         return None
@@ -51,8 +51,7 @@ async def _in_batch(
         return await world.offload.process(first_at, *arguments)
     except FileNotFoundError as error:
         message = (
-            f"{found.file.path} was moved, deleted or compacted while a time was looked for "
-            "in it: ask again"
+            f"{found.file.path} was moved, deleted or compacted during a lookup by timestamp; retry"
         )
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
@@ -66,8 +65,8 @@ def first_at(
     start_offset: int,
     header: BatchHeader,
 ) -> TimedOffset | None:
-    """The first record of a batch, not before the log's start, with this timestamp or a later one.
-    FileNotFoundError where another file has come to lie there since: the log was compacted."""
+    """Return the first record of a batch at or after a timestamp and the log's start. Raises
+    FileNotFoundError if another file has taken the place of the segment, after a compaction."""
     file = disk.open(path)
     try:
         batch = file.pread(length, position)

@@ -13,8 +13,7 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
-# What compaction has written, and what it is about to put in the place of the segments that it was
-# made of.
+# The output of a compaction, and the same when it is about to replace its source segments.
 CLEANED = ".cleaned"
 SWAP = ".swap"
 
@@ -28,12 +27,11 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-# Not Kafka's: words of a process that died or failed to the next one, in a partition's directory.
-# See `certainty`.
+# Not Kafka's: markers in a partition's directory for the next process. See `flush`.
 SYNCING = ".penstock_syncing"
 CUTTING = ".penstock_cutting"
-# Nor is this: the replica has moved here from another log directory, where it may still lie. See
-# `moving`.
+# Not Kafka's either: the replica moved here from another log directory, which may still have a
+# copy. See `moving`.
 MOVED = ".penstock_moved"
 
 DELETE_DIR_SUFFIX = "-delete"
@@ -50,24 +48,25 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a segment's file, None for any other name."""
+    """Return the offset and the suffix of a segment's file; None for any other name."""
     match = _SEGMENT_FILE.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """The partition whose directory this is, None for any other name."""
+    """Return the partition that a directory belongs to; None for any other name."""
     match = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def is_deleted_dir(name: str) -> bool:
-    """A partition that was being deleted when the node stopped: topic-0.<32 hex digits>-delete."""
+    """Return True for a partition whose deletion had begun when the node stopped: topic-0.<32 hex
+    digits>-delete."""
     return _DELETED_DIR.fullmatch(name) is not None
 
 
 def future_dir(partition: TopicPartition, uuid: UUID) -> str:
-    """The directory that a partition is copied to before it moves there: topic-0.<32 hex
+    """Return the name of the directory to which a moving partition is copied: topic-0.<32 hex
     digits>-future."""
     return f"{partition}.{uuid.hex}{FUTURE_DIR_SUFFIX}"
 

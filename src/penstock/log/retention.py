@@ -1,5 +1,5 @@
-"""Which segments a log may let go of. PURE: from sizes, times and offsets to a number of segments,
-oldest first."""
+"""Which segments retention deletes. PURE: from sizes, timestamps and offsets to a number of
+segments, oldest first."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from penstock.config.topic import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at. The end offset is that of the segment: where the next one begins.
-    Its time may have to be read from a disk that is slow, so that it is asked for where it counts
-    only."""
+    """What retention needs to know of a segment. The end offset is the base offset of the next
+    segment. The largest timestamp may have to be read from disk, so it is a function."""
 
     end_offset: int
     size: int
@@ -26,8 +25,8 @@ def expired(
     high_watermark: int,
     now_ms: int,
 ) -> int:
-    """How many of the oldest segments go, by the log's start, its age or its size. Nothing above
-    the high watermark does."""
+    """Return how many of the oldest segments are deleted, by log start, age or size. Segments above
+    the high watermark stay."""
     replicated = _prefix(segments, lambda segment: segment.end_offset <= high_watermark)
     before_start = _prefix(segments[:-1], lambda segment: segment.end_offset <= start_offset)
     if not config.deletes:
@@ -61,8 +60,8 @@ def _too_much(segments: Sequence[SegmentFacts], config: LogConfig) -> int:
     return count
 
 
-def _prefix(segments: Sequence[SegmentFacts], goes: Callable[[SegmentFacts], bool]) -> int:
-    """The number of leading segments for which it holds."""
+def _prefix(segments: Sequence[SegmentFacts], predicate: Callable[[SegmentFacts], bool]) -> int:
+    """Return the number of leading segments that satisfy a predicate."""
     return next(
-        (number for number, segment in enumerate(segments) if not goes(segment)), len(segments)
+        (number for number, segment in enumerate(segments) if not predicate(segment)), len(segments)
     )

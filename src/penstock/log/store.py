@@ -340,7 +340,7 @@ class LogStore:
         """Syncs the logs that sealed a segment, or whose flush.ms has passed."""
         await self.close_files()
         for log in list(self.logs.values()):
-            if log.flushing.wanted or log.flushing.due():
+            if log.flushing.requested or log.flushing.due():
                 try:
                     await log.flushing.all()
                 except KafkaError:

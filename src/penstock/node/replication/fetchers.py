@@ -1,5 +1,4 @@
-"""Who this node follows: one fetcher for each broker that leads partitions of which replicas are
-here."""
+"""The replica fetchers of this broker: one for each broker that leads partitions it follows."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ from penstock.config.node import NodeConfig
 from penstock.ids import TopicPartition
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.partition import Partition
-from penstock.node.replication.leader_fetcher import LeaderFetcher
+from penstock.node.replication.replica_fetcher import ReplicaFetcher
 
 
-class Replication:
-    """The fetchers are tasks of the node's own, and end with it. `address_of` says where a broker
-    is reached by others."""
+class ReplicaFetchers:
+    """Starts a fetcher when the first partition follows a leader; it ends with the last. Fetchers
+    are tasks that the node owns. `address_of` returns a broker's inter-broker address."""
 
     def __init__(
         self,
@@ -28,18 +27,19 @@ class Replication:
         self._config = config
         self._address_of = address_of
         self._broker_epoch = broker_epoch
-        self._fetchers: dict[int, LeaderFetcher] = {}
-        self._fetcher_of: dict[TopicPartition, LeaderFetcher] = {}
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._fetcher_of: dict[TopicPartition, ReplicaFetcher] = {}
 
     def follow(self, partition: Partition) -> None:
-        """As the partition's state says: call it whenever that changed."""
+        """Fetch a partition from its leader, if another broker leads it; called whenever the
+        partition's state changed."""
         leader = partition.leader_id
         name = partition.topic_partition
         current = self._fetcher_of.get(name)
         if leader < 0 or leader == self._env.node_id:
             self.unfollow(partition)
             return
-        fetcher = self._fetchers.get(leader) or self._begin(leader)
+        fetcher = self._fetchers.get(leader) or self._start(leader)
         if current is not fetcher:
             self.unfollow(partition)
             self._fetcher_of[name] = fetcher
@@ -51,12 +51,12 @@ class Replication:
             fetcher.remove(partition)
 
     def is_cut_off(self, leader: int) -> bool:
-        """Whether this node follows the leader, and has no connection to it."""
+        """Return True if this broker follows a leader and has no connection to it."""
         fetcher = self._fetchers.get(leader)
         return fetcher is not None and fetcher.is_cut_off
 
-    def _begin(self, leader: int) -> LeaderFetcher:
-        fetcher = self._fetchers[leader] = LeaderFetcher(
+    def _start(self, leader: int) -> ReplicaFetcher:
+        fetcher = self._fetchers[leader] = ReplicaFetcher(
             self._env,
             self._config,
             leader,
@@ -66,7 +66,7 @@ class Replication:
         self._env.spawn(self._run(leader, fetcher))
         return fetcher
 
-    async def _run(self, leader: int, fetcher: LeaderFetcher) -> None:
+    async def _run(self, leader: int, fetcher: ReplicaFetcher) -> None:
         try:
             await fetcher.run()
         finally:

@@ -1,7 +1,7 @@
-"""A follower's side of a fetch session (KIP-227): which partitions are followed from one leader,
-and which the next request must name.
+"""A follower's side of a fetch session (KIP-227): the partitions followed from one leader, and
+those that the next request must list.
 
-Knows no connection. Without a session at the leader every request names everything.
+Knows no connection. Without a session at the leader, every request lists all partitions.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from penstock.protocol.messages.fetch import FetchRequest
 Key = tuple[UUID, int]
 Topic = FetchRequest.Topic
 
-_LAST_EPOCH = 2**31 - 1
+_LAST_SESSION_EPOCH = 2**31 - 1
 
 
-class Followed:
-    """One partition in one leader epoch. `first_asked` is the number of the first request that
-    named it: no earlier answer is for it."""
+class FollowedPartition:
+    """A partition in one leader epoch. `first_request` is the number of the first request that
+    listed it; responses to earlier requests are not for it."""
 
-    __slots__ = ("epoch", "failures", "first_asked", "key", "partition")
+    __slots__ = ("epoch", "failures", "first_request", "key", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key = key_of(partition)
         self.epoch = partition.leader_epoch
-        self.first_asked = 0
+        self.first_request = 0
         self.failures = 0
 
-    def asked(self, max_bytes: int) -> Topic.Partition:
+    def request(self, max_bytes: int) -> Topic.Partition:
         partition = self.partition
         return Topic.Partition(
             partition=self.key[1],
@@ -55,67 +55,67 @@ class FollowerSession:
         max_bytes: int,
         partition_max_bytes: int,
     ) -> None:
-        self.followed: dict[Key, Followed] = {}
+        self.followed: dict[Key, FollowedPartition] = {}
         self.id = 0
         self.broker_epoch = -1
         self._epoch = 0
-        self._asked = 0
-        self._answered = 0
+        self._requests = 0
+        self._responses = 0
         self._node_id = node_id
         self._bounds = (max_wait_ms, min_bytes, max_bytes)
         self._partition_max_bytes = partition_max_bytes
-        self._changed: dict[Key, Followed] = {}
+        self._changed: dict[Key, FollowedPartition] = {}
         self._forgotten: dict[Key, None] = {}
 
     @property
-    def has_news(self) -> bool:
-        """Whether the leader should hear something before it is asked the next time anyway."""
+    def has_changes(self) -> bool:
+        """True if a request should be sent without waiting for the response in flight."""
         return bool(self._changed or self._forgotten)
 
     def begin(self, broker_epoch: int) -> None:
-        """With a new connection: the leader is to be told everything."""
-        self.id = self._epoch = self._asked = self._answered = 0
+        """Start again on a new connection: the first request lists all partitions."""
+        self.id = self._epoch = self._requests = self._responses = 0
         self.broker_epoch = broker_epoch
         self._forgotten.clear()
         for followed in self.followed.values():
-            if followed.first_asked:
-                followed.first_asked = 0
+            if followed.first_request:
+                followed.first_request = 0
                 self.change(followed)
 
-    def answered(self, session_id: int) -> None:
-        """The leader answered, in the order of the requests. 0: it has no room for a session, and
-        is to be told everything each time."""
-        self._answered += 1
+    def received(self, session_id: int) -> None:
+        """Note a response; responses come in the order of the requests. With the session id 0 the
+        leader has no room for a session, and every request lists all partitions."""
+        self._responses += 1
         if session_id != self.id:
             self.id, self._epoch = session_id, 1
         if session_id == 0:
             for followed in self.followed.values():
-                if followed.first_asked:
+                if followed.first_request:
                     self.change(followed)
 
-    def expects(self, followed: Followed) -> bool:
-        """Whether the last answer is to a request that named this partition in this leader
-        epoch."""
-        return 0 < followed.first_asked <= self._answered
+    def expects(self, followed: FollowedPartition) -> bool:
+        """Return True if the last response is to a request that listed this partition in this
+        leader epoch."""
+        return 0 < followed.first_request <= self._responses
 
-    def change(self, followed: Followed) -> None:
-        """The next request names it."""
+    def change(self, followed: FollowedPartition) -> None:
+        """List the partition in the next request."""
         self._forgotten.pop(followed.key, None)
         self._changed[followed.key] = followed
 
     def forget(self, key: Key) -> None:
-        """The next request lets go of it."""
+        """Remove the partition from the session with the next request."""
         self._changed.pop(key, None)
         self._forgotten[key] = None
         if key in self.followed:
-            self.followed[key].first_asked = 0
+            self.followed[key].first_request = 0
 
     def request(self) -> FetchRequest:
-        self._asked += 1
-        named: dict[UUID, list[Topic.Partition]] = {}
+        self._requests += 1
+        listed: dict[UUID, list[Topic.Partition]] = {}
         for key, followed in self._changed.items():
-            followed.first_asked = followed.first_asked or self._asked
-            named.setdefault(key[0], []).append(followed.asked(self._partition_max_bytes))
+            followed.first_request = followed.first_request or self._requests
+            listed.setdefault(key[0], []).append(followed.request(self._partition_max_bytes))
         forgotten: dict[UUID, list[int]] = {}
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
@@ -133,8 +133,8 @@ class FollowerSession:
             session_epoch=self._epoch,
             topics=tuple(
                 [
-                    Topic(topic_id=topic_id, partitions=tuple(asked))
-                    for topic_id, asked in named.items()
+                    Topic(topic_id=topic_id, partitions=tuple(partitions))
+                    for topic_id, partitions in listed.items()
                 ]
             ),
             forgotten_topics_data=tuple(
@@ -145,5 +145,5 @@ class FollowerSession:
             ),
         )
         if self.id:
-            self._epoch = self._epoch % _LAST_EPOCH + 1
+            self._epoch = self._epoch % _LAST_SESSION_EPOCH + 1
         return request

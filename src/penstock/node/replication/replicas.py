@@ -1,5 +1,6 @@
-"""The partitions of this broker: made, dropped and given their roles as the metadata says, in the
-directories that are left."""
+"""The replicas of this broker: creates, deletes and assigns roles to partitions as the metadata
+says.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from penstock.node.metadata import MetadataView
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
-from penstock.node.replication.fetchers import Replication
+from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.node.supervisor import Supervisor
 from penstock.world import World
 
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Replicas:
-    """Nothing before `open`; from then on every change of the metadata through `apply`, in
+    """Has no partitions before `open`. After it, `apply` receives every metadata change in
     order."""
 
     def __init__(
@@ -73,7 +74,7 @@ class Replicas:
             propose=isr_changes.propose,
             lag_max_s=config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000,
         )
-        self._replication = Replication(
+        self._fetchers = ReplicaFetchers(
             self._env,
             config,
             address_of=metadata.broker_address,
@@ -85,15 +86,15 @@ class Replicas:
         store.on_failure = self._directory_failed
 
     async def open(self) -> None:
-        """Opens what is on disk, with the settings that the metadata has."""
+        """Open the logs on disk with the topic configs of the metadata."""
         remove_leftovers(self.store, self._world.disk, self._metadata.image, self._node_id)
         await self.store.open(lambda partition: self._metadata.topic_config(partition.topic))
-        self._set_strays_aside()
+        self._delete_strays()
         watermarks = self.store.read_high_watermarks()
         self.opened = True
         for topic in self._metadata.image.topics.values():
-            for _made in self._update(topic, None, watermarks):
-                pass  # most are on disk, and no change may come in between
+            for _step in self._update(topic, None, watermarks):
+                pass  # most logs are on disk, and no metadata change may come in between
 
     async def close(self) -> None:
         await self.save_high_watermarks()
@@ -105,12 +106,12 @@ class Replicas:
         )
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
-        """In steps: a partition that is made or dropped is one."""
+        """Apply a metadata change in steps: creating or deleting a partition is one."""
         if not self.opened:
             return
         for before, after in delta.topics.values():
             if before is not None and (after is None or after.id != before.id):
-                yield from self._drop_topic(before)
+                yield from self._delete_topic(before)
             if after is not None:
                 yield from self._update(after, before, {})
         if delta.brokers:
@@ -132,13 +133,12 @@ class Replicas:
                     partition.config = config
 
     def review(self) -> None:
-        """Whether followers fell behind or caught up. Called now and then, and whenever brokers
-        came or went."""
+        """Look for ISR changes; called periodically, and when brokers change."""
         for partition in self.partitions.values():
             partition.review()
 
     def is_cut_off(self, leader: int) -> bool:
-        return self._replication.is_cut_off(leader)
+        return self._fetchers.is_cut_off(leader)
 
     # Partitions
 
@@ -169,9 +169,9 @@ class Replicas:
         reason = self.store.damaged.get(name, "its log directory is offline")
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} cannot be served: {reason}")
 
-    def _set_strays_aside(self) -> None:
-        """Logs of topics that are not there any more, or are there anew under another id, or that
-        this broker has no replica of."""
+    def _delete_strays(self) -> None:
+        """Delete logs of topics that were deleted or created again under another id, and logs of
+        partitions that have no replica on this broker."""
         for partition, log in list(self.store.logs.items()):
             topic = self._metadata.image.topics.get(partition.topic)
             state = (
@@ -181,7 +181,7 @@ class Replicas:
             )
             if state is None or self._node_id not in state.replicas:
                 logger.warning(
-                    "%s belongs to no partition of this broker any more, and is removed", log.path
+                    "removing %s: this broker has no replica of its partition any more", log.path
                 )
                 self.store.delete(partition)
 
@@ -198,18 +198,18 @@ class Replicas:
                 continue
             name = TopicPartition(topic.name, index)
             if self._node_id not in state.replicas:
-                yield from self._drop(name)
+                yield from self._delete(name)
                 continue
             known = self.partitions.get(name)
-            partition = known or self._make(topic, name, state, config, watermarks.get(name, 0))
+            partition = known or self._create(topic, name, state, config, watermarks.get(name, 0))
             if partition is not None and partition.directory.failure is None:
                 partition.become(state)
-                self._replication.follow(partition)
+                self._fetchers.follow(partition)
                 self._reports.check(partition, topic.id, state)
             if known is None:
                 yield
 
-    def _make(
+    def _create(
         self,
         topic: TopicImage,
         name: TopicPartition,
@@ -224,7 +224,7 @@ class Replicas:
             if log.topic_id == NO_UUID:
                 self.store.give_topic_id(name, topic.id)
         except KafkaError as error:
-            logger.error("%s cannot be served: %s", name, error.message)
+            logger.error("cannot serve %s: %s", name, error.message)
             return None
         partition = self.partitions[name] = Partition(log, self._env, high_watermark)
         return partition
@@ -232,36 +232,37 @@ class Replicas:
     def _new_log(
         self, topic_id: UUID, name: TopicPartition, state: PartitionState, config: LogConfig
     ) -> Log:
-        """Where the controller knows the replica to lie it lies, and nowhere else: in a directory
-        that failed its records may still be."""
-        known = dict(zip(state.replicas, state.directories, strict=False)).get(
+        """Create the log in its assigned directory, or fail: a directory that is offline may still
+        have the replica's records."""
+        assigned = dict(zip(state.replicas, state.directories, strict=False)).get(
             self._node_id, NO_UUID
         )
         directory: LogDirectory | None = None
-        if known.int >= RESERVED_UUIDS:
-            directory = next((one for one in self.store.online if one.id == known), None)
+        if assigned.int >= RESERVED_UUIDS:
+            directory = next(
+                (online for online in self.store.online if online.id == assigned), None
+            )
             if directory is None:
                 raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, "the directory that it lies in is offline"
+                    ErrorCode.KAFKA_STORAGE_ERROR, "its assigned log directory is offline"
                 )
         while True:
-            online = len(self.store.online)
+            online_count = len(self.store.online)
             try:
                 return self.store.create(name, topic_id, config, directory)
             except KafkaError:
-                # Where a directory has just failed over it, another one takes the replica, as in
-                # Kafka.
-                if directory is not None or not 0 < len(self.store.online) < online:
+                # If the directory failed because of this, try another one, as Kafka does.
+                if directory is not None or not 0 < len(self.store.online) < online_count:
                     raise
 
-    def _drop_topic(self, topic: TopicImage) -> Iterator[None]:
+    def _delete_topic(self, topic: TopicImage) -> Iterator[None]:
         for index in topic.partitions:
-            yield from self._drop(TopicPartition(topic.name, index))
+            yield from self._delete(TopicPartition(topic.name, index))
 
-    def _drop(self, name: TopicPartition) -> Iterator[None]:
+    def _delete(self, name: TopicPartition) -> Iterator[None]:
         partition = self.partitions.pop(name, None)
         if partition is not None:
-            self._replication.unfollow(partition)
+            self._fetchers.unfollow(partition)
             partition.abandon()
         if name in self.store.logs:
             self.store.delete(name)
@@ -270,11 +271,11 @@ class Replicas:
     # Directories
 
     def _directory_failed(self, directory: LogDirectory) -> None:
-        """The controller is told at once. Without a directory, or without the metadata's, there is
-        nothing left to serve."""
+        """Stop fetching into the directory and report it to the controller. The node fails if no
+        directory is left, or if the metadata log is in this one."""
         for partition in self.partitions.values():
             if partition.directory is directory:
-                self._replication.unfollow(partition)
+                self._fetchers.unfollow(partition)
         if not self.store.online or directory.path == self._config.metadata_log_dir:
             self._supervisor.fail(
                 KafkaError(
