@@ -17,7 +17,7 @@ from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.log import Log
-from penstock.log.open import Found, open_log
+from penstock.log.open import CheckpointedOffsets, open_log
 from penstock.log.producers.snapshot import decode_snapshot
 from penstock.log.store import LogStore
 from penstock.records.batch import batches, read_header
@@ -46,7 +46,7 @@ def open_copy(wrote: Partition, tmp_path: Path, *, clean: bool) -> Log:
                 path.unlink()
 
     async def opened(world: World) -> Log:
-        found = Found(
+        found = CheckpointedOffsets(
             clean,
             recovery_point=wrote.log_end_offset if clean else 0,
             start_offset=wrote.log_start_offset,

@@ -43,7 +43,7 @@ async def compact_twice(store: LogStore, log: Log) -> None:
         await store.compactions.run_once({PARTITION: stable_offset(log)}, Pace())
         await asyncio.sleep(2)
         with contextlib.suppress(FileNotFoundError):
-            await store.remove_doomed()
+            await store.remove_due_files()
         log.append_as_leader(keyed(("k0", "new")), 0)
         log.roll()
         await log.flushing.all()

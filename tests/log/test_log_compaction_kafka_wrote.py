@@ -61,7 +61,7 @@ def test_the_last_committed_record_of_each_key_is_left(wrote: Partition, tmp_pat
         await compact(store, log)
         check(log, wrote, [record.offset for record in kept.values()])
         for one in store.directories:
-            one.let_go()
+            one.unlock()
         again = (await opened(world, directory)).logs[wrote.name]
         check(again, wrote, [record.offset for record in kept.values()])
         assert stable_offset(again) == stable_offset(log)

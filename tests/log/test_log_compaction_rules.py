@@ -75,7 +75,7 @@ def test_neighbours_become_one_segment() -> None:
             await compact(store, log)
         assert [segment.base_offset for segment in log.segments] == [0, 210]
         await asyncio.sleep(1)
-        await store.remove_doomed()
+        await store.remove_due_files()
         left = [
             name
             for name in world.disk.list(log.path)
@@ -263,7 +263,7 @@ async def _recreate(store: LogStore, _log: Log) -> None:
 
 async def _retire(store: LogStore, log: Log) -> None:
     log.advance_start(log.segments[2].base_offset)
-    store.retain({PARTITION: log.end_offset})
+    store.apply_retention({PARTITION: log.end_offset})
 
 
 async def _change_policy(_store: LogStore, log: Log) -> None:
@@ -297,7 +297,7 @@ def test_what_happens_to_a_log_meanwhile_comes_first(
             again = (await open_store(world, "/data", after.config)).logs[PARTITION]
             assert records(again) == records(after)
         assert all(directory.failure is None for directory in store.directories)
-        assert store.compactions.given_up == {}
+        assert store.compactions.uncleanable == {}
 
     with_log(test)
 
@@ -309,8 +309,8 @@ def test_a_damaged_segment_is_left_alone_and_said(caplog: pytest.LogCaptureFixtu
         world.disk.open(log.segments[1].path).pwrite(b"\xff", 100)
         before = [segment.size for segment in log.segments]
         assert not await store.compactions.run_once({PARTITION: log.end_offset}, Pace())
-        assert "checksum" in store.compactions.given_up[PARTITION]
-        assert "cannot be compacted" in caplog.text
+        assert "checksum" in store.compactions.uncleanable[PARTITION]
+        assert "cannot compact" in caplog.text
         assert [segment.size for segment in log.segments] == before
 
     with_log(test)

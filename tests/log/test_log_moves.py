@@ -178,7 +178,7 @@ async def _check_what_is_left(world: World, appended: list[str]) -> None:
     assert len(found) >= SYNCED_BEFORE_MOVE
     assert found == appended[: len(found)]
     assert len(live_copies(world, "")) == 1
-    await store.remove_doomed()
+    await store.remove_due_files()
     names = [name for directory in store.directories for name in world.disk.list(directory.path)]
     assert not [name for name in names if name.endswith("-future")]
 
@@ -301,12 +301,12 @@ def test_of_two_directories_the_one_that_was_moved_to_is_right(
         log = store.logs[PARTITION]
         assert (log.directory.path, log.start_offset, values(log)) == (f"{path}/b", 1, ["b"])
         assert live_copies(world, path) == ["b"]
-        await store.remove_doomed()
+        await store.remove_due_files()
         assert not [name for name in world.disk.list(f"{path}/a") if "other-3" in name]
 
     with caplog.at_level(logging.WARNING):
         in_real_world(tmp_path, main)
-    assert "-future is dropped" in caplog.text
+    assert "-future: the node stopped before the replica had moved there" in caplog.text
 
 
 def test_a_move_can_be_turned_round_and_a_partition_deleted_on_its_way() -> None:
@@ -332,7 +332,7 @@ def test_a_move_can_be_turned_round_and_a_partition_deleted_on_its_way() -> None
         assert again.end_offset == 0
         assert not store.moves.under_way
         await asyncio.sleep(100)
-        await store.remove_doomed()
+        await store.remove_due_files()
         left = [
             name
             for directory in ("/a", "/b")
@@ -365,7 +365,7 @@ def test_a_disk_that_fails_ends_the_move(broken: str, caplog: pytest.LogCaptureF
 
     with caplog.at_level(logging.ERROR):
         _simulated(main)
-    assert f"{PARTITION} stays in /a: it cannot move" in caplog.text
+    assert f"{PARTITION} stays in /a: the move failed" in caplog.text
 
 
 def test_a_partition_deleted_after_retention_took_some_of_it_leaves_its_directory_online() -> None:
@@ -373,10 +373,10 @@ def test_a_partition_deleted_after_retention_took_some_of_it_leaves_its_director
         store = await two_directories(node.world, "")
         log = log_in_a(store, 200)
         log.advance_start(150)
-        assert store.retain({PARTITION: 200}) > 0
+        assert store.apply_retention({PARTITION: 200}) > 0
         store.delete(PARTITION)
         await asyncio.sleep(100)
-        await store.remove_doomed()
+        await store.remove_due_files()
         assert store.online == store.directories
 
     _simulated(main)

@@ -59,7 +59,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch_at_every_byte(
 
     with caplog.at_level(logging.WARNING):
         in_real_world(tmp_path, main)
-    assert "cut from" in caplog.text
+    assert "truncated from" in caplog.text
 
 
 def test_everything_is_rebuilt_when_nothing_but_the_segments_is_left(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_damage_below_the_recovery_point_is_refused_not_cut(tmp_path: Path) -> N
         log.active.file.pwrite(b"X", log.active.size // 2)
         before = world.disk.read(log.active.path)
         again = await open_store(world, path)
-        assert "no torn tail" in again.damaged[PARTITION]
+        assert "not a torn tail" in again.damaged[PARTITION]
         assert PARTITION not in again.logs
         assert world.disk.read(log.active.path) == before
         with pytest.raises(KafkaError):

@@ -232,7 +232,7 @@ def test_flush_ms_makes_a_flush_due() -> None:
         assert not log.flushing.due()
         await asyncio.sleep(1.01)
         assert log.flushing.due()
-        await store.flush_wanted()
+        await store.flush_due()
         assert not log.flushing.due()
         assert log.flushing.recovery_point == 1
 

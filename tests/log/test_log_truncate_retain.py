@@ -103,12 +103,12 @@ def test_deleted_records_are_not_served_and_their_segments_go(tmp_path: Path) ->
             log.read(49, 1, below=100)
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert values(log)[0] == "50"
-        gone = store.retain({PARTITION: 100})
+        gone = store.apply_retention({PARTITION: 100})
         assert 0 < gone == before - len(log.segments)
         assert log.start_offset == 50
         assert log.segments[0].base_offset <= 50
         assert any(name.endswith(DELETED) for name in world.disk.list(log.path))
-        await store.remove_doomed()
+        await store.remove_due_files()
         assert not any(name.endswith(DELETED) for name in world.disk.list(log.path))
         await store.save_start_offsets()
         assert (await open_store(world, path)).logs[PARTITION].start_offset == 50
@@ -154,9 +154,9 @@ def test_a_log_that_is_all_too_old_is_emptied_and_keeps_its_end(tmp_path: Path) 
         log = store.create(PARTITION, TOPIC_ID, replace(SMALL, retention_ms=1_000))
         for number in range(100):
             log.append_as_leader(batch(str(number)), 0)
-        assert store.retain({PARTITION: 100}) > 2
+        assert store.apply_retention({PARTITION: 100}) > 2
         assert (log.start_offset, log.end_offset, log.size) == (100, 100, 0)
-        assert store.retain({PARTITION: 100}) == 0
+        assert store.apply_retention({PARTITION: 100}) == 0
 
     in_real_world(tmp_path, main)
 
@@ -209,9 +209,9 @@ def test_a_deleted_partition_is_gone_after_its_delay_and_its_name_is_free(tmp_pa
         assert [name for name in world.disk.list(path) if name.endswith("-delete")]
         again = store.create(PARTITION, TOPIC_ID, config)
         assert again.end_offset == 0
-        await store.remove_doomed()
+        await store.remove_due_files()
         await asyncio.sleep(0.011)
-        await store.remove_doomed()
+        await store.remove_due_files()
         assert not [name for name in world.disk.list(path) if name.endswith("-delete")]
 
     in_real_world(tmp_path, main)

@@ -70,7 +70,7 @@ def test_the_replica_is_where_the_controller_knows_it_to_be(
         await written(world, path, "b")
         store = await opened(world, path, known)
         assert (values(store.logs[PARTITION]), store.damaged) == ([served], {})
-        await store.remove_doomed()
+        await store.remove_due_files()
         assert [
             name
             for name in "ab"

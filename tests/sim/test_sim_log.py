@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.log import flush, store
+from penstock.log import flush, truncation
 from penstock.sim.log.model import Broken
 from penstock.sim.log.run import run_log
 from penstock.sim.quiet import quiet
@@ -54,7 +54,7 @@ true_sync_log = flush.sync_log
 def test_a_missing_sync_is_noticed(
     broken: Callable[[Disk, str, list[File], list[str]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for room in (flush, store):
+    for room in (flush, truncation):
         monkeypatch.setattr(room, "sync_log", broken)
     with quiet(), pytest.raises(Broken):
         for seed in range(100):

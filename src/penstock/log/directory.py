@@ -1,4 +1,4 @@
-"""One log directory of a node, and whether it can still be trusted."""
+"""One log directory of a node, and whether it is online."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirectory:
-    """Goes offline at the first error and stays so until the node starts anew: after a failed write
-    or sync nobody knows what is on the disk, and a retry that succeeds proves nothing (invariant
-    22)."""
+    """Goes offline at the first disk error, and stays offline until the node restarts. After a
+    failed write or sync the state of the disk is unknown, and a retry that succeeds proves nothing
+    (rule 22)."""
 
     def __init__(self, path: str, directory_id: DirectoryId) -> None:
         self.path = path
@@ -33,30 +33,27 @@ class LogDirectory:
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
         self._lock: object = None
 
-    def take(self, disk: Disk) -> None:
-        """For this process alone, until it is let go. KafkaError where another one has it."""
+    def lock(self, disk: Disk) -> None:
+        """Lock the directory for this process. Raises KafkaError if another process has it."""
         try:
             self._lock = self._lock or disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError as error:
             message = (
                 f"log directory {self.path} is in use by another process: stop it, or give "
-                "this node directories of its own"
+                "this node other directories"
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
-    def let_go(self) -> None:
+    def unlock(self) -> None:
         self._lock = None
 
     def fail(self, doing: str, error: OSError) -> KafkaError:
-        """Takes the directory offline. Gives the error that its clients get."""
+        """Take the directory offline. Return the error for clients."""
         if self.failure is None:
             self.failure = f"{doing}: {error.strerror or error}"
             logger.error(
-                (
-                    "log directory %s is offline: %s. Its partitions are not served until the "
-                    "disk is "
-                    "mended and the node restarted"
-                ),
+                "log directory %s is offline: %s. Its partitions are offline until the disk is "
+                "repaired and the broker restarted",
                 self.path,
                 self.failure,
             )
@@ -65,7 +62,7 @@ class LogDirectory:
 
     @contextlib.contextmanager
     def failing(self, doing: str) -> Iterator[None]:
-        """What the disk refuses takes the directory offline."""
+        """Take the directory offline on an OSError in the block."""
         try:
             yield
         except OSError as error:
@@ -79,8 +76,8 @@ class LogDirectory:
 
 @contextlib.contextmanager
 def unless_offline(directory: LogDirectory) -> Iterator[None]:
-    """For work on many directories, in which one that fails must not stop the others: it has said
-    so itself."""
+    """Suppress errors of a directory that is offline: in a loop over directories, a failed one must
+    not stop the others. It has logged its failure."""
     try:
         yield
     except KafkaError:
@@ -97,8 +94,8 @@ Self = TypeVar("Self", bound=InDirectory)
 
 
 def guarded(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
-    """A method that touches the disk: refused while its directory is offline, and an OSError takes
-    the directory offline."""
+    """Decorate a method that uses the disk: refuse it while its directory is offline, and take the
+    directory offline on an OSError."""
 
     @functools.wraps(method)
     def guard(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -115,8 +112,8 @@ def guarded(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[S
 
 
 def formatted_directory(disk: Disk, path: str, node_id: NodeId) -> LogDirectory:
-    """The directory at a path, which `penstock format` made this node's. KafkaError with what to do
-    where it did not."""
+    """Return the directory at a path that `penstock format` formatted for this node. Otherwise
+    raises KafkaError with instructions."""
     meta = f"{path}/{META_PROPERTIES}"
     if not disk.exists(meta):
         message = (
@@ -129,12 +126,9 @@ def formatted_directory(disk: Disk, path: str, node_id: NodeId) -> LogDirectory:
     except PropertiesError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     if properties.node_id != node_id:
-        raise KafkaError(
-            ErrorCode.INCONSISTENT_CLUSTER_ID,
-            (
-                f"log directory {path} belongs to node {properties.node_id}, not to {node_id}: "
-                "check "
-                "log.dirs"
-            ),
+        message = (
+            f"log directory {path} belongs to node {properties.node_id}, not to {node_id}: check "
+            "log.dirs"
         )
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
     return LogDirectory(path, properties.directory_id or NO_UUID)

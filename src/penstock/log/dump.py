@@ -1,4 +1,4 @@
-"""The files of a log in words, for people. Reads one file and trusts nothing in it."""
+"""Prints the files of a log as text, for operators. Reads one file and trusts nothing in it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _SHOWN_BYTES = 100
 
 
 class CannotDump(Exception):
-    """The file is of no kind that is known here, or damaged; what is whole of it was shown."""
+    """The file is of an unknown kind, or damaged; everything valid before the damage was
+    printed."""
 
 
 def dump(disk: Disk, path: str, *, records: bool) -> Iterator[str]:
-    """Lines that tell what is in a file. CannotDump at the first thing that is wrong."""
+    """Yield lines that describe a file. Raises CannotDump at the first damage."""
     name = path.rpartition("/")[2].removesuffix(names.DELETED)
     parsed = names.parse_segment_file(name)
     if parsed is None:
@@ -96,11 +97,11 @@ def _batch_line(position: int, header: BatchHeader) -> str:
         words.append(f"sequences {header.base_sequence}..{header.last_sequence}")
     words += [
         word
-        for word, is_so in (
+        for word, is_set in (
             ("transactional", header.is_transactional),
             ("control", header.is_control),
         )
-        if is_so
+        if is_set
     ]
     words.append(f"crc {header.crc:08x}")
     return "  ".join(words)
@@ -114,8 +115,8 @@ def _record_lines(header: BatchHeader, batch: memoryview) -> Iterator[str]:
             )
     except KafkaError as error:
         raise CannotDump(
-            f"the batch at offset {header.base_offset} has a right checksum, but its records "
-            f"cannot be read: {error}"
+            f"the batch at offset {header.base_offset} has a valid checksum, but its records "
+            f"cannot be decoded: {error}"
         ) from error
 
 

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 
-_MARKERS = (names.SYNCING, names.CUTTING)
+_MARKERS = (names.SYNCING, names.TRUNCATING)
 
 
 @contextlib.contextmanager
-def cutting(disk: Disk, directory: str) -> Iterator[None]:
+def truncating(disk: Disk, directory: str) -> Iterator[None]:
     """Mark a truncation, from the first change up to the sync of the files that are left."""
-    with _marked(disk, f"{directory}/{names.CUTTING}"):
+    with _marked(disk, f"{directory}/{names.TRUNCATING}"):
         yield
 
 
@@ -58,12 +58,12 @@ def _marked(disk: Disk, marker: str) -> Iterator[None]:
     disk.remove(marker)
 
 
-def is_unsure(disk: Disk, directory: str) -> bool:
+def is_unsynced(disk: Disk, directory: str) -> bool:
     """Return True if the page cache cannot be trusted: a sync or truncation did not complete."""
     return any(disk.exists(f"{directory}/{marker}") for marker in _MARKERS)
 
 
-def make_sure(disk: Disk, directory: str, files: list[File]) -> None:
+def mark_synced(disk: Disk, directory: str, files: list[File]) -> None:
     """Sync the files that recovery wrote again, and remove the markers."""
     for file in files:
         file.sync()

@@ -42,7 +42,7 @@ from penstock.world import World
 
 
 class Appended(NamedTuple):
-    """What became of an append. A duplicate has the offsets that it was first given."""
+    """The result of an append. A duplicate has the offsets of the first append."""
 
     base_offset: int
     end_offset: int
@@ -52,7 +52,7 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class LogState:
-    """What a log is opened with: found on disk by `open.open_log`."""
+    """The state of a log that `open.open_log` reads from disk."""
 
     segments: list[Segment]
     start_offset: int
@@ -86,10 +86,9 @@ class Log:
         self.config = config
         self.epochs = state.epochs
         self.producers = state.producers
-        # How often the log was cut: whoever copies it must then begin anew.
-        self.cuts = 0
-        # Below this offset the log was compacted: every key has one record there. None where it
-        # never was.
+        # The number of truncations. A copy of the log starts again when it changes.
+        self.truncation_count = 0
+        # Below this offset the log was compacted: every key has one record. None if it never was.
         self.clean_offset: int | None = None
         self._files = files
         self._clock = world.clock
@@ -179,7 +178,7 @@ class Log:
     def append_as_leader(
         self, records: Buffer, leader_epoch: int, *, from_client: bool = True
     ) -> Appended:
-        """Gives offsets to batches of a client (exactly one) or of this node itself, and appends
+        """Assign offsets to batches of a client (exactly one batch) or of this node, and append
         them."""
         config = self.config
         headers = validate(
@@ -188,11 +187,11 @@ class Log:
         stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         if len(records) > config.segment_bytes:
             message = (
-                f"{len(records)} bytes are more than a segment of {self.partition} holds "
-                f"({config.segment_bytes}, segment.bytes)"
+                f"{len(records)} bytes are more than a segment of {self.partition} may have "
+                f"(segment.bytes {config.segment_bytes})"
             )
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
-        # A client writes no markers: that was checked.
+        # A client cannot write transaction markers; `validate` has checked it.
         markers: list[EndMarker | None] = [None] if from_client else end_markers(headers, records)
         duplicate = check_producers(self.producers, headers, markers)
         if duplicate is not None:
@@ -213,8 +212,8 @@ class Log:
 
     @guarded
     def append_as_follower(self, records: Buffer) -> Appended:
-        """Appends a leader's batches as they are. They must begin at the log's end, or after it
-        where the leader's log was compacted."""
+        """Append a leader's batches unchanged. They begin at the log's end, or after it if the
+        leader's log was compacted."""
         headers = validate(records, max_batch_bytes=MAX_BATCH_BYTES, from_client=False)
         base_offset = self.end_offset
         if headers and headers[0].base_offset < base_offset:
@@ -255,10 +254,10 @@ class Log:
 
     @guarded
     def roll(self) -> None:
-        """Seals the active segment and begins a new one at the log's end."""
+        """Seal the active segment and start a new one at the log's end."""
         invariant(
             self.end_offset > self.active.base_offset or self.active.size == 0,
-            f"{self.path}: rolling an empty segment onto itself",
+            f"{self.path}: cannot roll an empty segment",
         )
         if self.active.base_offset == self.end_offset:
             return
@@ -275,12 +274,12 @@ class Log:
     def _snapshot(self, offset: int) -> None:
         self.flushing.also.append(save_snapshot(self._files, self.path, offset, self.producers))
 
-    # Cutting
+    # Truncation and retention
 
     @guarded
     def truncate_to(self, offset: int) -> None:
-        """Drops everything from an offset on: a tail that the leader does not have.
-        `LogStore.truncate` calls it and sees to the disk."""
+        """Remove everything from an offset on: a tail that the leader does not have. `Truncations`
+        calls it and syncs the disk."""
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:
@@ -301,7 +300,7 @@ class Log:
 
     @guarded
     def restart_at(self, offset: int) -> None:
-        """Drops everything and goes on from an offset. `LogStore.restart` calls it and sees to the
+        """Remove everything and continue at an offset. `Truncations` calls it and syncs the
         disk."""
         self.segments.delete_from(0, self._files)
         remove_snapshots(self._files.disk, self.path)
@@ -313,7 +312,7 @@ class Log:
         self._after_truncation()
 
     def _after_truncation(self) -> None:
-        self.cuts += 1
+        self.truncation_count += 1
         self.clean_offset = (
             None if self.clean_offset is None else min(self.clean_offset, self.end_offset)
         )
@@ -323,8 +322,8 @@ class Log:
 
     @guarded
     def advance_start(self, offset: int) -> bool:
-        """Records before an offset are deleted (DeleteRecords, retention): they are not served from
-        here on."""
+        """Delete the records before an offset (DeleteRecords, retention). Return False if they are
+        deleted already."""
         if offset > self.end_offset:
             message = (
                 f"{self.partition} ends at {self.end_offset}: records before {offset} cannot be "
@@ -339,7 +338,7 @@ class Log:
 
     @guarded
     def retire(self, count: int) -> list[str]:
-        """Takes the oldest segments out of the log. Gives their files, renamed, for removal after
+        """Take the oldest segments out of the log. Return their renamed files, to be removed after
         file.delete.delay.ms."""
         if count == 0:
             return []
@@ -360,43 +359,41 @@ class Log:
             disk.rename(path, path + names.DELETED)
         return [path + names.DELETED for path in paths]
 
-    # Compacting
+    # Compaction
 
     @guarded
     def replace_segments(self, old: list[Segment], size: int, unique: str) -> list[str]:
-        """Puts a compacted segment, whose files lie beside them, in the place of neighbours. Gives
-        the renamed files of these. `Compactions` calls it and sees to the disk."""
+        """Replace adjacent segments by a compacted one, whose files are beside them. Return the
+        renamed files of the old segments. `Compactions` calls it and syncs the disk."""
         first, last = self.segments.index(old[0]), self.segments.index(old[-1])
         invariant(
             self.segments[first : last + 1] == old and last + 1 < len(self.segments),
-            f"{self.path}: not what was compacted",
+            f"{self.path}: the segments changed during the compaction",
         )
         base, end = old[0].base_offset, self.segments[last + 1].base_offset
-        doomed = swap_in(self._files, self.path, base, end, unique)
+        removed = swap_in(self._files, self.path, base, end, unique)
         new = Segment(
             self._files, self.path, base, active=False, created_ms=old[-1].created_ms, size=size
         )
         self.segments.replace(old, new)
-        return doomed
+        return removed
 
-    # Moving
+    # Moves between log directories
 
     @guarded
     def relocate(self, other: Log, path: str) -> None:
-        """Goes on with the segments of another log that has come to hold the same records, and
-        whose directory is at this path now. `Moves` calls it and sees to the disk."""
+        """Continue with the segments of another log that has the same records, and whose directory
+        is now at this path. `Moves` calls it and syncs the disk."""
         for segment in other.segments:
             segment.relocate(path)
         self.flushing.relocate(other.flushing, other.path, path)
         self.path, self.directory, self.segments = path, other.directory, other.segments
         self._snapshot(self.end_offset)
 
-    # Ending
-
     @guarded
     def save(self) -> None:
-        """Writes what recovery would rebuild, for a clean shutdown: called after the last flush,
-        when nothing is appended any more."""
+        """Write what recovery would otherwise rebuild; called on a clean shutdown after the last
+        flush and append."""
         self.active.save_indexes()
         self._snapshot(self.end_offset)
         self.flushing.save_epochs()

@@ -27,31 +27,31 @@ class TimedOffset(NamedTuple):
 
 async def offset_for_timestamp(log: Log, world: World, timestamp: int) -> TimedOffset | None:
     """Return the first record at or after a timestamp; None if there is none."""
-    found = log.find_timestamp(timestamp)
-    return None if found is None else await _in_batch(world, found, timestamp, log.start_offset)
+    batch = log.find_timestamp(timestamp)
+    return None if batch is None else await _in_batch(world, batch, timestamp, log.start_offset)
 
 
 async def offset_of_max_timestamp(log: Log, world: World) -> TimedOffset | None:
     """Return the first record with the largest timestamp of the log."""
-    found = log.find_max_timestamp()
-    if found is None:
+    batch = log.find_max_timestamp()
+    if batch is None:
         return None
-    largest = read_header(found.file.pread(BATCH_HEADER_BYTES, found.position)).max_timestamp
-    return await _in_batch(world, found, largest, log.start_offset)
+    largest = read_header(batch.file.pread(BATCH_HEADER_BYTES, batch.position)).max_timestamp
+    return await _in_batch(world, batch, largest, log.start_offset)
 
 
 async def _in_batch(
-    world: World, found: FileRange, timestamp: int, start_offset: int
+    world: World, batch: FileRange, timestamp: int, start_offset: int
 ) -> TimedOffset | None:
-    header = read_header(found.file.pread(BATCH_HEADER_BYTES, found.position))
-    arguments = (found.file.path, found.position, found.length, timestamp, start_offset, header)
-    if found.length <= _INLINE_BYTES and header.codec == 0:
+    header = read_header(batch.file.pread(BATCH_HEADER_BYTES, batch.position))
+    arguments = (batch.file.path, batch.position, batch.length, timestamp, start_offset, header)
+    if batch.length <= _INLINE_BYTES and header.codec == 0:
         return first_at(world.disk, *arguments)
     try:
         return await world.offload.process(first_at, *arguments)
     except FileNotFoundError as error:
         message = (
-            f"{found.file.path} was moved, deleted or compacted during a lookup by timestamp; retry"
+            f"{batch.file.path} was moved, deleted or compacted during a lookup by timestamp; retry"
         )
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
 
@@ -69,16 +69,16 @@ def first_at(
     FileNotFoundError if another file has taken the place of the segment, after a compaction."""
     file = disk.open(path)
     try:
-        batch = file.pread(length, position)
+        data = file.pread(length, position)
     finally:
         file.close()
-    if batch[:BATCH_HEADER_BYTES] != HEADER.pack(*header):
+    if data[:BATCH_HEADER_BYTES] != HEADER.pack(*header):
         raise FileNotFoundError(f"{path} was replaced")
     if header.log_append_time:
         return TimedOffset(
             header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch
         )
-    for offset, time, *_rest in rows_of(batch, header):
+    for offset, time, *_rest in rows_of(data, header):
         if time >= timestamp and offset >= start_offset:
             return TimedOffset(time, offset, header.leader_epoch)
     return None

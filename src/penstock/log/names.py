@@ -29,7 +29,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 # Not Kafka's: markers in a partition's directory for the next process. See `flush`.
 SYNCING = ".penstock_syncing"
-CUTTING = ".penstock_cutting"
+TRUNCATING = ".penstock_cutting"
 # Not Kafka's either: the replica moved here from another log directory, which may still have a
 # copy. See `moving`.
 MOVED = ".penstock_moved"

@@ -1,5 +1,5 @@
-"""Opening a partition's directory: what is there, what a crash left of it, and the log that comes
-of it."""
+"""Opening a partition's directory: cleaning up what a crash left, recovery, and building the
+log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.log.checkpoint import (
 from penstock.log.compaction.swap import finish_swaps
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
-from penstock.log.flush import is_unsure
+from penstock.log.flush import is_unsynced
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.log import Log, LogState
 from penstock.log.producers.replay import load_producers
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the checkpoints of a log directory say of a partition."""
+class CheckpointedOffsets:
+    """What the checkpoints of a log directory say about a partition."""
 
     clean: bool
     recovery_point: int = 0
@@ -52,8 +52,8 @@ def create_log(
     start_offset: int = 0,
     name: str = "",
 ) -> Log:
-    """A new, empty log, in a directory named after the partition unless told otherwise. Its first
-    flush makes that name durable as well."""
+    """Create an empty log, by default in a directory named after the partition. Its first flush
+    makes that name durable as well."""
     path = f"{directory.path}/{name or partition}"
     disk = world.disk
     disk.make_dirs(path)
@@ -67,7 +67,7 @@ def create_log(
 
 
 def write_topic_id(disk: Disk, log: Log) -> None:
-    """Durable with the next flush."""
+    """Write partition.metadata; durable with the next flush."""
     metadata = f"{log.path}/{names.PARTITION_METADATA}"
     disk.open(metadata, create=True).pwrite(partition_metadata_text(log.topic_id), 0)
     log.flushing.also.append(metadata)
@@ -79,12 +79,12 @@ async def open_log(
     files: OpenFiles,
     world: World,
     config: LogConfig,
-    found: Found,
+    checkpointed: CheckpointedOffsets,
 ) -> Log:
-    """The log of a directory, recovered where it was not closed cleanly. KafkaError where it is
-    damaged."""
+    """Open the log of a directory, and recover it if it was not closed cleanly. Raises KafkaError
+    if it is damaged."""
     path = f"{directory.path}/{partition}"
-    _tidy(world.disk, path)
+    _clean_up(world.disk, path)
     bases = _segment_bases(world.disk, path)
     if not bases:
         return create_log(
@@ -94,29 +94,29 @@ async def open_log(
             files,
             world,
             config,
-            found.start_offset,
+            checkpointed.start_offset,
         )
     state = (
-        _clean_state(files, path, bases, found, config)
-        if found.clean and not is_unsure(world.disk, path)
+        _clean_state(files, path, bases, checkpointed, config)
+        if checkpointed.clean and not is_unsynced(world.disk, path)
         else None
     )
     if state is None:
-        state = await _recovered_state(files, path, bases, found, world, config)
+        state = await _recovered_state(files, path, bases, checkpointed, world, config)
     return Log(partition, _topic_id(world.disk, path), path, directory, files, world, config, state)
 
 
-def _tidy(disk: Disk, path: str) -> None:
-    """Finishes the swaps of compactions. Removes what was on its way out, or half written, when the
-    node stopped; and indexes whose segment is gone."""
-    _say(finish_swaps(disk, path))
-    found = disk.list(path)
-    for name in found:
+def _clean_up(disk: Disk, path: str) -> None:
+    """Finish the swaps of compactions. Remove files that were being deleted or written when the
+    node stopped, and indexes without a segment."""
+    _log_notes(finish_swaps(disk, path))
+    present = disk.list(path)
+    for name in present:
         parsed = names.parse_segment_file(name)
         orphan = (
             parsed is not None
             and parsed[1] != names.SNAPSHOT
-            and names.segment_file(parsed[0], names.LOG) not in found
+            and names.segment_file(parsed[0], names.LOG) not in present
         )
         if orphan or name.endswith((names.DELETED, ".tmp", names.CLEANED)):
             disk.remove(f"{path}/{name}")
@@ -124,7 +124,7 @@ def _tidy(disk: Disk, path: str) -> None:
 
 def _segment_bases(disk: Disk, path: str) -> list[int]:
     parsed = [names.parse_segment_file(name) for name in disk.list(path)]
-    return sorted(found[0] for found in parsed if found is not None and found[1] == names.LOG)
+    return sorted(file[0] for file in parsed if file is not None and file[1] == names.LOG)
 
 
 def _topic_id(disk: Disk, path: str) -> UUID:
@@ -132,7 +132,7 @@ def _topic_id(disk: Disk, path: str) -> UUID:
     try:
         return parse_partition_metadata(disk.read(metadata)) if disk.exists(metadata) else NO_UUID
     except CheckpointDamaged as error:
-        logger.warning("%s is damaged and ignored: %s", metadata, error)
+        logger.warning("ignoring damaged %s: %s", metadata, error)
         return NO_UUID
 
 
@@ -146,7 +146,7 @@ def _segments(files: OpenFiles, path: str, bases: list[int], config: LogConfig) 
             names.segment_file(base, names.TIME_INDEX),
         }
         if not indexes <= present:
-            logger.warning("%s: an index of segment %d is missing and rebuilt", path, base)
+            logger.warning("%s: rebuilding a missing index of segment %d", path, base)
             rebuild_indexes(files.disk, path, base, config.index_interval_bytes)
         file = f"{path}/{names.segment_file(base, names.LOG)}"
         created_ms, size = files.disk.modified_ms(file), files.disk.size(file)
@@ -155,42 +155,56 @@ def _segments(files: OpenFiles, path: str, bases: list[int], config: LogConfig) 
 
 
 def _clean_state(
-    files: OpenFiles, path: str, bases: list[int], found: Found, config: LogConfig
+    files: OpenFiles,
+    path: str,
+    bases: list[int],
+    checkpointed: CheckpointedOffsets,
+    config: LogConfig,
 ) -> LogState | None:
-    """The state that a clean shutdown left; None where the end of the log is not as it should be
-    then."""
+    """Return the state that a clean shutdown left; None if the end of the log is damaged."""
     try:
         segments = _segments(files, path, bases, config)
         end_offset = segments[-1].end_offset()
         epochs = LeaderEpochs(_epochs(files.disk, path))
     except (CorruptBatch, CheckpointDamaged) as error:
-        logger.error("%s was closed cleanly, but is damaged and recovered: %s", path, error)
+        logger.error("recovering %s: it was closed cleanly, but is damaged: %s", path, error)
         return None
     epochs.truncate_from_end(end_offset)
-    start_offset = min(max(found.start_offset, bases[0]), end_offset)
+    start_offset = min(max(checkpointed.start_offset, bases[0]), end_offset)
     epochs.truncate_from_start(start_offset)
     notes: list[str] = []
     producers = load_producers(files.disk, path, segments, end_offset, notes)
-    _say(notes)
+    _log_notes(notes)
     return LogState(segments, start_offset, end_offset, end_offset, epochs, producers)
 
 
 async def _recovered_state(
-    files: OpenFiles, path: str, bases: list[int], found: Found, world: World, config: LogConfig
+    files: OpenFiles,
+    path: str,
+    bases: list[int],
+    checkpointed: CheckpointedOffsets,
+    world: World,
+    config: LogConfig,
 ) -> LogState:
-    tail = bases[unflushed(bases, found.recovery_point) :]
+    tail = bases[unflushed(bases, checkpointed.recovery_point) :]
     size = sum(world.disk.size(f"{path}/{names.segment_file(base, names.LOG)}") for base in tail)
-    arguments = (path, bases, found.recovery_point, config.index_interval_bytes, config.compacts)
+    arguments = (
+        path,
+        bases,
+        checkpointed.recovery_point,
+        config.index_interval_bytes,
+        config.compacts,
+    )
     recovered: Recovered
     if size <= MAX_INLINE_RECOVERY_BYTES:
         recovered = recover(world.disk, *arguments)
     else:
         recovered = await world.offload.process(recover, *arguments)
-    _say(recovered.notes)
+    _log_notes(recovered.notes)
     segments = _segments(files, path, recovered.bases, config)
-    start_offset = min(max(found.start_offset, bases[0]), recovered.end_offset)
+    start_offset = min(max(checkpointed.start_offset, bases[0]), recovered.end_offset)
     recovered.epochs.truncate_from_start(start_offset)
-    recovery_point = min(found.recovery_point, recovered.end_offset)
+    recovery_point = min(checkpointed.recovery_point, recovered.end_offset)
     return LogState(
         segments,
         start_offset,
@@ -206,6 +220,6 @@ def _epochs(disk: Disk, path: str) -> list[EpochStart]:
     return parse_epochs(disk.read(checkpoint)) if disk.exists(checkpoint) else []
 
 
-def _say(notes: list[str]) -> None:
+def _log_notes(notes: list[str]) -> None:
     for note in notes:
         logger.warning("recovery: %s", note)

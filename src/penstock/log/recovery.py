@@ -1,9 +1,9 @@
-"""What a crash may have torn is read through, and cut at the last whole valid batch.
+"""Recovery after a crash: reads what may be torn, and truncates the log after the last valid batch.
 
-Works on a directory through a Disk and gives plain values, so that it can run in the child process
-while other logs are served. Only the segments that may hold unsynced data are read: those that
-reach past the recovery point. What lies below the recovery point was synced, so a bad batch there
-is damage, not a torn tail: the log is refused instead of cut (invariants 20 and 21).
+Works on a directory through a Disk and returns plain values, so that it can run in the child
+process while other logs are served. Only segments that reach past the recovery point may have
+unsynced data, so only these are read. Everything below the recovery point was synced: a bad batch
+there is damage, not a torn tail, and the log is refused instead of truncated (rules 20 and 21).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
 from penstock.log.checkpoint import CheckpointDamaged, parse_epochs
 from penstock.log.files import OpenFiles
-from penstock.log.flush import cutting, is_unsure, make_sure
+from penstock.log.flush import is_unsynced, mark_synced, truncating
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.producers.replay import (
     apply_batch,
@@ -37,8 +37,7 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Recovered:
-    """The state of a log after recovery. Notes are for the node's own log: what was cut, and
-    why."""
+    """The state of a log after recovery. Notes are log lines: what was truncated, and why."""
 
     bases: list[int]
     end_offset: int
@@ -49,8 +48,8 @@ class Recovered:
 
 
 def scan_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Every batch of a file with its bytes, checked in itself. CorruptBatch at the first that is
-    not whole and valid."""
+    """Yield every batch of a file with its position and bytes, checked by itself. Raises
+    CorruptBatch at the first that is not whole and valid."""
     position = 0
     chunk, chunk_at = memoryview(b""), 0
     while position < end:
@@ -89,8 +88,8 @@ def scan_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader, memor
 
 
 def unflushed(bases: list[int], recovery_point: int) -> int:
-    """The number of the first segment that reaches past the recovery point; the active one always
-    does."""
+    """Return the index of the first segment that reaches past the recovery point. The active
+    segment always does."""
     return next(
         (number for number, following in enumerate(bases[1:]) if following > recovery_point),
         len(bases) - 1,
@@ -105,12 +104,12 @@ def recover(
     index_interval_bytes: int,
     gaps_allowed: bool,
 ) -> Recovered:
-    """Reads the unflushed segments of a log, cuts what is torn and rebuilds indexes, producers and
-    epochs.
+    """Read the unflushed segments of a log, truncate what is torn, and rebuild indexes, producer
+    state and epochs.
 
-    Offsets are dense, so that a hole shows where a write was lost, unless compaction made gaps.
+    Offsets are dense unless compaction made gaps, so a hole shows where a write was lost.
     """
-    unsure = is_unsure(disk, directory)
+    unsynced = is_unsynced(disk, directory)
     files = OpenFiles(disk)
     first = unflushed(bases, recovery_point)
     flushed = [
@@ -135,34 +134,34 @@ def recover(
     result.epochs.truncate_from_end(start)
     result.producers = load_producers(disk, directory, flushed, start, result.notes)
     if flushed and start == recovery_point:
-        # It may have been sealed after the sync that moved the recovery point to its end: its
-        # indexes then need not be on the disk.
+        # The segment may have been sealed after the sync that moved the recovery point to its end;
+        # its indexes may then not be on disk.
         rebuild_indexes(disk, directory, flushed[-1].base_offset, index_interval_bytes)
     for number, segment in enumerate(tail):
         if segment.base_offset != result.end_offset and not (
             gaps_allowed and segment.base_offset > result.end_offset
         ):
-            with cutting(disk, directory):
+            with truncating(disk, directory):
                 result.notes += _remove(disk, directory, tail[number:])
             break
         result.end_offset = segment.base_offset
         if number:
             save_snapshot(files, directory, segment.base_offset, result.producers)
-        problem = _recover_segment(segment, result, index_interval_bytes, gaps_allowed, unsure)
+        problem = _recover_segment(segment, result, index_interval_bytes, gaps_allowed, unsynced)
         if problem is not None:
-            _refuse_below(recovery_point, result.end_offset, segment.path, problem)
-            with cutting(disk, directory):
-                result.notes += _remove(disk, directory, tail[number + 1 :]) + _cut(
+            _check_recovery_point(recovery_point, result.end_offset, segment.path, problem)
+            with truncating(disk, directory):
+                result.notes += _remove(disk, directory, tail[number + 1 :]) + _truncate(
                     disk, segment, problem
                 )
             break
-    if unsure:
-        make_sure(
+    if unsynced:
+        mark_synced(
             disk,
             directory,
             [segment.file for segment in tail if segment.base_offset in result.bases],
         )
-    _refuse_below(
+    _check_recovery_point(
         recovery_point, result.end_offset, directory, f"the log ends at offset {result.end_offset}"
     )
     return result
@@ -175,8 +174,8 @@ def _recover_segment(
     gaps_allowed: bool,
     rewrite: bool,
 ) -> str | None:
-    """Takes a segment's valid batches into the result. Gives what is wrong with the first that is
-    not valid."""
+    """Add the valid batches of a segment to the result. Return what is wrong with the first invalid
+    one."""
     size = segment.file.size()
     result.bases.append(segment.base_offset)
     result.scanned_bytes += size
@@ -215,31 +214,32 @@ def _recover_segment(
     return problem
 
 
-def _refuse_below(recovery_point: int, end_offset: int, path: str, problem: str) -> None:
+def _check_recovery_point(recovery_point: int, end_offset: int, path: str, problem: str) -> None:
     if end_offset < recovery_point:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{path} is damaged: {problem}. Everything below offset {recovery_point} was synced, "
-            "so this is no torn tail and not cut. "
+            "so this is not a torn tail, and the log is not truncated. "
             "Remove the partition's directory to fetch it from its other replicas, or restore it "
             "from a copy",
         )
 
 
-def _cut(disk: Disk, segment: Segment, problem: str) -> list[str]:
-    note = f"{segment.path}: cut from {disk.size(segment.path)} to {segment.size} bytes: {problem}"
+def _truncate(disk: Disk, segment: Segment, problem: str) -> list[str]:
+    size = disk.size(segment.path)
+    note = f"{segment.path}: truncated from {size} to {segment.size} bytes: {problem}"
     segment.file.truncate(segment.size)
     segment.file.sync()
     return [note]
 
 
 def _remove(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
-    """The last one first, so that a crash in between leaves no hole."""
+    """Remove segments, the last one first: a crash in between leaves no hole."""
     notes = []
     for segment in reversed(segments):
         notes.append(
-            f"{segment.path}: removed with {disk.size(segment.path)} bytes, since the log now "
-            "ends before it"
+            f"{segment.path}: removed {disk.size(segment.path)} bytes, because the log now ends "
+            "before it"
         )
         for path in segment.paths:
             if disk.exists(path):
@@ -251,8 +251,8 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
 def rebuild_indexes(
     disk: Disk, directory: str, base_offset: int, index_interval_bytes: int
 ) -> None:
-    """For a sealed segment whose index files may be lost: the headers tell all that is in them.
-    Where one is damaged the index ends, and readers come upon the damage."""
+    """Rebuild the indexes of a sealed segment from its headers. The indexes end at a damaged
+    header; readers find the damage themselves."""
     segment = Segment(OpenFiles(disk), directory, base_offset, active=True, created_ms=0, size=0)
     segment.reset_offset_and_time_indexes()
     end_offset = base_offset
@@ -275,8 +275,8 @@ def _log_size(disk: Disk, directory: str, base_offset: int) -> int:
 
 
 def _saved_epochs(disk: Disk, directory: str) -> list[EpochStart]:
-    """A damaged checkpoint is none: what was recovered brings its epochs along, and what was not is
-    asked of the leader."""
+    """Return the checkpointed leader epochs. A damaged checkpoint counts as empty: recovered
+    batches have their epochs, and the leader knows the others."""
     path = f"{directory}/{names.LEADER_EPOCHS}"
     try:
         return parse_epochs(disk.read(path)) if disk.exists(path) else []
@@ -285,9 +285,9 @@ def _saved_epochs(disk: Disk, directory: str) -> list[EpochStart]:
 
 
 def _remove_snapshots_after(disk: Disk, directory: str, offset: int) -> None:
-    """Snapshots of producers past the recovery point may tell of batches that are about to be cut.
-    Gone for good: one that a power failure brought back later would be taken for one of the batches
-    written since."""
+    """Remove producer snapshots past the recovery point: they may include batches that are about to
+    be truncated. The removal is synced. Otherwise a power failure could bring a snapshot back,
+    which would then be taken for one of the batches written since."""
     stale = [snapshot for snapshot in snapshot_offsets(disk, directory) if snapshot > offset]
     for snapshot in stale:
         disk.remove(snapshot_path(directory, snapshot))

@@ -41,7 +41,7 @@ class Node:
 
     async def open(self) -> None:
         """Lock the log directories and read the metadata log."""
-        self.metadata_directory.take(self.disk)
+        self.metadata_directory.lock(self.disk)
         self.replicas.store.prepare()
         await self.quorum.open()
 
@@ -96,4 +96,4 @@ class Node:
         self.lifecycle.close()
         if self.replicas.opened:
             await self.replicas.close()
-        self.metadata_directory.let_go()
+        self.metadata_directory.unlock()

@@ -1,6 +1,5 @@
-"""Record batches of format v2: their headers and checks, the records inside, building and
-compression. Pure: bytes in, values out.
+"""Record batches of format v2: headers and checks, records, building and compression. PURE.
 
-Brokers need `batch` alone, which never looks at a record. Clients, compaction, Spark and the
-command line use the rest.
+Brokers need `batch` only, which never reads a record. Clients, compaction, Spark and the command
+line use the rest.
 """

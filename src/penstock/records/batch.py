@@ -1,9 +1,9 @@
 """A record batch as a broker sees it: the fixed header, the checks before an append, and the fields
-a broker may write.
+that a broker writes.
 
-Owns the 61 bytes of the header of format v2 (KIP-98) and the CRC-32C after it. Must never know what
-is behind the header: a broker appends and serves batches without looking at a record. Formats v0
-and v1 are refused, as Kafka 4 does (KIP-724).
+Owns the 61 bytes of the header of format v2 (KIP-98) and the CRC-32C in it. Knows nothing of what
+follows the header: a broker appends and serves batches without reading records. Formats v0 and v1
+are refused, as in Kafka 4 (KIP-724).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.limits import BATCH_HEADER_BYTES, MIN_RECORD_BYTES
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 MAGIC = 2
-# The length field counts what follows it; base offset and length itself are 12 bytes.
+# The length field counts the bytes after it; base offset and length are 12 bytes.
 LENGTH_OVERHEAD = 12
 
 CODEC_MASK = 0x07
@@ -48,19 +48,18 @@ _MAX_TIMESTAMP_AT = 35
 
 
 class CorruptBatch(KafkaError):
-    """Bytes that are not the batch they claim to be."""
+    """Bytes that are not a valid batch."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
-    # KafkaError is pickled as (code, message), which this class does not take.
+    # KafkaError is pickled as (code, message), but this class takes the message only.
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[CorruptBatch], tuple[str]]:
         return type(self), (self.message,)
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch. Its field names are Kafka's; what is derived from them are
-    properties."""
+    """The header of a batch. The fields have Kafka's names; properties are derived from them."""
 
     base_offset: int
     batch_length: int
@@ -106,8 +105,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """With it the base timestamp says when tombstones and markers of this batch may go
-        (KIP-534)."""
+        """True if the base timestamp is the delete horizon: when tombstones and markers of this
+        batch may be removed (KIP-534)."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
@@ -116,15 +115,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences are int32 and go on from 0 after 2**31 - 1. A batch without a base sequence has
-        no last one."""
+        """The last sequence; -1 without a base sequence. Sequences are int32: 0 follows 2**31 -
+        1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at a position, unchecked but for its length."""
+    """Return the header at a position; only its length is checked."""
     try:
         return BatchHeader._make(HEADER.unpack_from(buffer, position))
     except struct.error:
@@ -136,10 +135,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch. Stops at an incomplete last one, with which a fetch
-    response may end.
+    """Yield position and header of every whole batch. Stops at an incomplete last one: a fetch
+    response may end with one.
 
-    A length that no batch can have raises CorruptBatch; nothing else is checked.
+    Raises CorruptBatch for a length that no batch can have; nothing else is checked.
     """
     end = len(buffer)
     while position + BATCH_HEADER_BYTES <= end:
@@ -154,7 +153,7 @@ def batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeade
 
 
 def crc_of(buffer: Buffer, position: int, size: int) -> int:
-    """CRC-32C from the attributes to the end of a batch of this size."""
+    """Return the CRC-32C from the attributes to the end of a batch of this size."""
     return crc32c(memoryview(buffer)[position + _CRC_COVERS_FROM : position + size])
 
 
@@ -167,7 +166,7 @@ def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def patch(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes what the leader decides. Both fields are outside the CRC."""
+    """Write the base offset and the leader epoch. The CRC does not cover these fields."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -175,8 +174,8 @@ def patch(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) ->
 def patch_log_append_time(
     buffer: Buffer, position: int, header: BatchHeader, now_ms: int
 ) -> BatchHeader:
-    """Makes now the time of every record, and gives the header as it is then. The base timestamp
-    stays, as in Kafka: readers use the maximum alone."""
+    """Set the time of every record to the append time, and return the new header. The base
+    timestamp stays, as in Kafka: readers use the maximum only."""
     attributes = header.attributes | LOG_APPEND_TIME_BIT
     _ATTRIBUTES.pack_into(buffer, position + _CRC_COVERS_FROM, attributes)
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, now_ms)
@@ -188,35 +187,35 @@ def patch_log_append_time(
 def validate(
     records: Buffer, *, max_batch_bytes: int, from_client: bool = True
 ) -> list[BatchHeader]:
-    """The headers of all batches in what a producer or a leader sent, when every one may be
-    appended; KafkaError with Kafka's code if not.
+    """Return the headers of all batches that a producer or a leader sent. Raises KafkaError with
+    Kafka's code if one may not be appended.
 
     A producer sends exactly one batch that begins at offset 0, without gaps and control records. A
-    leader sends what is in its log: many batches in the order of their offsets, with markers, and
-    with gaps where compaction took records.
+    leader sends the batches of its log in the order of their offsets, with markers, and with gaps
+    that compaction made.
     """
-    found: list[BatchHeader] = []
+    headers: list[BatchHeader] = []
     position, end = 0, len(records)
     while position < end:
         header = _framed(records, position, end, from_client)
         size = header.size
         _check_bytes(records, position, size, header, max_batch_bytes)
-        found.append(header)
+        headers.append(header)
         position += size
     if from_client:
-        if len(found) != 1:
+        if len(headers) != 1:
             raise _invalid(
-                "a produce request must hold exactly one record batch for a partition, but this "
-                f"one holds {len(found)}"
+                "a produce request must have exactly one record batch per partition, not "
+                f"{len(headers)}"
             )
-        _check_from_client(found[0])
+        _check_from_client(headers[0])
     else:
-        _check_replicated(found)
-    return found
+        _check_replicated(headers)
+    return headers
 
 
 def _framed(buffer: Buffer, position: int, end: int, from_client: bool) -> BatchHeader:
-    """The header of a whole batch of format v2, which ends within the buffer."""
+    """Return the header of a whole batch of format v2 that ends within the buffer."""
     left = end - position
     if left >= BATCH_HEADER_BYTES:
         header = read_header(buffer, position)
@@ -229,17 +228,17 @@ def _framed(buffer: Buffer, position: int, end: int, from_client: bool) -> Batch
 
 
 def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) -> KafkaError:
-    """The magic comes before the sizes: a batch of an old format may be short, and is refused for
-    what it is."""
-    # Kafka overlooks a batch that is cut, and then misses the one that a producer must send.
+    """Return the error for bytes that are not a whole batch. The magic is checked before the sizes:
+    a batch of an old format may be short, and gets the error for its format."""
+    # Kafka ignores a cut batch, and then reports that a produce request has no batch.
     cut = _invalid if from_client and position == 0 else CorruptBatch
     if left <= _MAGIC_AT:
         return cut(f"{left} bytes at position {position} are too few for a record batch")
     magic = buffer[position + _MAGIC_AT]
     if magic < MAGIC:
         return _invalid(
-            f"the batch at position {position} has message format v{magic}, but only v2 is taken: "
-            "use a client of 0.11 or later"
+            f"the batch at position {position} has message format v{magic}, but only v2 is "
+            "supported: use a client of version 0.11 or later"
         )
     if magic > MAGIC:
         return CorruptBatch(f"the batch at position {position} has the unknown magic {magic}")
@@ -265,8 +264,8 @@ def _check_bytes(
             f"{crc:#010x}"
         )
     if header.attributes & CODEC_MASK > _HIGHEST_CODEC:
-        # What Kafka answers; it keeps UNSUPPORTED_COMPRESSION_TYPE for a codec that the request's
-        # version may not use.
+        # Kafka's error; it uses UNSUPPORTED_COMPRESSION_TYPE for a codec that the request's version
+        # may not use.
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the batch at position {position} has the unknown codec {header.codec}",
@@ -274,7 +273,7 @@ def _check_bytes(
 
 
 def _check_from_client(header: BatchHeader) -> None:
-    """In the order of Kafka's own checks (UnifiedLog, then LogValidator)."""
+    """Check a client's batch in the order of Kafka's checks (UnifiedLog, then LogValidator)."""
     count, last_offset_delta, attributes = (
         header.record_count,
         header.last_offset_delta,
@@ -338,8 +337,7 @@ def _check_replicated(headers: list[BatchHeader]) -> None:
 
 
 def _most_records(header: BatchHeader) -> int:
-    """How many records the bytes can hold at most. What a compressed batch holds is known only to
-    its readers."""
+    """Return how many records the bytes can hold. For a compressed batch only a reader knows."""
     payload = LENGTH_OVERHEAD + header.batch_length - BATCH_HEADER_BYTES
     if header.attributes & CODEC_MASK == 0:
         return payload // MIN_RECORD_BYTES

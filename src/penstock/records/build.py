@@ -1,7 +1,6 @@
-"""Building batches: from records to the bytes that a producer sends, and the markers that end
-transactions.
+"""Building batches: from records to the bytes that a producer sends, and transaction markers.
 
-Must never know where the batch goes. Offsets begin at 0 unless told: a leader patches them.
+Does not know where a batch is sent. Offsets begin at 0 unless given: a leader patches them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _CONTROL_VERSION = 0
 
 
 class NewRecord(NamedTuple):
-    """A record to be written; a plain tuple of the four does as well."""
+    """A record to write. A plain tuple of the four fields is accepted too."""
 
     key: bytes | None
     value: bytes | None
@@ -59,8 +58,8 @@ def build_batch(
     control: bool = False,
     append_time_ms: int | None = None,
 ) -> bytes:
-    """One batch of all records, with consecutive offsets. With `append_time_ms` its timestamps are
-    LogAppendTime."""
+    """Return one batch of all records, with consecutive offsets. With `append_time_ms` its
+    timestamps are LogAppendTime."""
     payload, count, base_timestamp, max_timestamp = _encode_records(records)
     attributes = codec | TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
     if append_time_ms is not None:
@@ -103,8 +102,8 @@ def end_transaction_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch by which a transaction coordinator commits or aborts what a producer wrote
-    to a partition."""
+    """Return the control batch by which a transaction coordinator commits or aborts a producer's
+    transaction in a partition."""
     value = struct.pack(">hi", _CONTROL_VERSION, coordinator_epoch)
     return build_batch(
         [
@@ -127,7 +126,7 @@ def end_transaction_marker(
 def _encode_records(
     records: Iterable[tuple[bytes | None, bytes | None, Headers, int]],
 ) -> tuple[bytes, int, int, int]:
-    """The records' bytes, their count, and the first and the highest timestamp."""
+    """Return the bytes of the records, their count, and the first and the largest timestamp."""
     parts: list[bytes] = []
     base_timestamp = max_timestamp = NO_TIMESTAMP
     count = 0
@@ -138,7 +137,7 @@ def _encode_records(
             max_timestamp = timestamp
         body = b"".join(
             (
-                b"\0",  # Attributes, of which none is in use.
+                b"\0",  # attributes, of which none is in use
                 encode(timestamp - base_timestamp),
                 encode(count),
                 _NULL if key is None else encode(len(key)) + key,

@@ -1,8 +1,7 @@
-"""The codecs of record batches: Kafka's framing of each, and a bound on what data from outside may
-unfold to.
+"""The codecs of record batches: Kafka's framing of each, and a bound on the decompressed size.
 
-Must never know what is compressed. Every decompression writes into a buffer of bounded size, so
-that a bomb fails when it is full.
+Does not know what is compressed. Every decompression writes into a buffer of bounded size, so that
+a decompression bomb fails when the buffer is full.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.records.batch import CorruptBatch
 
 
 class Codec(IntEnum):
-    """The number in a batch's attributes. The names, in lower case, are those of
+    """The number of a codec in a batch's attributes. The names, in lower case, are those of
     compression.type."""
 
     NONE = 0
@@ -30,20 +29,21 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-# Kafka's defaults (KIP-390). cramjam's own for zstd is slower.
+# Kafka's defaults (KIP-390). cramjam's default for zstd is slower.
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 
-# Java's clients write the framing of snappy-java (xerial), librdkafka writes one raw block; readers
-# take both.
+# Java clients write the framing of snappy-java (xerial), librdkafka writes one raw block; readers
+# accept both.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">I")
-# Where a length is expected, this is the first word of another header: streams may be concatenated.
+# In the place of a length, this is the first word of another header: streams may be concatenated.
 _XERIAL_MAGIC_WORD = int.from_bytes(_XERIAL_MAGIC[:4], "big")
 
-# Kafka's default level stands for the fast compressor; every other one is the high compressor's.
+# Kafka's default level selects the fast compressor; every other level is one of the high
+# compressor.
 _LZ4_LEVEL, _LZ4_FAST = 9, 1
 
 _FIRST_GUESS_RATIO = 10
@@ -51,8 +51,8 @@ _FIRST_GUESS_BYTES = 4096
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Data in the codec's form for record batches. Without a level, or with -1, it is Kafka's
-    default; snappy has none."""
+    """Return data compressed in Kafka's framing for record batches. Without a level, or with -1,
+    the level is Kafka's default; snappy has none."""
     if level == -1 and codec is not Codec.ZSTD:
         level = None
     if codec is Codec.GZIP:
@@ -60,8 +60,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec is Codec.SNAPPY:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
-        # Kafka's Java reader takes only frames whose blocks are independent, and
-        # cramjam.lz4.compress links them.
+        # Kafka's Java reader supports only frames with independent blocks, and cramjam.lz4.compress
+        # links them.
         compressor = cramjam.lz4.Compressor(
             level=_LZ4_FAST if level in (None, _LZ4_LEVEL) else level, block_linked=False
         )
@@ -73,8 +73,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """What was compressed. CorruptBatch when the data is damaged or unfolds to more than `limit`
-    bytes, of which no more are ever held.
+    """Return decompressed data. Raises CorruptBatch if the data is damaged or decompresses to more
+    than `limit` bytes; memory use is bounded by the limit.
 
     Concatenated frames are read as one.
     """
@@ -94,8 +94,8 @@ def decompress(codec: Codec, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) 
 def _decompress_bounded(
     codec: Codec, decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, limit: int
 ) -> bytes:
-    """Tries a buffer for ordinary data, then one of the limit: the size of the result is not known
-    before."""
+    """Try a buffer that fits ordinary data, then one of the limit: the size of the result is not
+    known in advance."""
     guess = min(limit, _FIRST_GUESS_BYTES + _FIRST_GUESS_RATIO * len(data))
     try:
         return _decompress_into(decompress_into, data, guess)
@@ -116,8 +116,8 @@ def _decompress_bounded(
 def _decompress_into(
     decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, size: int
 ) -> bytes:
-    # A bytearray would be filled with zeros at once. The memory of bytes(size) is taken only where
-    # it is written to, and BytesIO lends it for writing without a copy.
+    # A bytearray is zero-filled immediately. The kernel allocates the pages of bytes(size) only
+    # when they are written, and BytesIO gives write access without a copy.
     with io.BytesIO(bytes(size)) as scratch, scratch.getbuffer() as output:
         written = decompress_into(data, output)
         return bytes(output[:written])
@@ -172,8 +172,8 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _decompress_block(block: memoryview, limit: int) -> bytes:
-    """One raw block. It begins with its uncompressed length, which is believed only after it was
-    found possible."""
+    """Decompress one raw block. It begins with its uncompressed length, which is checked for
+    plausibility first."""
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > limit:

@@ -41,7 +41,7 @@ _END_TRANSACTION = struct.Struct(">hi")
 @dataclass(frozen=True, slots=True)
 class Record:
     """A record with its absolute offset and timestamp. In a batch with LogAppendTime the timestamp
-    is the broker's."""
+    is the append time."""
 
     offset: int
     timestamp: int

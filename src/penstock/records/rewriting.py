@@ -1,8 +1,7 @@
-"""A batch opened without building its records: their keys, where their bytes lie, and the batch
-again with some of them left out.
+"""Rewriting batches: without some of their records, without records, or in another codec.
 
-For compaction, which looks at every record of a log and copies most of those that stay as they are.
-Must never know which ones stay.
+For compaction, which copies most records unchanged, and for topics with their own compression.type.
+Does not know which records stay.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from penstock.records.varint import decode, encode
 
 
 class RecordsRefused(KafkaError):
-    """A batch of which some records cannot be taken, and therefore none: which, by their number in
-    it, and why."""
+    """A batch is refused because of some of its records: their indexes in the batch, and why."""
 
     def __init__(self, reason: str, numbers: Sequence[int]) -> None:
         shown = ", ".join(
@@ -44,7 +42,7 @@ class RecordsRefused(KafkaError):
         self.reason = reason
         self.numbers = tuple(numbers)
 
-    # KafkaError is pickled as (code, message), which this class does not take.
+    # KafkaError is pickled as (code, message), but this class takes other arguments.
     def __reduce_ex__(
         self, protocol: SupportsIndex
     ) -> tuple[type[RecordsRefused], tuple[str, tuple[int, ...]]]:
@@ -54,9 +52,9 @@ class RecordsRefused(KafkaError):
 def keep_entries(
     header: BatchHeader, opened: Opened, kept: list[Entry], delete_horizon_ms: int | None = None
 ) -> bytes:
-    """The batch with these records alone, at least one. Offsets, sequences and times are as before,
-    and so is the last offset. With a delete horizon, which takes the place of the base timestamp
-    (KIP-534), all time deltas are written anew."""
+    """Return the batch with these records only, at least one. Offsets, sequences, timestamps and
+    the last offset stay. With a delete horizon, which replaces the base timestamp (KIP-534), all
+    time deltas are encoded again."""
     base_timestamp, attributes, data = header.base_timestamp, header.attributes, opened.data
     if delete_horizon_ms is None:
         payload = b"".join([data[entry[4] : entry[5]] for entry in kept])
@@ -81,7 +79,7 @@ def keep_entries(
 
 
 def _with_time(data: bytes, entry: Entry, shift: int) -> bytes:
-    """A record whose time delta is larger by `shift`."""
+    """Return a record whose time delta is larger by `shift`."""
     _delta, _key, _has_value, time_delta, start, end = entry
     _length, body = decode(data, start)
     _old, rest = decode(data, body + 1)
@@ -90,8 +88,8 @@ def _with_time(data: bytes, entry: Entry, shift: int) -> bytes:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The header alone, as Kafka leaves it of a batch that is kept for its offsets and its
-    producer's sequence."""
+    """Return the header alone, as Kafka keeps it for the offsets and the producer's sequence of a
+    batch."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
     return with_payload(
         header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b""
@@ -99,7 +97,7 @@ def emptied(header: BatchHeader) -> bytes:
 
 
 def with_payload(header: BatchHeader, payload: bytes) -> bytes:
-    """A batch of a header and (compressed) records: length and CRC are made to fit."""
+    """Return a batch of a header and (compressed) records, with matching length and CRC."""
     header = header._replace(batch_length=HEADER.size - LENGTH_OVERHEAD + len(payload))
     batch = bytearray(HEADER.pack(*header))
     batch += payload
@@ -108,7 +106,7 @@ def with_payload(header: BatchHeader, payload: bytes) -> bytes:
 
 
 def recompressed(batch: Buffer, codec: Codec, level: int | None) -> bytes:
-    """A valid batch in another codec, its records' bytes unchanged."""
+    """Return a valid batch in another codec, with the same record bytes."""
     header = read_header(batch)
     with memoryview(batch) as view, view[BATCH_HEADER_BYTES : header.size] as payload:
         data = decompress(Codec(header.codec), payload)

@@ -1,5 +1,5 @@
-"""Zigzag varints, in which records keep their lengths and deltas: encoding, and the decoder for
-values that one byte does not hold."""
+"""Signed (zigzag) varints, the format of lengths and deltas in records: encoding, and decoding of
+values beyond one byte."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _encode(value: int) -> bytes:
 
 
 class _Short(dict[int, bytes]):
-    """Lengths, counts and deltas of most records, from -1 (null) to what two bytes hold: kept from
-    their first use on."""
+    """Cached encodings from -1 (null) to the largest value of two bytes: the lengths, counts and
+    deltas of most records."""
 
     def __missing__(self, value: int) -> bytes:
         encoded = _encode(value)
@@ -32,10 +32,10 @@ class _Short(dict[int, bytes]):
         return encoded
 
 
-# The varint of an int64. Those of int32 are the same bytes.
+# Encodes an int64. The varint of an int32 has the same bytes.
 encode: Callable[[int], bytes] = _Short().__getitem__
 
-# The value of every unsigned number that one or two bytes hold: 0, -1, 1, -2 and so on.
+# Maps every unsigned number of one or two bytes to its value: 0, -1, 1, -2 and so on.
 _ZIGZAG = [0] * (1 << 14)
 _ZIGZAG[::2] = range(1 << 13)
 _ZIGZAG[1::2] = range(-1, -(1 << 13) - 1, -1)
@@ -43,8 +43,8 @@ ZIGZAG = tuple(_ZIGZAG)
 
 
 def decode(data: bytes, position: int) -> tuple[int, int]:
-    """The value at a position and the position after it. IndexError past the end of data,
-    ValueError for what no int64 gives."""
+    """Return the value at a position and the position after it. Raises IndexError past the end of
+    data, ValueError for a value beyond int64."""
     byte = data[position]
     if byte < 0x80:
         return ZIGZAG[byte], position + 1

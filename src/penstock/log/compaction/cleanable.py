@@ -1,5 +1,5 @@
-"""Which logs are worth compacting, and how far. PURE: from segments, times and offsets to numbers,
-as Kafka's LogCleanerManager decides."""
+"""Which logs are worth compacting, and how far. PURE: from segments, timestamps and offsets to
+numbers, as Kafka's LogCleanerManager decides."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.limits import MAX_COMPACTED_TOGETHER, MAX_RELATIVE_OFFSET
 
 
 class SealedSegment(Protocol):
-    """What is asked of a segment. Its times may have to be read from a disk that is slow: they are
-    asked for where they count only."""
+    """What the choice needs of a segment. Its timestamps may have to be read from disk, so they are
+    read only if required."""
 
     base_offset: int
     size: int
@@ -25,8 +25,8 @@ class SealedSegment(Protocol):
 
 
 class Cleanable(NamedTuple):
-    """Where the dirty part of a log begins, where what may be compacted ends (a segment's base),
-    and how much there is of it."""
+    """Where the dirty part of a log begins, where the cleanable part ends (at the base offset of a
+    segment), and their sizes."""
 
     first_dirty_offset: int
     end_offset: int
@@ -51,13 +51,12 @@ def cleanable(
     bound: int,
     now_ms: int,
 ) -> Cleanable:
-    """The last segment is active and never compacted, nor is what reaches past the bound (last
-    stable offset, recovery point)."""
+    """Return what of a log can be compacted. Never the active segment, nor segments that reach past
+    the bound (last stable offset, recovery point)."""
     bases = [segment.base_offset for segment in segments]
     first = max(bisect_right(bases, first_dirty_offset) - 1, 0)
-    last = max(
-        bisect_right(bases, bound) - 1, 0
-    )  # of the segment that holds the bound: it is not compacted
+    # The segment that holds the bound is not compacted.
+    last = max(bisect_right(bases, bound) - 1, 0)
     if config.min_compaction_lag_ms > 0:
         young = now_ms - config.min_compaction_lag_ms
         last = next(
@@ -78,7 +77,7 @@ def cleanable(
 
 
 class SegmentExtent(NamedTuple):
-    """A sealed segment as compaction merges it. The end offset is where the next one begins."""
+    """A sealed segment for grouping. The end offset is the base offset of the next segment."""
 
     base_offset: int
     end_offset: int
@@ -89,7 +88,8 @@ class SegmentExtent(NamedTuple):
 def grouped(
     segments: Sequence[SegmentExtent], segment_bytes: int, index_bytes: int
 ) -> list[list[SegmentExtent]]:
-    """Neighbours that together are no larger than one segment may be become one."""
+    """Group adjacent segments that together are not larger than one segment may be; each group
+    becomes one segment."""
     groups: list[list[SegmentExtent]] = []
     for segment in segments:
         if groups and _fits(groups[-1], segment, segment_bytes, index_bytes):
@@ -104,7 +104,7 @@ def _fits(
 ) -> bool:
     return (
         len(group) < MAX_COMPACTED_TOGETHER
-        and sum(one.size for one in group) + segment.size <= segment_bytes
-        and sum(one.index_bytes for one in group) + segment.index_bytes <= index_bytes
+        and sum(member.size for member in group) + segment.size <= segment_bytes
+        and sum(member.index_bytes for member in group) + segment.index_bytes <= index_bytes
         and segment.end_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET
     )

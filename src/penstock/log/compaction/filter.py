@@ -1,13 +1,13 @@
-"""Which records of a log stay when it is compacted. PURE: batches in, batches out, as Kafka's
-Cleaner decides.
+"""Which records of a log compaction keeps. PURE: batches in, batches out, as Kafka's Cleaner
+decides.
 
-A record stays if no later one has its key, unless it is a tombstone whose time has come. Records of
-aborted transactions go at once; the marker of a transaction goes when nothing of it is left. That
-time is written into the header of a batch when compaction first comes upon the tombstone or marker
-(KIP-534). The last batch of every live producer stays, if need be empty: it has the producer's last
-sequence.
+A record stays if no later one has its key, unless it is a tombstone whose delete horizon has
+passed. Records of aborted transactions are removed immediately; the marker of a transaction is
+removed when no record of it is left and its delete horizon has passed. Compaction writes the delete
+horizon into the header of a batch when it first sees the tombstone or marker (KIP-534). The last
+batch of every active producer stays, empty if necessary: it has the producer's last sequence.
 
-Must never know files: whoever reads the log calls `TransactionsSeen` and `Survivors` for each
+Knows no files: the caller reads the log and calls `TransactionsSeen` and `Survivors` for each
 batch, in order.
 """
 
@@ -28,36 +28,34 @@ from penstock.records.rewriting import emptied, keep_entries
 
 
 class LastOfProducer(NamedTuple):
-    """What must stay of a producer: the batch that ends at this offset or, where it has no data,
-    the marker of its epoch."""
+    """What must stay of a producer: the batch that ends at this offset or, if it has no data, the
+    marker of its epoch."""
 
     last_data_offset: int | None
     epoch: int
 
 
 class TransactionsSeen:
-    """Which transactions have records where a walk through the log has come by. Begins at the log's
-    first segment."""
+    """Which transactions have records, during a scan from the log's first segment."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._coming = deque(sorted(aborted, key=lambda txn: txn.first_offset))
-        # By producer: its aborted transaction that is passed just now, and whether a batch of it
-        # was there.
+        # By producer: its aborted transaction at the current offset, and whether the scan has seen
+        # a batch of it.
         self._aborted: dict[int, AbortedTxn] = {}
         self._seen: set[int] = set()
         self._committed: set[int] = set()
-        # Aborted transactions of which something was still there: readers must go on to be told of
-        # them.
-        self.still_told: list[AbortedTxn] = []
+        # Aborted transactions that still have records: the transaction index keeps them.
+        self.still_present: list[AbortedTxn] = []
 
-    def _come_to(self, offset: int) -> None:
+    def _advance_to(self, offset: int) -> None:
         while self._coming and self._coming[0].first_offset <= offset:
             txn = self._coming.popleft()
             self._aborted.setdefault(txn.producer_id, txn)
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of records belongs to a transaction that was aborted."""
-        self._come_to(header.last_offset)
+        """Return True if a batch of records belongs to an aborted transaction."""
+        self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False
         if header.producer_id in self._aborted:
@@ -67,9 +65,9 @@ class TransactionsSeen:
         return False
 
     def is_marker_idle(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether nothing of the transaction that a marker ends is left. Control batches of other
-        kinds never are."""
-        self._come_to(header.last_offset)
+        """Return True if no record is left of the transaction that a marker ends; False for control
+        batches of other types."""
+        self._advance_to(header.last_offset)
         if header.record_count == 0:
             return True
         marker = end_marker(header, batch)
@@ -84,24 +82,23 @@ class TransactionsSeen:
         if txn is None or producer_id not in self._seen:
             return True
         self._seen.discard(producer_id)
-        self.still_told.append(txn)
+        self.still_present.append(txn)
         return False
 
 
 class LastOffsets:
-    """The last offset of every key in the dirty part of a log, as far as a budget of memory
-    goes."""
+    """The last offset of every key in the dirty part of a log, within a memory budget."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.offsets: dict[bytes, int] = {}
-        # What lies after this offset was not looked at, and stays.
+        # Records after this offset were not read, and stay.
         self.latest = -1
         self._left = budget_bytes
 
     @property
     def is_full(self) -> bool:
-        """Asked before each batch: the last one may go beyond the budget, so that one at least is
-        always taken."""
+        """True if the budget is used up. Checked before each batch, so that at least one batch is
+        always added."""
         return self._left <= 0
 
     def add(self, header: BatchHeader, opened: Opened, first_offset: int) -> None:
@@ -135,8 +132,8 @@ class Survivors:
         self._horizon_ms = now_ms + delete_retention_ms
 
     def of(self, header: BatchHeader, batch: Buffer, *, keep_empty: bool) -> Buffer | None:
-        """The batch as it stays; None where nothing does. With `keep_empty` its header does at
-        least."""
+        """Return what stays of a batch; None if nothing does. With `keep_empty`, at least its
+        header stays."""
         past_horizon = header.has_delete_horizon and header.base_timestamp <= self._now_ms
         idle_marker = header.is_control and self._transactions.is_marker_idle(header, batch)
         dropped = (
@@ -163,10 +160,8 @@ class Survivors:
         )
         if not kept:
             return None
-        must_go_some_day = idle_marker or not all(entry[2] for entry in kept)
-        horizon_ms = (
-            self._horizon_ms if must_go_some_day and not header.has_delete_horizon else None
-        )
+        needs_horizon = idle_marker or not all(entry[2] for entry in kept)
+        horizon_ms = self._horizon_ms if needs_horizon and not header.has_delete_horizon else None
         if len(kept) == len(opened.entries) and horizon_ms is None:
             return batch
         return keep_entries(header, opened, kept, horizon_ms)
@@ -174,7 +169,7 @@ class Survivors:
     def _newest(self, header: BatchHeader, entries: list[Entry], past_horizon: bool) -> list[Entry]:
         base, offsets, latest = header.base_offset, self._last.offsets, self._last.latest
         if header.last_offset > latest:
-            # Only where the map was full before the dirty part ended.
+            # Only if the map was full before the dirty part ended.
             ahead = [entry for entry in entries if base + entry[0] > latest]
             return (
                 self._newest_up_to(
@@ -188,11 +183,11 @@ class Survivors:
     def _newest_up_to(
         entries: list[Entry], base: int, offsets: dict[bytes, int], past_horizon: bool
     ) -> list[Entry]:
-        found = offsets.get
+        last_offset = offsets.get
         newest = [
             entry
             for entry in entries
-            if entry[1] is not None and found(entry[1], -1) <= base + entry[0]
+            if entry[1] is not None and last_offset(entry[1], -1) <= base + entry[0]
         ]
         return [entry for entry in newest if entry[2]] if past_horizon else newest
 

@@ -1,10 +1,10 @@
-"""The compactions of a store: chooses a log, has the child process compact it slice by slice, and
-swaps in what comes of it.
+"""The compactions of a store: chooses a log, lets the child process compact it slice by slice, and
+swaps in the result.
 
-While the child works the log lives on. Whatever happens to it meanwhile (cut, moved, deleted,
-segments expired) is seen before a swap, and then what the child wrote is worth nothing: the log is
-compacted another time. Groups are swapped in their order, so that also a part of them is a valid
-log.
+The log stays in service during the compaction. Any change to it in between (truncated, moved,
+deleted, segments expired) is detected before a swap; the child's output is then discarded, and the
+log is compacted again later. Groups of segments are swapped in order, so that a part of them is
+also a valid log.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SOME_OTHER_TIME = (errno.ENOENT, errno.ENOSPC, errno.EDQUOT)
+_RETRIED_ERRNOS = (errno.ENOENT, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What compaction may use: memory for keys, and bytes read and written a second."""
+    """The limits of compaction: memory for keys, and bytes read and written per second."""
 
     map_bytes: int = 128 * 1024 * 1024
     max_bytes_per_second: float = float("inf")
@@ -48,59 +48,60 @@ class Pace:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One compaction of one log, and the log as it was when it began."""
+    """One compaction of a log, and the state of the log when it began."""
 
     log: Log
     segments: dict[int, Segment]
-    cuts: int
+    truncation_count: int
     job: Job
     before: int = 0
     after: int = 0
 
 
 class Compactions:
-    """`run_once` compacts the log that needs it most, if one does. One at a time."""
+    """`run_once` compacts the log that needs it most, if any. One at a time."""
 
     def __init__(self, store: LogStore, world: World) -> None:
         self._store = store
         self._world = world
-        # Logs that could not be compacted, and will not be: something in them is damaged.
-        self.given_up: dict[TopicPartition, str] = {}
-        # Partitions that the checkpoints on disk have a word on.
+        # Logs that are not compacted any more because they are damaged, with the reason.
+        self.uncleanable: dict[TopicPartition, str] = {}
+        # Partitions that the checkpoints on disk list.
         self._saved: set[TopicPartition] = set()
 
     async def run_once(self, stable_offsets: Mapping[TopicPartition, int], pace: Pace) -> bool:
-        """Whether a log was compacted. Only what lies below its last stable offset may be."""
+        """Compact one log below its last stable offset. Return False if none was compacted."""
         chosen = self._choose(stable_offsets)
         if chosen is None:
             return False
         log, found = chosen
         run = self._prepare(log, found, pace)
         try:
-            # Below the point that is saved, and not just known, recovery does not look.
+            # Recovery does not read below the saved recovery point, so it must be saved before gaps
+            # are made.
             await self._store.save_recovery_points()
             if await self._compact(run, pace):
                 return True
-            logger.info("%s changed while it was compacted, which begins anew", log.partition)
+            logger.info("%s changed during its compaction, which starts again later", log.partition)
         except JobLost as error:
             logger.warning("%s: %s", log.partition, error)
         except KafkaError as error:
-            if log.directory.failure is None and self._is_as_it_was(run):
-                self.given_up[log.partition] = error.message
+            if log.directory.failure is None and self._is_unchanged(run):
+                self.uncleanable[log.partition] = error.message
                 logger.error(
-                    "%s cannot be compacted, and will not be until the node is restarted: %s",
+                    "cannot compact %s; not retrying before the broker is restarted: %s",
                     log.partition,
                     error.message,
                 )
         except OSError as error:
             self._failed(run, error)
-        await self._tidy(run)
+        await self._clean_up(run)
         return False
 
     # Choosing
 
     def _choose(self, stable_offsets: Mapping[TopicPartition, int]) -> tuple[Log, Cleanable] | None:
-        """The one with the largest share of dirty bytes."""
+        """Return the log with the largest ratio of dirty bytes."""
         best: tuple[Log, Cleanable] | None = None
         for partition, stable in stable_offsets.items():
             log = self._store.logs.get(partition)
@@ -112,18 +113,19 @@ class Compactions:
         return best
 
     def _may_compact(self, log: Log) -> bool:
-        """A log that is copied to another directory is left alone: the copy would have the records
-        of a key and miss its tombstone."""
+        """Return True if a log may be compacted. A log that is being moved may not: the copy would
+        have the records of a key and miss its tombstone."""
         return (
             log.config.compacts
             and len(log.segments) > 1
             and log.directory.failure is None
-            and log.partition not in self.given_up
+            and log.partition not in self.uncleanable
             and log.partition not in self._store.moves.under_way
         )
 
     def cleanable(self, log: Log, stable_offset: int) -> Cleanable:
-        """What is not yet on disk is not compacted: recovery takes a gap there for lost records."""
+        """Return what can be compacted. Unsynced data is not: recovery takes a gap there for lost
+        records."""
         first_dirty = log.clean_offset
         if first_dirty is None or not log.start_offset <= first_dirty <= log.end_offset:
             first_dirty = log.start_offset
@@ -133,16 +135,19 @@ class Compactions:
     def _prepare(self, log: Log, found: Cleanable, pace: Pace) -> _Run:
         config = log.config
         ends = [segment.base_offset for segment in log.segments[1:]]
-        wanted = [
+        dirty = [
             (segment, end)
             for segment, end in zip(log.segments, ends, strict=False)
             if end <= found.end_offset
         ]
         extents = [
             SegmentExtent(
-                one.base_offset, end, one.size, max(one.offset_index.size, one.time_index.size)
+                segment.base_offset,
+                end,
+                segment.size,
+                max(segment.offset_index.size, segment.time_index.size),
             )
-            for one, end in wanted
+            for segment, end in dirty
         ]
         job = Job(
             id=self._world.rng.uuid().hex,
@@ -158,7 +163,12 @@ class Compactions:
             aborted=tuple(log.aborted_transactions(extents[0].base_offset, found.end_offset)),
             producers=_last_of_producers(log.producers, found.end_offset),
         )
-        return _Run(log, {segment.base_offset: segment for segment, _end in wanted}, log.cuts, job)
+        return _Run(
+            log,
+            {segment.base_offset: segment for segment, _end in dirty},
+            log.truncation_count,
+            job,
+        )
 
     # Compacting
 
@@ -170,7 +180,7 @@ class Compactions:
             step = run.job.id
             processed += done.processed_bytes
             for cleaned in done.cleaned:
-                if not self._is_as_it_was(run, cleaned):
+                if not self._is_unchanged(run, cleaned):
                     return False
                 await self._swap_in(run, cleaned)
             if done.clean_offset is not None:
@@ -182,10 +192,8 @@ class Compactions:
         await self.save()
         seconds = clock.monotonic() - started
         logger.info(
-            (
-                "%s: compacted up to offset %d, %d of %d records left, %.1f MB read and written in "
-                "%.1f s"
-            ),
+            "%s: compacted up to offset %d, %d of %d records left, %.1f MB read and written in "
+            "%.1f s",
             run.log.partition,
             done.clean_offset,
             run.after,
@@ -195,12 +203,12 @@ class Compactions:
         )
         return True
 
-    def _is_as_it_was(self, run: _Run, cleaned: Cleaned | None = None) -> bool:
+    def _is_unchanged(self, run: _Run, cleaned: Cleaned | None = None) -> bool:
         log = run.log
         if (
             self._store.logs.get(log.partition) is not log
             or log.path != run.job.directory
-            or log.cuts != run.cuts
+            or log.truncation_count != run.truncation_count
         ):
             return False
         if not self._may_compact(log):
@@ -219,36 +227,34 @@ class Compactions:
         for path in log.replace_segments(
             [run.segments[base] for base in cleaned.bases], cleaned.size, run.job.id
         ):
-            self._store.doom(path, log.config.file_delete_delay_ms)
+            self._store.remove_later(path, log.config.file_delete_delay_ms)
         run.before += cleaned.records_before
         run.after += cleaned.records_after
         await self._world.offload.thread(self._world.disk.sync_dir, log.path)
 
     def _failed(self, run: _Run, error: OSError) -> None:
-        """A file that is gone went with its partition or by retention, and a full disk may have
-        room again: both are tried another time, and so is what a child did that died. Anything else
-        is the disk's fault."""
+        """Handle a disk error. A missing file was removed with its partition or by retention, and a
+        full disk may have space later: both are retried, and so is the work of a child process that
+        died. Any other error takes the directory offline."""
         log = run.log
         if (
             isinstance(error, ChildProcessError)
-            or not self._is_as_it_was(run)
-            or error.errno in _SOME_OTHER_TIME
+            or not self._is_unchanged(run)
+            or error.errno in _RETRIED_ERRNOS
         ):
-            logger.warning(
-                "%s could not be compacted, which is tried again: %s", log.partition, error
-            )
+            logger.warning("cannot compact %s, retrying: %s", log.partition, error)
             return
         log.directory.fail(f"compacting {log.partition}", error)
 
-    async def _tidy(self, run: _Run) -> None:
-        """What the child wrote, and nobody will use, need not take up room until the next start."""
+    async def _clean_up(self, run: _Run) -> None:
+        """Remove the files that the child process wrote in vain."""
         await self._world.offload.process(abandon, run.job.id)
         await self._world.offload.thread(_remove_cleaned, self._world.disk, run.job.directory)
 
     # The checkpoint
 
     def opened(self, directory: LogDirectory, clean_offsets: Mapping[TopicPartition, int]) -> None:
-        """What cleaner-offset-checkpoint of a directory says of its logs, which are open now."""
+        """Apply the cleaner-offset-checkpoint of a directory to its open logs."""
         self._saved |= clean_offsets.keys()
         for partition, offset in clean_offsets.items():
             log = self._store.logs.get(partition)
@@ -256,14 +262,12 @@ class Compactions:
                 log.clean_offset = offset
 
     def created(self, partition: TopicPartition) -> None:
-        """What the checkpoint says of a deleted partition must not be taken for a word on one that
-        was made under its name since."""
+        """Remove a deleted partition from the checkpoint: its entry must not apply to a new
+        partition of the same name."""
         if partition in self._saved:
             self._saved.discard(partition)
             for directory, logs in self._clean_logs():
-                with contextlib.suppress(
-                    OSError
-                ):  # the next save comes upon it as well, and says so
+                with contextlib.suppress(OSError):  # the next save reports it
                     text = offsets_text([(log.partition, log.clean_offset or 0) for log in logs])
                     self._world.disk.replace(f"{directory.path}/{names.CLEAN_OFFSETS}", text)
 
@@ -273,7 +277,7 @@ class Compactions:
             await self._store.checkpoints.save(
                 names.CLEAN_OFFSETS, self._clean_logs(), lambda log: log.clean_offset or 0
             )
-            # One may have been deleted, and made anew, since the words of this save were chosen.
+            # Repeat if a log was deleted and created again during the save.
             if all(
                 partition in self._store.logs
                 and self._store.logs[partition].clean_offset is not None
@@ -290,7 +294,7 @@ class Compactions:
 
 
 def _last_of_producers(states: ProducerStates, end_offset: int) -> dict[int, LastOfProducer]:
-    """Of those whose last batch lies below an offset."""
+    """Return the last batch of each producer whose last batch is below an offset."""
     last = {
         producer_id: LastOfProducer(
             producer.batches[-1].last_offset if producer.batches else None, producer.epoch
@@ -298,9 +302,9 @@ def _last_of_producers(states: ProducerStates, end_offset: int) -> dict[int, Las
         for producer_id, producer in states.producers.items()
     }
     return {
-        producer_id: one
-        for producer_id, one in last.items()
-        if one.last_data_offset is None or one.last_data_offset < end_offset
+        producer_id: batch
+        for producer_id, batch in last.items()
+        if batch.last_data_offset is None or batch.last_data_offset < end_offset
     }
 
 

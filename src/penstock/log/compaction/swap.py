@@ -1,17 +1,17 @@
-"""Putting compacted segments in the place of those that they were made of, so that a crash at any
-moment leaves the old or the new.
+"""Swapping compacted segments for their source segments, so that a crash at any point leaves the
+old or the new ones.
 
-The order of renames is all there is to it; a power failure keeps a prefix of them, as journalling
-file systems do:
+The order of renames makes it safe; a power failure keeps a prefix of them, as journalling file
+systems do:
 
-1. the indexes' `.cleaned` files become `.swap`, and the log's last: from that name on the new
-  segment counts;
+1. the `.cleaned` files of the indexes become `.swap`, then that of the log: from then on the new
+   segment is valid;
 2. the old files become `.deleted`;
-3. the indexes' `.swap` files get their names, and the log's last.
+3. the `.swap` files of the indexes get their final names, then that of the log.
 
-At the next start, a `.swap` of a log means that 2 and 3 are to be finished. Which segments it was
-made of is seen from the last batch in it, which compaction keeps, if need be empty. A `.swap` of an
-index alone, like `.cleaned`, comes from before the new one counted, and goes.
+At the next start, a `.swap` of a log means that steps 2 and 3 must be finished. The last batch of
+the new segment, which compaction keeps (empty if necessary), shows which segments it replaces. A
+`.swap` of an index alone, like `.cleaned`, was left before step 1 completed, and is removed.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from penstock.log.files import OpenFiles
 from penstock.log.segment import scan_headers
 from penstock.world import Disk
 
-# The log comes last in both steps.
+# The log is last in both steps.
 _KINDS = (names.OFFSET_INDEX, names.TIME_INDEX, names.TXN_INDEX, names.LOG)
 
 
 def swap_in(files: OpenFiles, path: str, base: int, end: int, unique: str) -> list[str]:
-    """What was compacted of the segments from one offset to another (the base of the next one)
-    takes their place: one synchronous run. Gives the files of the old ones, renamed; `unique` tells
-    them from those of a compaction before."""
+    """Replace the segments from one offset to another (the base offset of the next segment) by the
+    compacted one, synchronously. Return the renamed files of the old ones; `unique` distinguishes
+    them from those of an earlier compaction."""
     disk = files.disk
     for kind in _KINDS:
         name = f"{path}/{names.segment_file(base, kind)}"
         disk.rename(name + names.CLEANED, name + names.SWAP)
-    doomed = []
+    removed = []
     for name in _names_between(disk, path, base, end):
         files.forget(f"{path}/{name}")
-        doomed.append(f"{path}/{name}.{unique}{names.DELETED}")
-        disk.rename(f"{path}/{name}", doomed[-1])
+        removed.append(f"{path}/{name}.{unique}{names.DELETED}")
+        disk.rename(f"{path}/{name}", removed[-1])
     _bring_in(disk, path, base)
-    return doomed
+    return removed
 
 
 def _names_between(disk: Disk, path: str, base: int, end: int) -> list[str]:
-    """The files of the segments from one offset up to another, and the producers' snapshots after
-    the first of them."""
+    """Return the files of the segments from one offset up to another, and the producer snapshots
+    after the first of them."""
     found = [(name, names.parse_segment_file(name)) for name in disk.list(path)]
     return [
         name
@@ -62,7 +62,7 @@ def _bring_in(disk: Disk, path: str, base: int) -> None:
 
 
 def finish_swaps(disk: Disk, path: str) -> list[str]:
-    """At a start: finishes what was begun. Gives a line for each, for the node's own log."""
+    """Finish the swaps that a crash interrupted. Return a log line for each."""
     notes = []
     swaps = [name for name in disk.list(path) if name.endswith(names.SWAP)]
     for name in swaps:
@@ -72,7 +72,7 @@ def finish_swaps(disk: Disk, path: str) -> list[str]:
         end = _end_offset(disk, f"{path}/{name}", parsed[0])
         _catch_up_indexes(disk, path, parsed[0])
         for old in _names_between(disk, path, parsed[0], end):
-            # An index without a .swap beside it is the new one already.
+            # An index without a .swap file is the new one already.
             if (
                 parsed[0] != _base_of(old)
                 or old.endswith(names.LOG)
@@ -80,7 +80,7 @@ def finish_swaps(disk: Disk, path: str) -> list[str]:
             ):
                 disk.remove(f"{path}/{old}")
         _bring_in(disk, path, parsed[0])
-        notes.append(f"{path}: a compaction of the offsets from {parsed[0]} to {end} was finished")
+        notes.append(f"{path}: finished the compaction of the offsets from {parsed[0]} to {end}")
     for name in swaps:
         if disk.exists(f"{path}/{name}"):
             disk.remove(f"{path}/{name}")
@@ -90,7 +90,7 @@ def finish_swaps(disk: Disk, path: str) -> list[str]:
 
 
 def _catch_up_indexes(disk: Disk, path: str, base: int) -> None:
-    """Apache Kafka renames the log first."""
+    """Rename the `.cleaned` files of indexes. Apache Kafka renames the log first."""
     for kind in _KINDS:
         name = f"{path}/{names.segment_file(base, kind)}"
         if disk.exists(name + names.CLEANED):

@@ -1,12 +1,12 @@
-"""Compaction as the child process does it: reads sealed segments, and writes what stays of them
-beside them, as `.cleaned` files.
+"""Compaction in the child process: reads sealed segments, and writes what stays of them beside
+them, as `.cleaned` files.
 
-The loop asks for a slice at a time (`advance`), so that others get their turn in the child, and
-swaps in each group of segments as it is done (`compaction_swap`). Nothing here renames or removes
-what is in service: a crash leaves `.cleaned` files, which the next start removes.
+The event loop requests one slice at a time (`advance`), so that other work gets its turn in the
+child process, and swaps in each group of segments when it is done (`swap`). Nothing here renames or
+removes files in service: a crash leaves `.cleaned` files, which the next start removes.
 
 Memory: the map of keys (bounded by log.cleaner.dedupe.buffer.size), a piece of a segment, and one
-batch, opened.
+opened batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One compaction of one log: all that the child needs to know, as plain values."""
+    """One compaction of a log: everything that the child process needs, as plain values."""
 
     id: str
     directory: str
@@ -50,8 +50,8 @@ class Job:
 
 
 class Cleaned(NamedTuple):
-    """Segments that became one: their bases, the size of what lies in the `.cleaned` files of the
-    first, and how many records there were and are."""
+    """Segments that became one: their base offsets, the size of the `.cleaned` log of the first,
+    and the number of records before and after."""
 
     bases: tuple[int, ...]
     end_offset: int
@@ -61,36 +61,36 @@ class Cleaned(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What came of one slice. The clean offset is there when all is done: below it every key has
-    one record."""
+    """The result of one slice. The clean offset is set when the compaction is done: below it every
+    key has one record."""
 
     processed_bytes: int
     cleaned: list[Cleaned]
     clean_offset: int | None
 
 
-class _UnderWay(NamedTuple):
+class _Running(NamedTuple):
     last: LastOffsets
     steps: Iterator[int | Cleaned]
 
 
-# Compactions of this process, between two slices.
-_under_way: dict[str, _UnderWay] = {}
+# The compactions of this process, between two slices.
+_running: dict[str, _Running] = {}
 
 
 class JobLost(Exception):
-    """The child that had begun it is gone, and its map with it."""
+    """The child process that had begun the compaction is gone, with its map of keys."""
 
 
 def advance(disk: Disk, job: Job | str) -> Slice:
-    """The next slice: with the job itself to begin, with its id to go on."""
+    """Run the next slice: pass the job to begin, its id to continue."""
     if isinstance(job, Job):
         last = LastOffsets(job.map_bytes)
-        _under_way[job.id] = _UnderWay(last, _compact(disk, job, last))
+        _running[job.id] = _Running(last, _compact(disk, job, last))
         job = job.id
-    work = _under_way.get(job)
+    work = _running.get(job)
     if work is None:
-        raise JobLost("the child process was restarted during a compaction, which begins anew")
+        raise JobLost("the child process was restarted during a compaction, which starts again")
     cleaned: list[Cleaned] = []
     processed = 0
     try:
@@ -102,26 +102,25 @@ def advance(disk: Disk, job: Job | str) -> Slice:
             if processed >= COMPACTION_SLICE_BYTES:
                 return Slice(processed, cleaned, None)
     except BaseException:
-        del _under_way[job]
+        del _running[job]
         raise
-    del _under_way[job]
+    del _running[job]
     return Slice(processed, cleaned, work.last.latest + 1)
 
 
 def abandon(_disk: Disk, job_id: str) -> None:
-    """The loop does not want it any more."""
-    _under_way.pop(job_id, None)
+    """Drop a compaction that the event loop does not continue."""
+    _running.pop(job_id, None)
 
 
 def _compact(disk: Disk, job: Job, last: LastOffsets) -> Iterator[int | Cleaned]:
-    """Gives the bytes of each step, and each group when it is done. Groups are done in their order:
-    what a later one leaves out (the tombstone of a key) rests on what an earlier one left out (its
-    records)."""
+    """Yield the bytes of each step, and each group when it is done. Groups are done in order: a
+    later group drops the tombstone of a key only because an earlier one dropped its records."""
     yield from _map_keys(disk, job, last)
     transactions = TransactionsSeen(job.aborted)
     survivors = Survivors(last, transactions, job.producers, job.now_ms, job.delete_retention_ms)
-    wanted = [segment for segment in job.segments if segment.base_offset <= last.latest]
-    for group in grouped(wanted, job.segment_bytes, job.segment_index_bytes):
+    dirty = [segment for segment in job.segments if segment.base_offset <= last.latest]
+    for group in grouped(dirty, job.segment_bytes, job.segment_index_bytes):
         yield from _clean_group(disk, job, group, survivors, transactions)
 
 
@@ -156,16 +155,16 @@ def _clean_group(
     before = 0
     for number, segment in enumerate(group):
         for position, header, batch in _batches(disk, job.directory, segment):
-            # The last batch stays: it tells where the group ends, for whoever finishes its swap
-            # after a crash.
+            # The last batch stays: it shows where the group ends when a swap is finished after a
+            # crash.
             is_last = number == last_filled and position + header.size == segment.size
             kept = survivors.of(header, batch, keep_empty=is_last)
             before += header.record_count
             yield header.size + (0 if kept is None else target.add(kept))
-    told, transactions.still_told = transactions.still_told, []
-    target.finish(told)
+    aborted, transactions.still_present = transactions.still_present, []
+    target.finish(aborted)
     yield Cleaned(
-        tuple(one.base_offset for one in group),
+        tuple(segment.base_offset for segment in group),
         group[-1].end_offset,
         target.size,
         before,
@@ -184,7 +183,7 @@ def _batches(
 
 
 class _Target:
-    """The `.cleaned` files of a group. Whatever an earlier attempt left of them is overwritten."""
+    """The `.cleaned` files of a group. Files that an earlier attempt left are overwritten."""
 
     def __init__(self, disk: Disk, job: Job, base_offset: int) -> None:
         self.records = 0
@@ -221,9 +220,8 @@ class _Target:
         self._pending, self._headers, self._pending_bytes = [], [], 0
 
     def finish(self, aborted: list[AbortedTxn]) -> None:
-        """All of it is on the disk when this returns. There is an index of transactions also where
-        it is empty: so the absence of one, while a swap is finished, can mean only that it was
-        renamed already."""
+        """Write and sync everything. The transaction index exists even if it is empty: its absence
+        during a swap means that it was renamed already."""
         self._write()
         segment = self._segment
         segment.save_indexes()

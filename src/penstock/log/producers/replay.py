@@ -1,4 +1,4 @@
-"""Producers' state kept with a log on disk: snapshots, and what the batches after them say."""
+"""The producer state of a log on disk: snapshots, and the batches after them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def remove_snapshots(disk: Disk, directory: str, above: int = -1) -> None:
 
 
 def save_snapshot(files: OpenFiles, directory: str, offset: int, producers: ProducerStates) -> str:
-    """Not synced here: its checksum tells whether it came through a crash, and the log has all that
-    is in it."""
+    """Write a snapshot and return its path. It is not synced: its checksum shows whether it
+    survived a crash, and the log has everything that is in it."""
     path = snapshot_path(directory, offset)
     data = encode_snapshot(producers.producers)
     file = files.get(path, create=True)
@@ -46,8 +46,8 @@ def save_snapshot(files: OpenFiles, directory: str, offset: int, producers: Prod
 def load_producers(
     disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int, notes: list[str]
 ) -> ProducerStates:
-    """The newest whole snapshot up to an offset, and what the batches from there to the offset
-    add."""
+    """Load the newest valid snapshot up to an offset, and apply the batches from there to the
+    offset."""
     producers = ProducerStates()
     for offset in reversed(snapshot_offsets(disk, directory)):
         if offset <= end_offset:
@@ -58,8 +58,8 @@ def load_producers(
                 break
             except SnapshotDamaged as error:
                 notes.append(
-                    f"{snapshot_path(directory, offset)}: ignored, since {error}; an earlier one "
-                    "and the log are read instead"
+                    f"{snapshot_path(directory, offset)}: ignored: {error}; reading an earlier "
+                    "snapshot and the log instead"
                 )
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
@@ -89,7 +89,8 @@ def _replay(segment: Segment, producers: ProducerStates, end_offset: int) -> Non
 def apply_batch(
     producers: ProducerStates, header: BatchHeader, marker: EndMarker | None, txn_index: TxnIndex
 ) -> None:
-    """Notes a batch that is in the log; an aborted transaction goes into the segment's index."""
+    """Apply a batch that is in the log; an aborted transaction is added to the segment's
+    transaction index."""
     completed = producers.apply(header, marker)
     if completed is not None and completed.aborted:
         stable = producers.stable_end_after(completed)
@@ -99,8 +100,8 @@ def apply_batch(
 
 
 def end_markers(headers: list[BatchHeader], records: Buffer) -> list[EndMarker | None]:
-    """What each batch says of a transaction. KafkaError where a control batch is malformed: ask
-    before it is written."""
+    """Return the transaction marker of each batch. Raises KafkaError for a malformed control batch:
+    call it before the batches are written."""
     position, markers = 0, []
     for header in headers:
         markers.append(
@@ -113,8 +114,8 @@ def end_markers(headers: list[BatchHeader], records: Buffer) -> list[EndMarker |
 
 
 def end_marker(header: BatchHeader, batch: Buffer) -> EndMarker | None:
-    """What a control batch says of a transaction; None for other kinds (leader changes, snapshots).
-    KafkaError where it is malformed."""
+    """Return the transaction marker in a control batch; None for other types (leader changes,
+    snapshots). Raises KafkaError if it is malformed."""
     record = next(records_of(batch, header), None)
     kind = ControlRecord.UNKNOWN if record is None else control_kind(record.key)
     if record is None or kind not in (ControlRecord.ABORT, ControlRecord.COMMIT):

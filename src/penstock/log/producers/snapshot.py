@@ -1,7 +1,6 @@
-"""The .snapshot file: producers' state at an offset, in Kafka's format (version 1, checked by a
-CRC-32C).
+"""The .snapshot file: producer state at an offset, in Kafka's format (version 1, with a CRC-32C).
 
-Of a producer's batches it holds the last one only, as in Kafka.
+As in Kafka, it has only the last batch of each producer.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def decode_snapshot(data: bytes) -> list[tuple[int, Producer]]:
         raise SnapshotDamaged(f"{len(data)} bytes are too few for a producer snapshot")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise SnapshotDamaged(f"producer snapshots of version {version} are not known")
+        raise SnapshotDamaged(f"unknown producer snapshot version {version}")
     if crc != crc32c(memoryview(data)[_CRC_COVERS_FROM:]):
         raise SnapshotDamaged("the checksum does not match")
     if len(data) != _HEAD.size + count * _ENTRY.size:

@@ -1,10 +1,10 @@
-"""What a log knows of its producers: sequences, epochs and open transactions (KIP-98). PURE.
+"""The producer state of a log: sequences, epochs and open transactions (KIP-98). PURE.
 
-Check, then apply: `check` decides over a client's batch and changes nothing (a duplicate is
-answered with the offset it had); `apply` notes a batch that was appended, by a client, a leader or
-recovery, and believes it.
+Check, then apply: `check` decides on a client's batch and changes nothing (a duplicate gets the
+offset of the first append); `apply` records a batch that was appended by a client, a leader or
+recovery, without checks.
 
-At most five batches a producer are remembered, since a producer has at most five in flight.
+At most five batches of a producer are remembered, because a producer has at most five in flight.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _LAST_SEQUENCE = 2**31 - 1
 
 
 class AppendedBatch(NamedTuple):
-    """A batch that is in the log. End offsets and sequences of this record are inclusive, as in
-    Kafka's snapshot."""
+    """A batch in the log. End offsets and sequences are inclusive, as in Kafka's snapshot."""
 
     first_sequence: int
     last_sequence: int
@@ -34,7 +33,7 @@ class AppendedBatch(NamedTuple):
 
 
 class EndMarker(NamedTuple):
-    """What a control batch says of its transaction."""
+    """A transaction marker from a control batch."""
 
     committed: bool
     coordinator_epoch: int
@@ -49,7 +48,7 @@ class CompletedTxn(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """One producer's state in this partition."""
+    """A producer's state in this partition."""
 
     epoch: int = NO_PRODUCER_EPOCH
     batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
@@ -63,21 +62,21 @@ class Producer:
 
 
 class ProducerStates:
-    """All producers of one log, and the transactions that hold back its last stable offset."""
+    """The producers of a log, and the transactions that hold back its last stable offset."""
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.end_offset = 0
-        # Producers with an open transaction, and its first offset: few, where there may be many
+        # Producers with an open transaction, and its first offset: few, while there may be many
         # producers.
         self._open: dict[int, int] = {}
-        # Transactions whose marker is in the log but not yet below the high watermark: (first
-        # offset, marker's offset).
+        # Transactions whose marker is in the log but not below the high watermark: first offset ->
+        # offset of the marker.
         self._unreplicated: dict[int, int] = {}
 
     def check(self, header: BatchHeader) -> AppendedBatch | None:
-        """A client's batch: the earlier append that it repeats, None where it is new, KafkaError
-        where it may not be appended."""
+        """Check a client's batch. Return the earlier append that it repeats; None if it is new.
+        Raises KafkaError if it may not be appended."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return None
@@ -87,21 +86,15 @@ class ProducerStates:
         if header.producer_epoch < producer.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                (
-                    f"producer {header.producer_id} of epoch {header.producer_epoch} was fenced "
-                    "by a "
-                    f"newer one of epoch {producer.epoch}"
-                ),
+                f"producer {header.producer_id} of epoch {header.producer_epoch} was fenced by "
+                f"epoch {producer.epoch}",
             )
         self._check_sequence(producer, header)
         if producer.txn_first_offset is not None and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                (
-                    f"producer {header.producer_id} sent a batch outside its transaction, open "
-                    "since "
-                    f"offset {producer.txn_first_offset}"
-                ),
+                f"producer {header.producer_id} sent a batch outside its transaction, open since "
+                f"offset {producer.txn_first_offset}",
             )
         return None
 
@@ -139,7 +132,7 @@ class ProducerStates:
             )
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
-        """A coordinator's end of a transaction."""
+        """Check a coordinator's transaction marker."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return
@@ -154,15 +147,12 @@ class ProducerStates:
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                (
-                    f"the coordinator of epoch {marker.coordinator_epoch} was fenced by a newer "
-                    "one "
-                    f"of epoch {producer.coordinator_epoch}"
-                ),
+                f"the coordinator of epoch {marker.coordinator_epoch} was fenced by epoch "
+                f"{producer.coordinator_epoch}",
             )
 
     def apply(self, header: BatchHeader, marker: EndMarker | None = None) -> CompletedTxn | None:
-        """Notes a batch that is in the log. Gives the transaction that it ended."""
+        """Record a batch that is in the log. Return the transaction that it ended."""
         self.end_offset = header.next_offset
         if not header.has_producer:
             return None
@@ -205,24 +195,25 @@ class ProducerStates:
         )
 
     def stable_end_after(self, completed: CompletedTxn) -> int:
-        """Where the last stable offset goes when this transaction is all that ended: kept with an
-        aborted one in the index."""
+        """Return the last stable offset after this transaction ended; the transaction index stores
+        it with an aborted one."""
         return min((*self._open.values(), completed.last_offset + 1))
 
     def advance(self, high_watermark: int) -> None:
-        """Markers below the high watermark are replicated: their transactions hold nothing back any
-        more."""
+        """Forget transactions whose marker is below the high watermark: they do not hold back the
+        last stable offset any more."""
         if self._unreplicated:
             self._unreplicated = {
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
             }
 
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is open, or whose end is not yet replicated."""
+        """Return the first offset of a transaction that is open, or whose marker is not replicated
+        yet."""
         return min((*self._open.values(), *self._unreplicated), default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets producers that were silent for long and have no transaction open."""
+        """Forget producers that were idle for long and have no open transaction."""
         for producer_id, producer in list(self.producers.items()):
             if (
                 producer.txn_first_offset is None
@@ -231,7 +222,7 @@ class ProducerStates:
                 del self.producers[producer_id]
 
     def restore(self, producers: Iterable[tuple[int, Producer]], end_offset: int) -> None:
-        """Takes the state of a snapshot in place of what it has."""
+        """Replace the state by that of a snapshot."""
         self.producers = dict(producers)
         first_offsets = {
             producer_id: producer.txn_first_offset

@@ -146,4 +146,4 @@ def _remove_copies(store: LogStore, disk: Disk, partition: TopicPartition, keep:
                 partition,
             )
             with unless_offline(directory):
-                store.set_aside(partition, directory, 0)
+                store.mark_deleted(partition, directory, 0)

@@ -36,7 +36,7 @@ class Upkeep:
         async with asyncio.TaskGroup() as group:
             group.create_task(_every(lag_s / 2, self._review_isr))
             group.create_task(_every(_WRITE_BACK_INTERVAL_S, store.write_back))
-            group.create_task(_every(_FLUSH_INTERVAL_S, store.flush_wanted))
+            group.create_task(_every(_FLUSH_INTERVAL_S, store.flush_due))
             group.create_task(_every(retention_s, self._apply_retention))
             group.create_task(_every(checkpoint_s, self._checkpoint))
             if config[log_settings.LOG_CLEANER_ENABLE]:
@@ -48,10 +48,10 @@ class Upkeep:
 
     async def _apply_retention(self) -> None:
         partitions = self._replicas.partitions
-        self._store.retain(
+        self._store.apply_retention(
             {name: partition.high_watermark for name, partition in partitions.items()}
         )
-        await self._store.remove_doomed()
+        await self._store.remove_due_files()
 
     async def _compact(self) -> None:
         while True:
@@ -68,7 +68,7 @@ class Upkeep:
                 if partition.config.compacts
             }
             if await self._store.compactions.run_once(stable_offsets, pace):
-                await self._store.remove_doomed()
+                await self._store.remove_due_files()
             else:
                 backoff_s = settings[log_settings.LOG_CLEANER_BACKOFF_MS] / 1000
                 await asyncio.sleep(max(backoff_s, _MIN_CLEANER_BACKOFF_S))

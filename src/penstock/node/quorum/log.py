@@ -11,9 +11,9 @@ from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Buffer, TopicPartiti
 from penstock.limits import MAX_METADATA_BATCH_BYTES, METADATA_FETCH_BYTES
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
-from penstock.log.flush import cutting, sync_log
+from penstock.log.flush import sync_log, truncating
 from penstock.log.log import Log
-from penstock.log.open import Found, create_log, open_log
+from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
 from penstock.protocol.internal.control_records import (
     ControlType,
@@ -107,7 +107,7 @@ class MetadataLog:
         is refused, unless a snapshot covers all of them."""
         latest = self.snapshots.latest
         point = self.committed if latest is None or latest.offset < self.committed else 0
-        found = Found(clean=False, recovery_point=point)
+        found = CheckpointedOffsets(clean=False, recovery_point=point)
         log = await open_log(
             PARTITION, self._directory, self._files, self._world, self._config, found
         )
@@ -116,7 +116,7 @@ class MetadataLog:
         ):
             # The leader epoch checkpoint is lost, and recovery rebuilt it only above the recovery
             # point: recover the whole log.
-            found = Found(clean=False)
+            found = CheckpointedOffsets(clean=False)
             log = await open_log(
                 PARTITION,
                 self._directory,
@@ -237,7 +237,7 @@ class MetadataLog:
             return
         with (
             self._log.flushing.held_at(self._log.batch_start(offset)),
-            cutting(self._world.disk, self.path),
+            truncating(self._world.disk, self.path),
         ):
             for cut in (self._log.segment_end(offset), offset):
                 self._log.truncate_to(cut)
@@ -248,7 +248,7 @@ class MetadataLog:
 
     async def truncate_to_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """Replace all records by a snapshot: the empty log continues at its end offset."""
-        with self._log.flushing.held_at(0), cutting(self._world.disk, self.path):
+        with self._log.flushing.held_at(0), truncating(self._world.disk, self.path):
             self._log.restart_at(snapshot.offset)
             await self._world.offload.thread(
                 sync_log, self._world.disk, self.path, [self._log.active.file], [self.path]

@@ -237,13 +237,13 @@ class LogRun:
         while True:
             await asyncio.sleep(self.rng.random() * 0.3)
             try:
-                self.store.retain(
+                self.store.apply_retention(
                     {partition: model.synced for partition, model in self.models.items()}
                 )
-                await self.store.flush_wanted()
+                await self.store.flush_due()
                 await self.store.save_recovery_points()
                 await self.store.save_start_offsets()
-                await self.store.remove_doomed()
+                await self.store.remove_due_files()
             except KafkaError as error:
                 if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
                     raise
