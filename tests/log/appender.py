@@ -1,4 +1,4 @@
-"""A process that appends until it is killed, and says what is appended: python -m
+"""A process that appends until it is killed, and prints what it appended: python -m
 tests.log.appender DIRECTORY SEED."""
 
 from __future__ import annotations

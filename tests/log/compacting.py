@@ -48,14 +48,14 @@ def keyed(
 
 
 def stable_offset(log: Log) -> int:
-    """Where all that is appended is committed."""
+    """Return the last stable offset of a log whose records are all committed."""
     log.producers.advance(log.end_offset)
     unstable = log.producers.first_unstable_offset()
     return log.end_offset if unstable is None else unstable
 
 
 async def compact(store: LogStore, log: Log, pace: Pace | None = None) -> int:
-    """Rolls, syncs and compacts until nothing is due. Gives the number of runs."""
+    """Roll, sync and compact until nothing is due. Return the number of runs."""
     if log.active.size:
         log.roll()
     await log.flushing.all()
@@ -77,8 +77,8 @@ def all_batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
 
 
 def committed(log: Log) -> list[Record]:
-    """What a read_committed consumer sees: told which transactions were aborted, it looks for their
-    markers."""
+    """Return what a read_committed consumer sees: it knows the aborted transactions, and looks for
+    their markers."""
     end = stable_offset(log)
     aborted = sorted(
         log.aborted_transactions(log.start_offset, end), key=lambda txn: txn.first_offset
@@ -102,7 +102,7 @@ def committed(log: Log) -> list[Record]:
 
 
 def last_values(records: list[Record]) -> dict[bytes, bytes]:
-    """A table made of a log: tombstones delete."""
+    """Return the table that a log describes: tombstones delete keys."""
     table: dict[bytes, bytes] = {}
     for record in records:
         assert record.key is not None

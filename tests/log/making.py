@@ -1,4 +1,4 @@
-"""Logs and batches for the tests of this room."""
+"""Logs and batches for the tests of this package."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def marker(
 
 
 async def open_store(world: World, path: str, config: LogConfig = SMALL, **kwargs: Any) -> LogStore:
-    """Any number at once: a test that opens what another store has open plays the process after a
-    crash, which would hold no lock."""
+    """Open a store without locking its directories: a test that opens what another store has open
+    is the process after a crash."""
     world.disk.make_dirs(path)
     if world.disk.exists(f"{path}/.lock"):
         world.disk.remove(f"{path}/.lock")
@@ -78,7 +78,7 @@ def in_real_world(path: Path, main: Callable[[World, str], Coroutine[Any, Any, T
 
 
 def records(log: Log, offset: int | None = None) -> list[Record]:
-    """Every record from an offset on, read as a client does, checksums included."""
+    """Return every record from an offset on, read as a client does, with checksums checked."""
     offset = log.start_offset if offset is None else offset
     found: list[Record] = []
     while (part := log.read(offset, 1_000_000, below=log.end_offset)) is not None:

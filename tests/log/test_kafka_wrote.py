@@ -22,7 +22,7 @@ from penstock.records.record import read_records
 from tests.fixtures.kafka_wrote import DATA, Partition, partition, partitions
 
 ALL = partitions()
-BY_NAME = pytest.mark.parametrize("wrote", ALL, ids=[str(one.name) for one in ALL])
+BY_NAME = pytest.mark.parametrize("wrote", ALL, ids=[str(partition.name) for partition in ALL])
 
 
 @BY_NAME
@@ -36,16 +36,18 @@ def test_records_are_what_kafkas_consumer_read(wrote: Partition) -> None:
 
 
 @BY_NAME
-def test_batches_are_whole_and_say_what_the_consumer_was_told(wrote: Partition) -> None:
+def test_batches_are_whole_and_match_the_consumers_metadata(wrote: Partition) -> None:
     data = wrote.batches()
-    told = {read.record.offset: (read.leader_epoch, read.log_append_time) for read in wrote.read()}
+    metadata = {
+        read.record.offset: (read.leader_epoch, read.log_append_time) for read in wrote.read()
+    }
     end = 0
     for position, header in batches(data):
         assert crc_matches(data, position, header)
         assert header.base_offset >= end
         end = header.next_offset
         for offset in range(header.base_offset, header.next_offset):
-            assert told.get(offset, (header.leader_epoch, header.log_append_time)) == (
+            assert metadata.get(offset, (header.leader_epoch, header.log_append_time)) == (
                 header.leader_epoch,
                 header.log_append_time,
             )
@@ -57,14 +59,14 @@ def test_batches_are_whole_and_say_what_the_consumer_was_told(wrote: Partition) 
     [(f"codec-{codec.name.lower()}", codec) for codec in Codec]
     + [("snappy-librdkafka", Codec.SNAPPY)],
 )
-def test_every_codec_is_there(topic: str, codec: Codec) -> None:
+def test_fixtures_have_every_codec(topic: str, codec: Codec) -> None:
     assert {header.codec for _position, header in batches(partition(topic).batches())} >= {codec}
 
 
 @pytest.mark.parametrize(
     ("topic", "framed"), [("codec-snappy", True), ("snappy-librdkafka", False)]
 )
-def test_snappy_comes_in_both_forms(topic: str, framed: bool) -> None:
+def test_fixtures_have_both_snappy_framings(topic: str, framed: bool) -> None:
     """Java frames it in blocks, librdkafka writes it raw."""
     data = partition(topic).batches()
     assert {
@@ -89,7 +91,7 @@ def test_leader_epochs() -> None:
 
 
 def test_offset_checkpoints() -> None:
-    ends = {one.name: one.log_end_offset for one in ALL}
+    ends = {partition.name: partition.log_end_offset for partition in ALL}
     assert parse_offsets((DATA / names.RECOVERY_POINTS).read_bytes()) == ends
     assert parse_offsets((DATA / names.HIGH_WATERMARKS).read_bytes()) == ends
     assert parse_offsets((DATA / names.LOG_STARTS).read_bytes()) == {

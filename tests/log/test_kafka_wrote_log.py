@@ -27,8 +27,8 @@ from penstock.world.real import run
 from tests.fixtures.kafka_wrote import DATA, Partition, partitions
 
 ALL = partitions()
-BY_NAME = pytest.mark.parametrize("wrote", ALL, ids=[str(one.name) for one in ALL])
-# As the topics were created; the others have Kafka's defaults.
+BY_NAME = pytest.mark.parametrize("wrote", ALL, ids=[str(partition.name) for partition in ALL])
+# The settings that the topics were created with; other topics have Kafka's defaults.
 CONFIGS = {
     "segments": LogConfig(segment_bytes=2_000, index_interval_bytes=200),
     "compacted": LogConfig(cleanup_policy=("compact",)),
@@ -37,7 +37,7 @@ REBUILT = (names.OFFSET_INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT
 
 
 def open_copy(wrote: Partition, tmp_path: Path, *, clean: bool) -> Log:
-    """Opens a copy: reading must not touch what Kafka wrote, but recovery may."""
+    """Open a copy: reading must not change Kafka's files, but recovery may."""
     copy = tmp_path / str(wrote.name)
     shutil.copytree(wrote.directory, copy)
     if not clean:
@@ -65,8 +65,7 @@ def open_copy(wrote: Partition, tmp_path: Path, *, clean: bool) -> Log:
 
 
 def read_all(log: Log, max_bytes: int) -> bytes:
-    """Whole batches only, in pieces: what is cut at the end of one is read again as the start of
-    the next."""
+    """Read whole batches in pieces: a batch that is cut at the end of a piece starts the next."""
     data, offset = b"", log.start_offset
     while (piece := log.read(offset, max_bytes, below=log.end_offset)) is not None:
         piece_data = piece.read()
@@ -110,7 +109,7 @@ def test_opening_a_clean_log_changes_nothing(wrote: Partition, tmp_path: Path) -
 
 
 @BY_NAME
-def test_recovery_rebuilds_what_kafka_keeps_beside_its_segments(
+def test_recovery_rebuilds_the_files_beside_kafkas_segments(
     wrote: Partition, tmp_path: Path
 ) -> None:
     log = open_copy(wrote, tmp_path, clean=False)
@@ -121,13 +120,13 @@ def test_recovery_rebuilds_what_kafka_keeps_beside_its_segments(
     last_snapshot = max((name for name in kafka if name.endswith(names.SNAPSHOT)), default=None)
     if last_snapshot is not None:
         state = {
-            number: (one.epoch, one.coordinator_epoch, one.txn_first_offset)
-            for number, one in log.producers.producers.items()
+            number: (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset)
+            for number, producer in log.producers.producers.items()
         }
         saved = decode_snapshot(kafka[last_snapshot])
         assert state == {
-            number: (one.epoch, one.coordinator_epoch, one.txn_first_offset)
-            for number, one in saved
+            number: (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset)
+            for number, producer in saved
         }
     epochs = LeaderEpochs(parse_epochs(kafka[names.LEADER_EPOCHS]))
     for read in wrote.read():
@@ -140,9 +139,9 @@ def test_recovery_rebuilds_what_kafka_keeps_beside_its_segments(
 
 @pytest.mark.parametrize("topic", ["segments", "compacted"])
 def test_rebuilt_time_indexes_are_kafkas(topic: str, tmp_path: Path) -> None:
-    """Only of partitions that Kafka did not append to after its restart: closing adds an entry,
-    which recovery has no reason to make."""
-    wrote = next(one for one in ALL if one.name.topic == topic)
+    """Only for partitions that Kafka did not append to after its restart: closing adds an entry
+    that recovery does not add."""
+    wrote = next(partition for partition in ALL if partition.name.topic == topic)
     log = open_copy(wrote, tmp_path, clean=False)
     kafka, mine = files_under(wrote.directory), files_under(Path(log.path))
     assert {name: mine[name] for name in kafka if name.endswith(names.TIME_INDEX)} == {
@@ -183,18 +182,18 @@ def test_timestamps_are_found(wrote: Partition, tmp_path: Path) -> None:
         for record in records_of(data, header, position)
     ]
     records = [record for record in every if record.offset >= log.start_offset]
-    for wanted in {record.timestamp for record in records}:
-        first = next(record for record in records if record.timestamp >= wanted)
-        found = log.find_timestamp(wanted)
+    for timestamp in {record.timestamp for record in records}:
+        first = next(record for record in records if record.timestamp >= timestamp)
+        found = log.find_timestamp(timestamp)
         assert found is not None
         assert first in list(records_of(found.read(), read_header(found.read()))), (
-            f"timestamp {wanted}"
+            f"timestamp {timestamp}"
         )
 
 
-def test_a_whole_directory_of_kafkas_is_opened_and_closed(tmp_path: Path) -> None:
-    """With its checkpoints and its marker of a clean shutdown; what Penstock leaves behind says the
-    same as what Kafka left."""
+def test_a_log_directory_of_kafka_is_opened_and_closed(tmp_path: Path) -> None:
+    """With its checkpoints and its clean shutdown marker; Penstock writes the same checkpoints as
+    Kafka."""
     data = tmp_path / "data"
     shutil.copytree(DATA, data)
     shutil.rmtree(data / f"{METADATA_TOPIC}-0")  # the metadata log is no partition of the store
@@ -209,18 +208,18 @@ def test_a_whole_directory_of_kafkas_is_opened_and_closed(tmp_path: Path) -> Non
     store = run(open_and_close)
     assert store.damaged == {}
     assert {log.partition: (log.start_offset, log.end_offset) for log in store.logs.values()} == {
-        one.name: (one.log_start_offset, one.log_end_offset) for one in ALL
+        partition.name: (partition.log_start_offset, partition.log_end_offset) for partition in ALL
     }
     assert parse_offsets((data / names.RECOVERY_POINTS).read_bytes()) == {
-        one.name: one.log_end_offset for one in ALL
+        partition.name: partition.log_end_offset for partition in ALL
     }
     assert parse_offsets((data / names.LOG_STARTS).read_bytes()) == {
-        one.name: one.log_start_offset for one in ALL
+        partition.name: partition.log_start_offset for partition in ALL
     }
     assert parse_clean_shutdown((data / names.CLEAN_SHUTDOWN).read_bytes()) == 7
-    for one in ALL:
-        kafka, mine = files_under(one.directory), files_under(data / str(one.name))
-        # An epoch that began at the log's end, with no record yet, is forgotten when a log is
-        # opened; Kafka does the same.
+    for partition in ALL:
+        kafka, mine = files_under(partition.directory), files_under(data / str(partition.name))
+        # Opening a log removes an epoch that began at the log's end and has no record; Kafka
+        # does the same.
         del kafka[names.LEADER_EPOCHS]
-        assert {name: mine.get(name) for name in kafka} == kafka, one.name
+        assert {name: mine.get(name) for name in kafka} == kafka, partition.name

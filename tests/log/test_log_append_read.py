@@ -16,7 +16,7 @@ from penstock.world import World
 from tests.log.making import NOW_MS, SMALL, batch, in_real_world, new_log, records, values
 
 
-def test_offsets_are_dense_and_records_come_back(tmp_path: Path) -> None:
+def test_offsets_are_dense_and_records_are_read_back(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         assert log.append_as_leader(batch("a", "b"), 0)[:2] == (0, 2)
@@ -59,9 +59,8 @@ def test_segments_roll_by_size_and_every_offset_is_found(tmp_path: Path) -> None
     in_real_world(tmp_path, main)
 
 
-def test_what_must_be_read_at_once_is_warmed_first(tmp_path: Path) -> None:
-    """Whether the system has forgotten the pages is its own affair; an index that was not read yet
-    is ours."""
+def test_a_read_that_may_not_block_is_warmed_first(tmp_path: Path) -> None:
+    """The kernel decides which pages stay in the page cache. Whether an index was read is known."""
 
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
@@ -83,7 +82,7 @@ def test_what_must_be_read_at_once_is_warmed_first(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_remembered_batches_and_the_file_tell_the_same(tmp_path: Path) -> None:
+def test_remembered_batches_match_the_file(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path, replace(SMALL, segment_bytes=1_000_000))
         for number in range(REMEMBERED_TAIL_BATCHES * 3):
@@ -98,7 +97,7 @@ def test_remembered_batches_and_the_file_tell_the_same(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_what_was_cut_is_not_remembered(tmp_path: Path) -> None:
+def test_truncated_batches_are_not_remembered(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         for number in range(4):
@@ -111,7 +110,7 @@ def test_what_was_cut_is_not_remembered(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_a_read_into_the_middle_of_a_batch_gives_the_whole_batch(tmp_path: Path) -> None:
+def test_a_read_from_within_a_batch_returns_the_whole_batch(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(batch("a", "b", "c"), 0)
@@ -122,7 +121,7 @@ def test_a_read_into_the_middle_of_a_batch_gives_the_whole_batch(tmp_path: Path)
     in_real_world(tmp_path, main)
 
 
-def test_nothing_at_or_above_the_bound_is_given(tmp_path: Path) -> None:
+def test_nothing_at_or_above_the_bound_is_returned(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         for number in range(100):
@@ -213,7 +212,7 @@ def test_timestamps_out_of_range_are_refused(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_more_than_a_segment_holds_is_refused(tmp_path: Path) -> None:
+def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         with pytest.raises(KafkaError) as refused:
@@ -250,7 +249,7 @@ def test_segments_roll_when_an_index_is_full(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_a_follower_keeps_offsets_and_epochs_and_refuses_what_does_not_follow(
+def test_a_follower_keeps_offsets_and_epochs_and_refuses_lower_offsets(
     tmp_path: Path,
 ) -> None:
     async def main(world: World, path: str) -> None:
@@ -276,9 +275,7 @@ def test_a_follower_keeps_offsets_and_epochs_and_refuses_what_does_not_follow(
 
 
 @pytest.mark.parametrize("flip", [0, 30, 65])
-def test_a_batch_with_a_wrong_byte_is_refused_and_leaves_no_trace(
-    tmp_path: Path, flip: int
-) -> None:
+def test_a_corrupt_batch_is_refused_and_changes_nothing(tmp_path: Path, flip: int) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(batch("a"), 0)
@@ -306,7 +303,7 @@ def test_files_are_opened_lazily_under_a_budget(tmp_path: Path) -> None:
         assert values(log) == [f"{number:050d}" for number in range(300)]
         assert len(store._files) <= 4
         assert next(read_records(held.read())).offset == 0, (
-            "a range keeps its file open though the budget let go of it"
+            "a range keeps its file open after the budget evicted it"
         )
 
     in_real_world(tmp_path, main)

@@ -1,5 +1,5 @@
-"""A crash at every single change that a compaction makes to the disk: what is found then is the log
-before or after, never a mix."""
+"""A crash at every change that a compaction makes to the disk leaves the log before or after it,
+never a mix."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MOST_CHANGES = 2_000
 
 
 def fill(log: Log) -> None:
-    """Several groups of segments, in which a tombstone lies in a later one than what it deletes;
-    and an aborted transaction."""
+    """Several groups of segments with a tombstone in a later group than the record it deletes, and
+    an aborted transaction."""
     for number in range(14):
         log.append_as_leader(keyed((f"k{number % 5}", f"v{number}"), ("gone", f"v{number}")), 0)
         if number == 6:
@@ -38,7 +38,7 @@ def fill(log: Log) -> None:
 
 
 async def compact_twice(store: LogStore, log: Log) -> None:
-    """The second run, after the time of the tombstone has come, takes it away."""
+    """The second run, after the delete horizon, removes the tombstone."""
     for _run in range(2):
         await store.compactions.run_once({PARTITION: stable_offset(log)}, Pace())
         await asyncio.sleep(2)
@@ -50,7 +50,7 @@ async def compact_twice(store: LogStore, log: Log) -> None:
 
 
 class Crash:
-    """One crash, after so many changes to the disk, and what is found afterwards."""
+    """One crash after a number of changes to the disk, and the checks after it."""
 
     def __init__(self, changes: int, *, power_loss: bool, again: int | None) -> None:
         self.changes = changes
@@ -101,20 +101,21 @@ class Crash:
             if name.endswith((".cleaned", ".swap", ".deleted"))
         ]
         assert leftover == []
-        # What was left behind by the crash and not noticed would get into the next one.
+        # Files that the crash left and that were overlooked would become part of the next one.
         log.append_as_leader(keyed(("k0", "new")), 0)
         await compact(store, log)
         self._check_records(log)
 
     def _check_records(self, log: Log) -> None:
         assert all(
-            one.end_offset() <= following.base_offset for one, following in pairwise(log.segments)
+            segment.end_offset() <= following.base_offset
+            for segment, following in pairwise(log.segments)
         ), "segments overlap"
         found = committed(log)
         assert [record.offset for record in found] == sorted({record.offset for record in found})
         table = last_values(found)
         assert {**table, b"k0": b""} == {**self.expected, b"k0": b""}, (
-            "a key lost its last value, or a deleted one came back"
+            "a key lost its last value, or a deleted key reappeared"
         )
         assert table[b"k0"] in (self.expected[b"k0"], b"new")
         old = [record for record in found if record.offset in self.offsets]
@@ -122,7 +123,7 @@ class Crash:
 
 
 def at_every_change(make: Callable[[int], Crash], first: int = 0, step: int = 1) -> int:
-    """Gives the number of changes that there are."""
+    """Return the number of changes to the disk."""
     for changes in range(first, MOST_CHANGES, step):
         crash = make(changes)
         crash.run()
@@ -131,10 +132,9 @@ def at_every_change(make: Callable[[int], Crash], first: int = 0, step: int = 1)
     raise AssertionError("the compaction never came to its end")
 
 
-# A power failure takes a random part of what came before it, so that not every single change need
-# be tried.
+# A power failure loses a random part of the earlier changes, so not every change needs a crash.
 @pytest.mark.parametrize(("power_loss", "step"), [(False, 1), (True, 3)])
-def test_a_crash_at_every_change_leaves_a_whole_log(power_loss: bool, step: int) -> None:
+def test_a_crash_at_every_change_leaves_a_valid_log(power_loss: bool, step: int) -> None:
     assert (
         at_every_change(
             lambda changes: Crash(changes, power_loss=power_loss, again=None), step=step
@@ -144,5 +144,5 @@ def test_a_crash_at_every_change_leaves_a_whole_log(power_loss: bool, step: int)
 
 
 @pytest.mark.parametrize("again", [1, 4])
-def test_a_crash_while_a_swap_is_finished_is_no_worse(again: int) -> None:
+def test_a_crash_while_a_swap_is_finished_leaves_a_valid_log(again: int) -> None:
     at_every_change(lambda changes: Crash(changes, power_loss=True, again=again), again, 7)

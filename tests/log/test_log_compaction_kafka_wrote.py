@@ -1,5 +1,5 @@
-"""What Apache Kafka wrote, compacted by Penstock: transactions, markers, codecs, and segments that
-Kafka had compacted itself."""
+"""Logs of Apache Kafka, compacted by Penstock: transactions, markers, codecs, and segments that
+Kafka had compacted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = LogConfig(
     delete_retention_ms=0,
     file_delete_delay_ms=0,
 )
-ALL = [one for one in partitions() if one.log_end_offset]
+ALL = [partition for partition in partitions() if partition.log_end_offset]
 
 
 def copy_of(wrote: Partition, tmp_path: Path) -> LogDirectory:
@@ -48,8 +48,8 @@ async def opened(world: World, directory: LogDirectory) -> LogStore:
     return store
 
 
-@pytest.mark.parametrize("wrote", ALL, ids=[str(one.name) for one in ALL])
-def test_the_last_committed_record_of_each_key_is_left(wrote: Partition, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrote", ALL, ids=[str(partition.name) for partition in ALL])
+def test_the_last_committed_record_of_each_key_stays(wrote: Partition, tmp_path: Path) -> None:
     directory = copy_of(wrote, tmp_path)
 
     async def main(world: World) -> None:
@@ -60,8 +60,8 @@ def test_the_last_committed_record_of_each_key_is_left(wrote: Partition, tmp_pat
         kept = {record.key: record for record in committed(log) if record.key is not None}
         await compact(store, log)
         check(log, wrote, [record.offset for record in kept.values()])
-        for one in store.directories:
-            one.unlock()
+        for directory in store.directories:
+            directory.unlock()
         again = (await opened(world, directory)).logs[wrote.name]
         check(again, wrote, [record.offset for record in kept.values()])
         assert stable_offset(again) == stable_offset(log)
@@ -70,7 +70,7 @@ def test_the_last_committed_record_of_each_key_is_left(wrote: Partition, tmp_pat
 
 
 def end_transactions(log: Log) -> None:
-    """What is open holds compaction back."""
+    """An open transaction holds compaction back."""
     for producer_id, producer in log.producers.producers.items():
         if producer.txn_first_offset is not None:
             ended = marker(
@@ -83,16 +83,16 @@ def end_transactions(log: Log) -> None:
 
 
 def check(log: Log, wrote: Partition, offsets: list[int]) -> None:
-    """Against what Kafka's own consumer read, as far as it is still there."""
+    """Compare the remaining records with what Kafka's consumer read."""
     found = committed(log)
     assert sorted(record.offset for record in found) == sorted(offsets)
-    read = {one.record.offset: one.record for one in wrote.read()}
+    read = {read.record.offset: read.record for read in wrote.read()}
     assert all(read[record.offset] == record for record in found if record.offset in read)
     assert log.end_offset >= wrote.log_end_offset
 
 
-def test_aborted_records_and_in_the_end_their_markers_go(tmp_path: Path) -> None:
-    wrote = next(one for one in ALL if one.name.topic == "transactions")
+def test_aborted_records_and_later_their_markers_are_removed(tmp_path: Path) -> None:
+    wrote = next(partition for partition in ALL if partition.name.topic == "transactions")
     directory = copy_of(wrote, tmp_path)
 
     async def main(world: World) -> None:
@@ -100,13 +100,13 @@ def test_aborted_records_and_in_the_end_their_markers_go(tmp_path: Path) -> None
         log = store.logs[wrote.name]
         aborted = {txn.producer_id for txn in log.aborted_transactions(0, log.end_offset)}
         assert aborted
-        seen = {one.record.offset for one in wrote.read() if one.read_committed}
+        seen = {read.record.offset for read in wrote.read() if read.read_committed}
         end_transactions(log)
         await compact(store, log)
         assert {
             record.offset for record in committed(log) if record.offset < wrote.last_stable_offset
         } <= seen
-        # Again, with nobody left whose last batch must stay, and past the delete horizon of the
+        # Again, without producers whose last batch must stay, and after the delete horizon of the
         # markers.
         log.producers.expire(2**62, 1)
         for _run in range(3):

@@ -1,5 +1,5 @@
-"""Random keyed writes, tombstones and transactions, compacted at random moments, beside a dict:
-nothing that a reader must see is lost."""
+"""Random keyed writes, tombstones and transactions, compacted at random moments, compared with a
+dict: no record that a reader must see is lost."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ steps = st.one_of(
 class Model:
     log: Log
     sequences: dict[int, int] = field(default_factory=dict)
-    # Every record that was ever written, and what of it may be seen: at once, or when its
-    # transaction is committed.
+    # Every record written, and whether it is visible: immediately, or when its transaction is
+    # committed.
     written: dict[int, Record] = field(default_factory=dict)
     open: dict[int, list[Record]] = field(default_factory=dict)
     visible: list[Record] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Model:
         seen = committed(log)
         assert [record.offset for record in seen] == sorted({record.offset for record in seen})
         assert all(self.written[record.offset] == record for record in seen)
-        # An open transaction holds the reader back: what lies after its first record is not stable.
+        # An open transaction holds the reader back: records after its first one are not stable.
         bound = min((some[0].offset for some in self.open.values()), default=log.end_offset)
         expected = sorted(
             (record for record in self.visible if record.offset < bound),
@@ -94,7 +94,7 @@ class Model:
             expected
         )
         below = [record.key for record in seen if record.offset < (log.clean_offset or 0)]
-        assert len(below) == len(set(below)), "a key has two records where the log was compacted"
+        assert len(below) == len(set(below)), "a key has two records in the compacted part"
 
 
 def in_simulation(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
@@ -132,11 +132,12 @@ async def act(store: LogStore, model: Model, step: tuple[object, ...]) -> None:
 
 
 async def check_reopened(world: World, store: LogStore, model: Model) -> None:
-    """After a crash, and without any snapshot: what the log itself has of its producers must do."""
+    """After a crash, and without snapshots: the log alone gives the producer state."""
     log = model.log
     await store.save_recovery_points()
     expected = {
-        number: (one.epoch, one.last_sequence) for number, one in log.producers.producers.items()
+        number: (producer.epoch, producer.last_sequence)
+        for number, producer in log.producers.producers.items()
     }
     for offset in snapshot_offsets(world.disk, log.path):
         world.disk.remove(snapshot_path(log.path, offset))
@@ -145,6 +146,7 @@ async def check_reopened(world: World, store: LogStore, model: Model) -> None:
     assert again.clean_offset == log.clean_offset
     model.check(again)
     found = {
-        number: (one.epoch, one.last_sequence) for number, one in again.producers.producers.items()
+        number: (producer.epoch, producer.last_sequence)
+        for number, producer in again.producers.producers.items()
     }
     assert {number: found[number] for number in expected} == expected

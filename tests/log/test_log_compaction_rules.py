@@ -1,5 +1,5 @@
-"""What stays and what goes when a log is compacted, rule by rule: tombstones, markers, lags,
-memory, merging, and what is not touched."""
+"""The rules of compaction: tombstones, markers, lags, memory, merging, and what is not
+compacted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def values(log: Log) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_the_newest_record_of_each_key_stays_where_it_was(codec: Codec) -> None:
+def test_the_newest_record_of_each_key_keeps_its_offset(codec: Codec) -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         write(log, 200, 7, codec)
         newest = records(log)[-7:]
@@ -67,7 +67,7 @@ def test_the_newest_record_of_each_key_stays_where_it_was(codec: Codec) -> None:
     with_log(test)
 
 
-def test_neighbours_become_one_segment() -> None:
+def test_adjacent_small_segments_are_merged() -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         write(log, 200, 3)
         for _run in range(5):
@@ -94,7 +94,7 @@ def test_neighbours_become_one_segment() -> None:
     with_log(test)
 
 
-def test_a_tombstone_stays_until_its_time_has_come() -> None:
+def test_a_tombstone_stays_until_its_delete_horizon() -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         log.append_as_leader(keyed(("a", "1"), ("b", "1")), 0)
         log.append_as_leader(keyed(("a", None), ("b", "2"), codec=Codec.ZSTD), 0)
@@ -117,7 +117,7 @@ def test_a_tombstone_stays_until_its_time_has_come() -> None:
     with_log(test)
 
 
-def test_a_marker_goes_when_nothing_of_its_transaction_is_left() -> None:
+def test_a_marker_is_removed_when_no_record_of_its_transaction_is_left() -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         log.append_as_leader(keyed(("a", "1"), producer=5, sequence=0, transactional=True), 0)
         log.append_as_leader(marker(5, committed=True), 0, from_client=False)
@@ -127,7 +127,7 @@ def test_a_marker_goes_when_nothing_of_its_transaction_is_left() -> None:
         await compact(store, log)
         assert values(log) == {"a": "3"}
         assert len(log.aborted_transactions(0, log.end_offset)) == 1
-        # The aborted records are gone, and the last batch of a live producer is there, empty.
+        # The aborted records are gone, and the last batch of an active producer is empty.
         kinds = [
             (header.producer_id, header.is_control, header.record_count)
             for header, _batch in all_batches(log)
@@ -144,7 +144,7 @@ def test_a_marker_goes_when_nothing_of_its_transaction_is_left() -> None:
     with_log(test)
 
 
-def test_nothing_at_or_after_the_last_stable_offset_is_touched() -> None:
+def test_nothing_at_or_after_the_last_stable_offset_is_compacted() -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         log.append_as_leader(keyed(("k0", "open"), producer=5, sequence=0, transactional=True), 0)
@@ -161,7 +161,7 @@ def test_nothing_at_or_after_the_last_stable_offset_is_touched() -> None:
     with_log(test)
 
 
-def test_what_is_not_on_disk_is_not_compacted() -> None:
+def test_unsynced_records_are_not_compacted() -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         assert not await store.compactions.run_once({PARTITION: log.end_offset}, Pace())
@@ -171,7 +171,7 @@ def test_what_is_not_on_disk_is_not_compacted() -> None:
     with_log(test)
 
 
-def test_lags_and_the_dirty_ratio_decide_when() -> None:
+def test_compaction_lags_and_the_dirty_ratio_decide_when_a_log_is_due() -> None:
     async def test(_world: World, _store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         await log.flushing.all()
@@ -197,7 +197,7 @@ def test_lags_and_the_dirty_ratio_decide_when() -> None:
     with_log(test)
 
 
-def test_a_small_buffer_for_keys_takes_several_runs() -> None:
+def test_a_small_dedupe_buffer_takes_several_runs() -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         write(log, 400, 40)
         newest = records(log)[-40:]
@@ -208,7 +208,7 @@ def test_a_small_buffer_for_keys_takes_several_runs() -> None:
     with_log(test)
 
 
-def test_compaction_keeps_to_its_pace() -> None:
+def test_compaction_is_throttled() -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         for number in range(60):
             log.append_as_leader(keyed((f"k{number % 3}", "x" * 100_000)), 0)
@@ -219,7 +219,7 @@ def test_compaction_keeps_to_its_pace() -> None:
     with_log(test, dataclasses.replace(COMPACTED, segment_bytes=300_000))
 
 
-def test_the_checkpoint_is_kafkas_and_forgets_a_partition_that_is_made_anew() -> None:
+def test_the_cleaner_checkpoint_forgets_a_partition_that_is_created_again() -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         await compact(store, log)
@@ -234,7 +234,7 @@ def test_the_checkpoint_is_kafkas_and_forgets_a_partition_that_is_made_anew() ->
     with_log(test)
 
 
-def test_a_cut_below_the_clean_offset_is_on_disk_before_it_is_made() -> None:
+def test_the_cleaner_checkpoint_is_lowered_before_a_truncation() -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         await compact(store, log)
@@ -272,7 +272,7 @@ async def _change_policy(_store: LogStore, log: Log) -> None:
 
 @pytest.mark.parametrize("change", [_truncate, _delete, _recreate, _retire, _change_policy])
 @pytest.mark.parametrize("moment_s", [0.0, 0.2, 0.5, 0.9])
-def test_what_happens_to_a_log_meanwhile_comes_first(
+def test_a_log_that_changes_during_its_compaction_is_not_swapped(
     change: Callable[[LogStore, Log], Coroutine[Any, Any, None]], moment_s: float
 ) -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
@@ -302,7 +302,7 @@ def test_what_happens_to_a_log_meanwhile_comes_first(
     with_log(test)
 
 
-def test_a_damaged_segment_is_left_alone_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_segment_is_not_compacted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         await log.flushing.all()
@@ -316,7 +316,7 @@ def test_a_damaged_segment_is_left_alone_and_said(caplog: pytest.LogCaptureFixtu
     with_log(test)
 
 
-def test_a_full_disk_is_waited_for() -> None:
+def test_compaction_is_retried_after_a_full_disk() -> None:
     async def test(world: World, store: LogStore, log: Log) -> None:
         write(log, 100, 2)
         await log.flushing.all()
@@ -333,7 +333,7 @@ def test_a_full_disk_is_waited_for() -> None:
     with_log(test)
 
 
-def test_records_without_a_key_go() -> None:
+def test_records_without_a_key_are_removed() -> None:
     async def test(_world: World, store: LogStore, log: Log) -> None:
         write(log, 50, 2)
         log.append_as_leader(batch("no key"), 0)
@@ -343,22 +343,22 @@ def test_records_without_a_key_go() -> None:
     with_log(test)
 
 
-def test_a_job_that_a_new_child_does_not_know_is_lost() -> None:
+def test_a_job_is_lost_with_its_child_process() -> None:
     job = Job("j", "/nowhere", (), 0, 0, 0, 0, 0, 0, 0)
     with pytest.raises(JobLost):
         advance(Simulation(1).node("n").world.disk, job.id)
     abandon(Simulation(1).node("n").world.disk, job.id)
 
 
-def test_the_map_of_keys_keeps_to_its_budget() -> None:
-    """What Python really takes for it, not just what it is reckoned to."""
+def test_the_map_of_keys_stays_within_its_budget() -> None:
+    """Measured memory, not the estimate."""
     budget, number = 4_000_000, 0
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         last = LastOffsets(budget)
         while not last.is_full:
-            data = keyed(*((f"key-{number + one}", "v") for one in range(500)))
+            data = keyed(*((f"key-{number + index}", "v") for index in range(500)))
             header = read_header(data)
             last.add(header, open_batch(data, header), 0)
             number += 500

@@ -25,7 +25,7 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
     return LeaderEpochs([EpochStart(*entry) for entry in entries])
 
 
-def test_epochs_end_where_the_next_begins() -> None:
+def test_an_epoch_ends_where_the_next_begins() -> None:
     known = epochs((1, 0), (3, 10), (7, 25))
     assert known.end_offset_for(1, 40) == (1, 10)
     assert known.end_offset_for(2, 40) == (1, 10)
@@ -36,7 +36,7 @@ def test_epochs_end_where_the_next_begins() -> None:
     assert epochs().end_offset_for(0, 40) == (-1, -1)
 
 
-def test_the_newest_word_wins_over_entries_that_contradict_it() -> None:
+def test_a_new_entry_replaces_entries_that_contradict_it() -> None:
     known = epochs((1, 0), (3, 10), (7, 25))
     known.assign(4, 20)
     assert known.entries == [(1, 0), (3, 10), (4, 20)]
@@ -45,7 +45,7 @@ def test_the_newest_word_wins_over_entries_that_contradict_it() -> None:
     assert known.entries == [(1, 0), (5, 5)]
 
 
-def test_epochs_are_cut_at_both_ends() -> None:
+def test_epochs_are_truncated_at_both_ends() -> None:
     known = epochs((1, 0), (3, 10), (7, 25))
     assert known.truncate_from_start(15)
     assert known.entries == [(3, 15), (7, 25)]
@@ -56,7 +56,7 @@ def test_epochs_are_cut_at_both_ends() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100))))
-def test_epochs_and_offsets_always_rise(assigned: list[tuple[int, int]]) -> None:
+def test_epochs_and_offsets_always_increase(assigned: list[tuple[int, int]]) -> None:
     known = epochs(*assigned)
     assert all(
         a.epoch < b.epoch and a.start_offset < b.start_offset
@@ -65,7 +65,7 @@ def test_epochs_and_offsets_always_rise(assigned: list[tuple[int, int]]) -> None
     assert parse_epochs(epochs_text(known.entries)) == known.entries
 
 
-def test_checkpoints_are_kafkas_text() -> None:
+def test_checkpoints_have_kafkas_format() -> None:
     offsets = {TopicPartition("b", 1): 7, TopicPartition("a.b_c-d", 0): 2**62}
     assert offsets_text(offsets.items()) == b"0\n2\na.b_c-d 0 4611686018427387904\nb 1 7\n"
     assert parse_offsets(offsets_text(offsets.items())) == offsets
@@ -92,7 +92,7 @@ def test_checkpoints_are_kafkas_text() -> None:
         b"0\n99999999999\n",
     ],
 )
-def test_damaged_checkpoints_are_noticed(data: bytes) -> None:
+def test_damaged_checkpoints_are_detected(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         parse_offsets(data)
 
@@ -107,12 +107,12 @@ def test_damaged_checkpoints_are_noticed(data: bytes) -> None:
         b"\xff\xff",
     ],
 )
-def test_damaged_partition_metadata_is_noticed(data: bytes) -> None:
+def test_damaged_partition_metadata_is_detected(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         parse_partition_metadata(data)
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"brokerEpoch": "x"}'])
-def test_damaged_markers_of_a_clean_shutdown_are_noticed(data: bytes) -> None:
+def test_damaged_clean_shutdown_markers_are_detected(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         parse_clean_shutdown(data)

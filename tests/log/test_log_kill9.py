@@ -1,5 +1,5 @@
-"""kill -9 of a process that appends: everything it said was appended is there, in order, once
-(invariants 1, 6, 21)."""
+"""kill -9 of a process that appends: every record that it printed as appended is there, in order,
+once (rules 1, 6, 21)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ ROUNDS = int(os.environ.get("PENSTOCK_KILL_ROUNDS", "20"))
 
 
 def append_until_killed(path: Path, seed: int, lines: int) -> int:
-    """The end offset that the process last told of."""
+    """Return the end offset that the process printed last."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.log.appender", str(path), str(seed)],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(lines)]
+        printed = [process.stdout.readline() for _ in range(lines)]
         process.kill()
-        told += process.stdout.read().splitlines(keepends=True)
-    # The last line may be cut: the process died while it wrote.
-    return int([line for line in told if line.endswith("\n")][-1])
+        printed += process.stdout.read().splitlines(keepends=True)
+    # The last line may be incomplete: the process died while it wrote.
+    return int([line for line in printed if line.endswith("\n")][-1])
 
 
 def test_rounds_of_kill_9(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:

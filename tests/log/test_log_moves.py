@@ -1,4 +1,4 @@
-"""A replica moves to another log directory while it is appended to, cut and crashed."""
+"""A replica moves to another log directory during appends, truncations and crashes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def live_copies(world: World, path: str) -> list[str]:
     return [name for name in ("a", "b") if world.disk.exists(f"{path}/{name}/{PARTITION}")]
 
 
-def test_a_replica_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+def test_a_replica_moves_with_its_epochs_producers_and_start_offset(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = await two_directories(world, path)
         log = log_in_a(store, 100)
@@ -105,7 +105,7 @@ def test_a_replica_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flush_messages", [1, 2**63 - 1])
-def test_appends_and_their_syncs_go_on_during_a_move(flush_messages: int) -> None:
+def test_appends_and_syncs_continue_during_a_move(flush_messages: int) -> None:
     simulation = Simulation(11)
     node = simulation.node("n1")
     config = LogConfig(segment_bytes=2_000, flush_messages=flush_messages)
@@ -125,22 +125,22 @@ def test_appends_and_their_syncs_go_on_during_a_move(flush_messages: int) -> Non
         await moving
         assert log.directory is store.directories[1]
         assert values(log) == [str(number) for number in range(count)]
-        assert count > 505, "the move was over before anything was appended"
+        assert count > 505, "the move ended before anything was appended"
 
     simulation.run(node.run(main()))
 
 
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power-loss"])
-def test_a_crash_at_any_change_to_the_disk_leaves_one_good_log(power_loss: bool) -> None:
+def test_a_crash_at_any_change_to_the_disk_leaves_one_valid_log(power_loss: bool) -> None:
     ends = [_crash_after(changes, power_loss) for changes in range(0, 240, 3)]
     assert {end for end in ends if end is not None} == {"a", "b"}, (
-        "crashes came before the last step, and after it"
+        "some crashes are before the last step, and some after it"
     )
-    assert None in ends, "and one came after all was done"
+    assert None in ends, "the last one is after the move"
 
 
 def _crash_after(changes: int, power_loss: bool) -> str | None:
-    """Where the log is after it; None where the move was over before."""
+    """Return the directory of the log after a crash; None if the move ended before it."""
     simulation = Simulation(changes)
     node = simulation.node("n1")
     appended = [str(number) for number in range(60)]
@@ -184,7 +184,7 @@ async def _check_what_is_left(world: World, appended: list[str]) -> None:
 
 
 class MovingLogRun(LogRun):
-    """The random lives of `penstock.sim.log.run`, with moves in between."""
+    """The random runs of `penstock.sim.log.run`, with moves."""
 
     moved = 0
 
@@ -215,7 +215,7 @@ class MovingLogRun(LogRun):
 
 
 @pytest.mark.parametrize("first", range(0, 20, 5))
-def test_random_lives_with_moves(first: int) -> None:
+def test_random_runs_with_moves(first: int) -> None:
     MovingLogRun.moved = 0
     for seed in range(first, first + 5):
         simulation = Simulation(seed)
@@ -223,7 +223,7 @@ def test_random_lives_with_moves(first: int) -> None:
     assert MovingLogRun.moved > 5
 
 
-def test_a_log_that_is_cut_during_its_move_is_copied_anew() -> None:
+def test_a_log_truncated_during_its_move_is_copied_again() -> None:
     async def main(node: Node) -> None:
         store = await two_directories(node.world, "")
         log = log_in_a(store, 200)
@@ -279,10 +279,10 @@ async def _crashing(main: object, node: Node) -> None:
     node.world.disk.list("/")
 
 
-def test_of_two_directories_the_one_that_was_moved_to_is_right(
+def test_of_two_directories_the_target_of_the_move_is_valid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where the old one is damaged; and what was only on its way is dropped, with a word."""
+    """Even if the old one is damaged. An incomplete copy is removed and logged."""
 
     async def main(world: World, path: str) -> None:
         for name in ("a", "b"):
@@ -309,16 +309,16 @@ def test_of_two_directories_the_one_that_was_moved_to_is_right(
     assert "-future: the node stopped before the replica had moved there" in caplog.text
 
 
-def test_a_move_can_be_turned_round_and_a_partition_deleted_on_its_way() -> None:
+def test_a_move_can_be_reversed_and_a_moving_partition_deleted() -> None:
     async def main(node: Node) -> None:
         store = await two_directories(node.world, "")
         log, (a, b) = log_in_a(store, 300), store.directories
         first = store.moves.begin(PARTITION, b)
         assert first is not None
-        assert store.moves.begin(PARTITION, b) is None, "it is on its way there already"
+        assert store.moves.begin(PARTITION, b) is None, "it moves there already"
         running = asyncio.create_task(store.moves.run(first))
         await asyncio.sleep(0.002)
-        assert store.moves.begin(PARTITION, a) is None, "it is there already, and stays"
+        assert store.moves.begin(PARTITION, a) is None, "it is there already"
         await running
         assert log.directory is a
         second = store.moves.begin(PARTITION, b)
@@ -346,7 +346,7 @@ def test_a_move_can_be_turned_round_and_a_partition_deleted_on_its_way() -> None
 
 
 @pytest.mark.parametrize("broken", ["/b/", "/a/"], ids=["target", "source"])
-def test_a_disk_that_fails_ends_the_move(broken: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_failure_ends_the_move(broken: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main(node: Node) -> None:
         store = await two_directories(node.world, "")
         log = log_in_a(store, 300)
@@ -368,7 +368,7 @@ def test_a_disk_that_fails_ends_the_move(broken: str, caplog: pytest.LogCaptureF
     assert f"{PARTITION} stays in /a: the move failed" in caplog.text
 
 
-def test_a_partition_deleted_after_retention_took_some_of_it_leaves_its_directory_online() -> None:
+def test_deleting_a_partition_after_retention_leaves_its_directory_online() -> None:
     async def main(node: Node) -> None:
         store = await two_directories(node.world, "")
         log = log_in_a(store, 200)

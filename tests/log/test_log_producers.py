@@ -35,7 +35,7 @@ def applied(*batches: bytes) -> ProducerStates:
     return states
 
 
-def test_a_new_producer_may_begin_anywhere() -> None:
+def test_a_new_producer_may_begin_at_any_sequence() -> None:
     assert ProducerStates().check(read_header(sequenced(1, 17, "a"))) is None
 
 
@@ -70,18 +70,18 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old() -> None:
     assert states.check(read_header(sequenced(1, 0, "b", epoch=4))) is None
 
 
-def test_an_open_transaction_takes_only_transactional_batches() -> None:
+def test_an_open_transaction_accepts_only_transactional_batches() -> None:
     states = applied(sequenced(1, 0, "a", transactional=True))
     assert code_of(states, sequenced(1, 1, "b")) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
+def test_idle_producers_expire_unless_a_transaction_is_open() -> None:
     states = applied(sequenced(1, 0, "a"), sequenced(2, 0, "b", transactional=True))
     states.expire(states.producers[1].last_timestamp + 1_000, 1_000)
     assert list(states.producers) == [2]
 
 
-def test_snapshots_come_back_and_damage_is_noticed() -> None:
+def test_snapshots_are_read_back_and_damage_is_detected() -> None:
     states = applied(
         sequenced(1, 0, "a", "b"),
         sequenced(2, 5, "c", epoch=9, transactional=True),
@@ -101,7 +101,7 @@ def test_snapshots_come_back_and_damage_is_noticed() -> None:
             decode_snapshot(data[:cut])
 
 
-def test_duplicates_are_answered_with_their_offset_also_after_a_clean_restart(
+def test_duplicates_get_their_first_offset_also_after_a_clean_restart(
     tmp_path: Path,
 ) -> None:
     async def main(world: World, path: str) -> None:
@@ -138,14 +138,16 @@ def test_five_batches_are_recognised_also_after_a_crash(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_transactions_hold_back_the_stable_end_and_aborted_ones_are_indexed(tmp_path: Path) -> None:
+def test_transactions_hold_back_the_last_stable_offset_and_aborted_ones_are_indexed(
+    tmp_path: Path,
+) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(sequenced(1, 0, "a", transactional=True), 0)
         log.append_as_leader(sequenced(2, 0, "b", transactional=True), 0)
         assert log.producers.first_unstable_offset() == 0
         log.append_as_leader(marker(1, committed=False), 0, from_client=False)
-        assert log.producers.first_unstable_offset() == 0, "the marker is not yet replicated"
+        assert log.producers.first_unstable_offset() == 0, "the marker is not replicated yet"
         log.producers.advance(log.end_offset)
         assert log.producers.first_unstable_offset() == 1
         log.append_as_leader(marker(2, committed=True), 0, from_client=False)

@@ -1,4 +1,4 @@
-"""What a crash or a damaged file leaves: each case by hand (simulation mixes them at random)."""
+"""Recovery from crashes and damaged files, case by case (simulation mixes them at random)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT = 60
 
 
 async def written(world: World, path: str, *, clean: bool = False) -> Log:
-    """A log of several segments, left as a crash or a clean shutdown leaves it."""
+    """Return a log of several segments after a crash or a clean shutdown."""
     store = await open_store(world, path)
     log = store.create(PARTITION, TOPIC_ID, SMALL)
     for number in range(COUNT):
@@ -41,7 +41,7 @@ async def reopened(world: World, path: str) -> Log:
     return (await open_store(world, path)).logs[PARTITION]
 
 
-def test_a_torn_tail_is_cut_at_the_last_whole_batch_at_every_byte(
+def test_a_log_torn_at_any_byte_is_truncated_after_the_last_whole_batch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(world: World, path: str) -> None:
@@ -62,7 +62,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch_at_every_byte(
     assert "truncated from" in caplog.text
 
 
-def test_everything_is_rebuilt_when_nothing_but_the_segments_is_left(tmp_path: Path) -> None:
+def test_everything_is_rebuilt_from_the_segments_alone(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await written(world, path)
         for name in world.disk.list(log.path):
@@ -90,7 +90,7 @@ def test_only_unflushed_segments_are_scanned(tmp_path: Path) -> None:
             log.append_as_leader(batch(f"value {number}"), 0)
         await log.flushing.all()
         await store.save_recovery_points()
-        # A wrong byte in a flushed segment would be found by a scan, and is not.
+        # A scan would find the wrong byte in a flushed segment.
         first = log.segments[0].file
         first.pwrite(bytes([first.pread(1, 70)[0] ^ 1]), 70)
         recovered = await reopened(world, path)
@@ -99,12 +99,12 @@ def test_only_unflushed_segments_are_scanned(tmp_path: Path) -> None:
         assert part is not None
         data = part.read()
         [(_position, header)] = batches(data)
-        assert not crc_matches(data, 0, header), "the reader's own check finds it"
+        assert not crc_matches(data, 0, header), "the reader's CRC check finds it"
 
     in_real_world(tmp_path, main)
 
 
-def test_damage_below_the_recovery_point_is_refused_not_cut(tmp_path: Path) -> None:
+def test_a_log_damaged_below_the_recovery_point_is_refused(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         log = store.create(PARTITION, TOPIC_ID, replace(SMALL, segment_bytes=100_000))
@@ -152,9 +152,8 @@ def test_a_hole_between_segments_ends_the_log_before_it(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_a_stale_tail_of_an_earlier_epoch_is_cut(tmp_path: Path) -> None:
-    """A power failure may bring back bytes that were truncated: their leader epoch gives them
-    away."""
+def test_a_stale_tail_of_an_earlier_epoch_is_truncated(tmp_path: Path) -> None:
+    """A power failure may bring back truncated bytes. They are recognised by their leader epoch."""
 
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path, replace(SMALL, segment_bytes=100_000))
@@ -173,7 +172,7 @@ def test_a_stale_tail_of_an_earlier_epoch_is_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata"]
 )
-def test_any_flip_or_cut_in_a_file_beside_a_clean_log_leaves_all_records_readable(
+def test_damage_in_any_file_beside_a_clean_log_leaves_all_records_readable(
     tmp_path: Path, suffix: str
 ) -> None:
     async def main(world: World, path: str) -> None:
@@ -213,9 +212,10 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_what_a_flip_outside_the_crc_of_a_sealed_segment_can_do(tmp_path: Path, field: str) -> None:
-    """The 21 bytes before what the CRC covers; ARCHITECTURE.md states what is seen here. No payload
-    changes, whatever flips."""
+def test_a_flipped_bit_outside_the_crc_of_a_sealed_segment_changes_no_payload(
+    tmp_path: Path, field: str
+) -> None:
+    """The 21 bytes that the CRC does not cover; ARCHITECTURE.md lists the effects."""
 
     async def main(world: World, path: str) -> None:
         log = await written(world, path, clean=True)

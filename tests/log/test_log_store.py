@@ -57,7 +57,7 @@ def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(
     assert "recovery" not in caplog.text
 
 
-def test_a_directory_is_opened_by_one_store_at_a_time(tmp_path: Path) -> None:
+def test_a_directory_is_locked_by_one_store(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         first = await open_store(world, path)
         second = LogStore(world, [LogDirectory(path, UUID(int=200))])
@@ -69,7 +69,7 @@ def test_a_directory_is_opened_by_one_store_at_a_time(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_logs_spread_over_the_directories(tmp_path: Path) -> None:
+def test_new_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = two_directories(world, path)
         await store.open(lambda _partition: SMALL)
@@ -81,7 +81,7 @@ def test_logs_spread_over_the_directories(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_one_partition_in_two_directories_is_served_from_the_first(tmp_path: Path) -> None:
+def test_a_partition_in_two_directories_is_served_from_the_first(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         for name in ("a", "b"):
             await open_store(world, f"{path}/{name}")
@@ -96,7 +96,7 @@ def test_one_partition_in_two_directories_is_served_from_the_first(tmp_path: Pat
     in_real_world(tmp_path, main)
 
 
-def test_an_unformatted_or_foreign_directory_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_an_unformatted_or_foreign_directory_is_refused_with_instructions(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         world.disk.make_dirs(path)
         with pytest.raises(KafkaError, match="penstock format"):
@@ -117,15 +117,15 @@ def test_an_unformatted_or_foreign_directory_is_refused_with_what_to_do(tmp_path
 def test_a_failing_disk_takes_its_directory_offline_and_no_other(
     operation: str, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Invariants 22 and 23, in the simulated world."""
+    """Rules 22 and 23, in simulation."""
     simulation = Simulation(1)
     node = simulation.node("n1")
 
     async def main() -> None:
         store = two_directories(node.world, "")
         await store.open(lambda _partition: SMALL)
-        told: list[str] = []
-        store.on_failure = lambda directory: told.append(directory.path)
+        failed: list[str] = []
+        store.on_failure = lambda directory: failed.append(directory.path)
         bad = store.create(PARTITION, TOPIC_ID, SMALL, store.directories[0])
         good = store.create(OTHER, TOPIC_ID, SMALL, store.directories[1])
         for log in (bad, good):
@@ -140,7 +140,7 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(
             await bad.flushing.all()
             values(bad)
         assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert told == ["/a"]
+        assert failed == ["/a"]
         assert store.online == [store.directories[1]]
         for refused in (
             lambda: bad.append_as_leader(batch("x"), 0),
@@ -161,7 +161,7 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(
     assert "log directory /a is offline" in caplog.text
 
 
-def test_when_no_directory_is_left_the_store_does_not_open() -> None:
+def test_a_store_without_an_online_directory_does_not_open() -> None:
     simulation = Simulation(2)
     node = simulation.node("n1")
 
@@ -174,7 +174,7 @@ def test_when_no_directory_is_left_the_store_does_not_open() -> None:
     simulation.run(node.run(main()))
 
 
-def test_appends_made_during_a_sync_ride_on_the_next_one() -> None:
+def test_appends_made_during_a_sync_are_part_of_the_next() -> None:
     simulation = Simulation(3, trace_lines=10_000)
     node = simulation.node("n1")
 
@@ -203,7 +203,7 @@ def test_appends_made_during_a_sync_ride_on_the_next_one() -> None:
     assert 2 <= len(syncs) < 30, "one hundred appends share a few syncs"
 
 
-def test_a_partition_deleted_under_a_sync_does_not_take_its_directory_offline() -> None:
+def test_deleting_a_partition_during_a_sync_leaves_its_directory_online() -> None:
     simulation = Simulation(5)
     node = simulation.node("n1")
 

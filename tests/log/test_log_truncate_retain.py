@@ -28,7 +28,7 @@ from tests.log.making import (
 
 
 @pytest.mark.parametrize("offset", [0, 1, 55, 99, 100])
-def test_truncation_cuts_and_the_log_goes_on_from_there(tmp_path: Path, offset: int) -> None:
+def test_a_truncated_log_continues_at_the_truncation_point(tmp_path: Path, offset: int) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         for number in range(100):
@@ -47,7 +47,7 @@ def test_truncation_cuts_and_the_log_goes_on_from_there(tmp_path: Path, offset: 
     in_real_world(tmp_path, main)
 
 
-def test_truncation_into_a_batch_drops_the_whole_batch(tmp_path: Path) -> None:
+def test_truncation_within_a_batch_removes_the_whole_batch(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         log.append_as_leader(batch("a", "b"), 0)
@@ -89,7 +89,7 @@ def test_a_log_restarts_at_an_offset(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_deleted_records_are_not_served_and_their_segments_go(tmp_path: Path) -> None:
+def test_deleted_records_are_not_served_and_their_segments_are_removed(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         log = store.create(
@@ -148,7 +148,7 @@ def test_retention(config: LogConfig, start: int, high_watermark: int, now: int,
     assert expired(SEGMENTS, config, start, high_watermark, now) == gone
 
 
-def test_a_log_that_is_all_too_old_is_emptied_and_keeps_its_end(tmp_path: Path) -> None:
+def test_a_log_whose_segments_all_expired_is_empty_and_keeps_its_end(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         log = store.create(PARTITION, TOPIC_ID, replace(SMALL, retention_ms=1_000))
@@ -162,12 +162,12 @@ def test_a_log_that_is_all_too_old_is_emptied_and_keeps_its_end(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_offsets_are_found_by_time(tmp_path: Path, codec: Codec) -> None:
+def test_offsets_are_found_by_timestamp(tmp_path: Path, codec: Codec) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         for number in range(60):
             log.append_as_leader(batch("a", "b", timestamp=NOW_MS + 10 * number, codec=codec), 4)
-        for wanted, offset in [
+        for timestamp, offset in [
             (0, 0),
             (NOW_MS, 0),
             (NOW_MS + 1, 1),
@@ -175,17 +175,17 @@ def test_offsets_are_found_by_time(tmp_path: Path, codec: Codec) -> None:
             (NOW_MS + 300, 60),
             (NOW_MS + 591, 119),
         ]:
-            found = await offset_for_timestamp(log, world, wanted)
+            found = await offset_for_timestamp(log, world, timestamp)
             assert found is not None
             assert (found.offset, found.leader_epoch) == (offset, 4)
-            assert found.timestamp >= wanted
+            assert found.timestamp >= timestamp
         assert await offset_for_timestamp(log, world, NOW_MS + 592) is None
         assert await offset_of_max_timestamp(log, world) == (NOW_MS + 591, 119, 4)
 
     in_real_world(tmp_path, main)
 
 
-def test_the_largest_timestamp_is_found_also_when_times_go_back(tmp_path: Path) -> None:
+def test_the_largest_timestamp_is_found_when_timestamps_go_back(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         log = await new_log(world, path)
         for time in [5, 900, 20, 900, 3]:
@@ -200,7 +200,9 @@ def test_the_largest_timestamp_is_found_also_when_times_go_back(tmp_path: Path) 
     in_real_world(tmp_path, main)
 
 
-def test_a_deleted_partition_is_gone_after_its_delay_and_its_name_is_free(tmp_path: Path) -> None:
+def test_a_deleted_partition_is_removed_after_its_delay_and_its_name_can_be_reused(
+    tmp_path: Path,
+) -> None:
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
         config = replace(SMALL, file_delete_delay_ms=10)
@@ -217,7 +219,7 @@ def test_a_deleted_partition_is_gone_after_its_delay_and_its_name_is_free(tmp_pa
     in_real_world(tmp_path, main)
 
 
-def test_a_partition_made_anew_is_not_measured_by_the_recovery_point_of_its_former_life(
+def test_a_partition_created_again_does_not_inherit_its_recovery_point(
     tmp_path: Path,
 ) -> None:
     async def main(world: World, path: str) -> None:

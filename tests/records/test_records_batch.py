@@ -1,4 +1,4 @@
-"""The header of a batch, the checks before an append, and what a broker writes into it."""
+"""The header of a batch, the checks before an append, and the fields that a broker writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MARKER = end_transaction_marker(
 
 
 def with_fields(batch: bytes = THREE, **fields: Any) -> bytes:
-    """The batch with other header fields and a CRC that matches them."""
+    """Return the batch with other header fields and a matching CRC."""
     header = read_header(batch)._replace(**fields)
     changed = bytearray(HEADER.pack(*header) + batch[HEADER.size :])
     struct.pack_into(">I", changed, 17, crc_of(changed, 0, len(changed)))
@@ -55,7 +55,7 @@ def refusal(payload: bytes, *, max_batch_bytes: int = BIG, from_client: bool = T
     return caught.value
 
 
-def test_header_fields_are_read_in_their_places() -> None:
+def test_header_fields_are_read() -> None:
     header = BatchHeader(1, 49, 3, 2, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     wire = HEADER.pack(*header)
     assert HEADER.size == len(wire) == 61
@@ -113,7 +113,7 @@ def test_flags(attributes: int, name: str) -> None:
     ("base", "delta", "last"),
     [(0, 2, 2), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 5, 3), (-1, 2, -1)],
 )
-def test_sequences_go_on_from_zero(base: int, delta: int, last: int) -> None:
+def test_sequences_wrap_to_zero(base: int, delta: int, last: int) -> None:
     assert (
         read_header(THREE)._replace(base_sequence=base, last_offset_delta=delta).last_sequence
         == last
@@ -146,7 +146,7 @@ def test_crc_of_any_buffer(kind: type[bytes]) -> None:
 
 
 @given(st.integers(21, len(THREE) - 1), st.integers(0, 7))
-def test_crc_sees_every_bit_it_covers(index: int, bit: int) -> None:
+def test_crc_detects_every_bit_it_covers(index: int, bit: int) -> None:
     damaged = bytearray(THREE)
     damaged[index] ^= 1 << bit
     assert not crc_matches(damaged, 0, read_header(damaged))
@@ -176,7 +176,7 @@ def test_patch_log_append_time() -> None:
     assert buffer.endswith(b"after")
 
 
-def test_batches_stops_at_an_incomplete_one() -> None:
+def test_batches_stops_at_an_incomplete_batch() -> None:
     buffer = THREE + MARKER + THREE
     whole = [
         (0, read_header(THREE)),
@@ -198,7 +198,7 @@ def test_batches_does_not_loop_on_a_bad_length() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_good_batch_is_taken_from_a_client(codec: Codec) -> None:
+def test_a_valid_batch_is_accepted_from_a_client(codec: Codec) -> None:
     batch = build_batch(
         [(b"k", b"v" * 500, (("h", b"x"),), 9)],
         codec=codec,
@@ -267,13 +267,15 @@ def test_a_good_batch_is_taken_from_a_client(codec: Codec) -> None:
         ),
     ],
 )
-def test_what_a_client_may_not_send(payload: bytes, code: ErrorCode, reason: str) -> None:
+def test_invalid_batches_of_a_client_are_refused(
+    payload: bytes, code: ErrorCode, reason: str
+) -> None:
     error = refusal(payload)
     assert error.code is code
     assert reason in error.message
 
 
-def test_too_large_names_both_sizes() -> None:
+def test_the_error_for_a_large_batch_has_both_sizes() -> None:
     error = refusal(THREE, max_batch_bytes=len(THREE) - 1)
     assert error.code is ErrorCode.MESSAGE_TOO_LARGE
     assert str(len(THREE)) in error.message
@@ -301,7 +303,7 @@ def test_replicated_data_may_have_gaps_and_markers() -> None:
     assert found == [header for _, header in batches(payload)]
 
 
-def test_nothing_replicated_is_no_error() -> None:
+def test_an_empty_replicated_buffer_is_valid() -> None:
     assert validate(memoryview(b""), max_batch_bytes=BIG, from_client=False) == []
 
 
@@ -322,12 +324,12 @@ def test_nothing_replicated_is_no_error() -> None:
         (with_fields(attributes=6), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_a_leader_cannot_have_in_its_log(payload: bytes, code: ErrorCode) -> None:
+def test_invalid_replicated_batches_are_refused(payload: bytes, code: ErrorCode) -> None:
     assert refusal(payload, from_client=False).code is code
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_only_kafka_errors_come_out_of_noise(noise: bytes, from_client: bool) -> None:
+def test_noise_raises_only_kafka_errors(noise: bytes, from_client: bool) -> None:
     try:
         found = validate(memoryview(noise), max_batch_bytes=BIG, from_client=from_client)
     except KafkaError:
@@ -337,13 +339,13 @@ def test_only_kafka_errors_come_out_of_noise(noise: bytes, from_client: bool) ->
 
 
 @given(st.integers(0, len(THREE) - 1), st.integers(1, 255), st.booleans())
-def test_a_damaged_byte_is_found_or_harmless(index: int, flip: int, from_client: bool) -> None:
+def test_a_damaged_byte_is_detected_or_harmless(index: int, flip: int, from_client: bool) -> None:
     damaged = bytearray(THREE)
     damaged[index] ^= flip
     try:
         validate(memoryview(damaged), max_batch_bytes=BIG, from_client=from_client)
     except KafkaError:
         return
-    # What the CRC does not cover and the leader overwrites: base offset (a leader's own is only in
-    # order) and leader epoch.
+    # The CRC does not cover base offset and leader epoch. The leader overwrites them; a follower
+    # checks only that base offsets increase.
     assert index in range(12, 16) or (not from_client and index < 8)

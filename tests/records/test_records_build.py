@@ -1,4 +1,4 @@
-"""What a built batch says of itself."""
+"""The headers and records of built batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.records.record import ControlRecord, control_kind, coordinator_epo
 
 
 def test_bytes_of_a_small_batch() -> None:
-    """Made by hand from the description of the format, with the CRC of these bytes."""
+    """Written by hand from the format description, with the CRC of these bytes."""
     batch = build_batch([(b"k", b"v", (("h", b"x"),), 1_700_000_000_000)], leader_epoch=3)
     assert batch[:17].hex() == "0000000000000000" + "0000003e" + "00000003" + "02"
     assert (
@@ -103,6 +103,6 @@ def test_transaction_markers(commit: bool, kind: ControlRecord) -> None:
     assert value.hex() == "000000000009"
 
 
-def test_no_records_is_a_mistake_of_the_caller() -> None:
+def test_a_batch_without_records_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([])

@@ -1,5 +1,4 @@
-"""Every codec in both directions, the framings of other clients, and data that lies about its
-size."""
+"""Every codec in both directions, the framings of other clients, and data with a wrong size."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def test_any_buffer(codec: Codec, kind: type[bytes]) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_it_gets_smaller(codec: Codec) -> None:
+def test_compressed_data_is_smaller(codec: Codec) -> None:
     assert len(compress(codec, TEXT)) < len(TEXT) / 10
 
 
@@ -65,7 +64,7 @@ def test_concatenated_frames_are_read_as_one(codec: Codec) -> None:
     assert decompress(codec, compress(codec, TEXT) + compress(codec, b"and on")) == TEXT + b"and on"
 
 
-def test_gzip_is_what_others_read_and_write() -> None:
+def test_gzip_matches_the_standard_library() -> None:
     assert gzip.decompress(compress(Codec.GZIP, TEXT)) == TEXT
     assert decompress(Codec.GZIP, gzip.compress(TEXT)) == TEXT
 
@@ -106,7 +105,7 @@ def test_the_limit_is_exact(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_what_the_first_guess_does_not_hold(codec: Codec) -> None:
+def test_data_larger_than_the_first_buffer(codec: Codec) -> None:
     zeros = bytes(10_000_000)
     assert decompress(codec, compress(codec, zeros)) == zeros
 
@@ -119,7 +118,7 @@ def test_noise_is_corrupt(codec: Codec, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_every_cut_is_corrupt(codec: Codec) -> None:
+def test_truncated_data_is_corrupt(codec: Codec) -> None:
     packed = compress(codec, TEXT[:300])
     for size in range(len(packed)):
         if codec is Codec.SNAPPY and size == 16:
@@ -168,7 +167,7 @@ from penstock.records.batch import CorruptBatch
 from penstock.records.compression import Codec, compress, decompress
 
 def peak_kb():
-    # Not ru_maxrss, which a child inherits from the process that started it.
+    # Not ru_maxrss, which a child process inherits from its parent.
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
 codec, limit = Codec(int(sys.argv[1])), int(sys.argv[2])
@@ -190,7 +189,7 @@ def gzip_stream() -> bytes:
 
 
 def zstd_stream(window: int) -> bytes:
-    """Blocks of one repeated byte, 128 KB for 4, in a frame that does not say its size."""
+    """Blocks of one repeated byte, 128 KB in 4 bytes, in a frame without its content size."""
     block = struct.pack("<I", (128 * 1024) << 3 | 1 << 1)[:3] + b"\0"
     last = struct.pack("<I", 1 << 3 | 1 << 1 | 1)[:3] + b"\0"
     return bytes.fromhex("28b52ffd00") + bytes([window]) + block * 8192 + last
@@ -219,7 +218,7 @@ def zstd_stream(window: int) -> bytes:
         "snappy-blocks",
     ],
 )
-def test_a_bomb_of_a_gigabyte_is_refused_before_it_takes_memory(
+def test_a_decompression_bomb_of_a_gigabyte_is_refused_within_bounded_memory(
     codec: Codec, bomb: Callable[[], bytes], tmp_path: Path
 ) -> None:
     path = tmp_path / "bomb"
@@ -228,6 +227,6 @@ def test_a_bomb_of_a_gigabyte_is_refused_before_it_takes_memory(
     child = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert child.returncode == 0, child.stderr
     assert child.stdout, "the bomb was not refused"
-    # One buffer of the limit, a history window of the codec's at most as large, and a little for
-    # itself.
+    # One buffer of the limit, a history window of the codec that is at most as large, and a small
+    # overhead.
     assert int(child.stdout) * 1024 < 2 * LIMIT + 8 * 1024 * 1024

@@ -1,5 +1,5 @@
-"""Our batches read by other clients and theirs by us: kafka-python (plain, gzip), aiokafka (every
-codec) and kio (plain)."""
+"""Penstock's batches read by other clients, and theirs by Penstock: kafka-python (plain, gzip),
+aiokafka (every codec) and kio (plain)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ aiokafka_records: Any = importlib.import_module("aiokafka.record.default_records
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=12), OPTIONAL_BYTES), max_size=3).map(tuple)
-# Both clients write the time of now for a timestamp of None, but take 0; kio knows whole seconds of
-# the calendar only.
+# Both clients replace a timestamp of None by the current time, but accept 0; kio supports whole
+# seconds only.
 NEW_RECORDS = st.lists(
     st.builds(NewRecord, OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS, st.integers(0, 2**45)),
     min_size=1,
@@ -121,11 +121,11 @@ def test_we_read_kafka_python(codec: Codec, new: list[NewRecord], transactional:
 
 @given(new=NEW_RECORDS)
 @settings(max_examples=30)
-def test_the_same_bytes_as_kafka_python(new: list[NewRecord]) -> None:
+def test_batches_have_the_same_bytes_as_kafka_pythons(new: list[NewRecord]) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 10_000_000)
     for i, record in enumerate(new):
         builder.append(i, record.timestamp, record.key, record.value, list(record.headers))
-    # It writes leader epoch 0 where the Java producer writes -1; the broker overwrites either.
+    # kafka-python writes leader epoch 0, the Java producer -1; the broker overwrites both.
     assert build_batch(new, leader_epoch=read_header(bytes(builder.build())).leader_epoch) == bytes(
         builder.build()
     )

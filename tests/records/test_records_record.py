@@ -1,4 +1,4 @@
-"""Records in and out of batches, and every way in which the bytes of a record can lie."""
+"""Encoding and decoding of records, and every kind of invalid record."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rows(
 
 
 def record(*fields: bytes | int, length: int | None = None) -> bytes:
-    """A record made by hand: attributes, then each int as a varint and bytes as they are."""
+    """Return a record: attributes, then each int as a varint and bytes unchanged."""
     body = b"\0" + b"".join(encode(field) if isinstance(field, int) else field for field in fields)
     return encode(len(body) if length is None else length) + body
 
@@ -104,7 +104,7 @@ def test_deltas_of_every_length() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_gives_bytes(kind: type[bytes]) -> None:
+def test_any_buffer_type_decodes_to_bytes(kind: type[bytes]) -> None:
     batch: Buffer = kind(build_batch([NewRecord(b"k", b"v", (("h", b"x"),), 1)]))
     (only,) = records_of(batch, read_header(batch))
     assert only == Record(0, 1, b"k", b"v", (("h", b"x"),))
@@ -174,13 +174,13 @@ def test_bad_records(payload: bytes, reason: str) -> None:
     assert reason in refusal(payload)
 
 
-def test_offsets_must_rise() -> None:
+def test_offsets_must_increase() -> None:
     again = GOOD + GOOD
     assert "offset delta 0 cannot follow 0" in refusal(again, count=2)
 
 
 @pytest.mark.parametrize("count", [-1, 2, 2**31 - 1])
-def test_a_count_that_the_bytes_cannot_hold(count: int) -> None:
+def test_a_count_larger_than_the_bytes_can_hold(count: int) -> None:
     assert "cannot hold" in refusal(GOOD, count=count, last_delta=2**31 - 1)
 
 
@@ -188,7 +188,7 @@ def test_a_count_beyond_the_records() -> None:
     assert "damaged" in refusal(GOOD + record(0, 1, 50, b"k" * 50, -1, 0), count=3)
 
 
-def test_a_batch_that_is_not_all_there() -> None:
+def test_an_incomplete_batch() -> None:
     batch = build_batch([NewRecord(b"k", b"v")])
     with pytest.raises(CorruptBatch, match="are left"):
         rows_of(batch[:-1], read_header(batch))
@@ -212,9 +212,9 @@ def test_the_limit_on_decompressed_bytes() -> None:
         rows_of(batch, header, limit=99_000)
 
 
-def test_read_records_skips_markers_and_what_is_cut() -> None:
-    one = build_batch([NewRecord(b"a", b"1", (), 5)], base_offset=7)
-    two = build_batch([NewRecord(b"b", b"2", (), 6)], base_offset=9, codec=Codec.LZ4)
+def test_read_records_skips_markers_and_an_incomplete_batch() -> None:
+    first = build_batch([NewRecord(b"a", b"1", (), 5)], base_offset=7)
+    second = build_batch([NewRecord(b"b", b"2", (), 6)], base_offset=9, codec=Codec.LZ4)
     marker = end_transaction_marker(
         commit=False,
         producer_id=1,
@@ -223,7 +223,7 @@ def test_read_records_skips_markers_and_what_is_cut() -> None:
         timestamp=0,
         base_offset=8,
     )
-    assert list(read_records(one + marker + two + one[:-1])) == [
+    assert list(read_records(first + marker + second + first[:-1])) == [
         Record(7, 5, b"a", b"1"),
         Record(9, 6, b"b", b"2"),
     ]
@@ -265,7 +265,7 @@ FUZZED = [
 @given(data=st.data())
 @settings(max_examples=150)
 def test_fuzzed_batches_give_records_or_kafka_errors(codec: Codec, data: st.DataObject) -> None:
-    """Damage before compression too, so that it reaches the decoder of records and not only the
+    """Damage before compression too, so that it reaches the record decoder and not only the
     codec."""
     batch = bytearray(build_batch(FUZZED))
     changes = st.lists(

@@ -50,24 +50,24 @@ def test_agrees_with_kafka_python(value: int) -> None:
     assert decode_varint(bytearray(encode(value)), 0) == (value, len(theirs))
 
 
-def test_table_holds_what_two_bytes_can() -> None:
+def test_the_table_has_all_values_of_two_bytes() -> None:
     assert len(ZIGZAG) == 1 << 14
     assert all(decode(encode(value), 0)[0] == value for value in ZIGZAG)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_what_does_not_fit_is_refused(value: int) -> None:
+def test_values_beyond_64_bits_are_refused(value: int) -> None:
     with pytest.raises(ValueError, match="does not fit in 64 bits"):
         encode(value)
 
 
 @pytest.mark.parametrize("wire", ["80" * 10 + "01", "ff" * 20, "ff" * 9 + "02"])
-def test_too_long_is_refused(wire: str) -> None:
+def test_over_long_varints_are_refused(wire: str) -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
         decode(bytes.fromhex(wire), 0)
 
 
 @pytest.mark.parametrize("wire", ["", "80", "ffff"])
-def test_past_the_end_is_an_index_error(wire: str) -> None:
+def test_reading_past_the_end_raises_index_error(wire: str) -> None:
     with pytest.raises(IndexError):
         decode(bytes.fromhex(wire), 0)
