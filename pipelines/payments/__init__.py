@@ -1,2 +1,2 @@
-"""A stream of payments on Spark: made up from a seed, totalled, watched for fraud, and balanced to
-the cent."""
+"""Example pipeline: generates payments, computes totals and fraud alerts on Spark, and audits the
+result to the cent."""

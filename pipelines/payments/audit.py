@@ -1,9 +1,9 @@
-"""Balances what the pipeline wrote against what was sent, to the cent: python -m
-pipelines.payments.audit --help
+"""Compares the output of the pipeline with what was sent, to the cent:
+python -m pipelines.payments.audit --help
 
-Reads the topics and the table with Spark, and compares with the generator's truth. Exits with 1
-where anything differs. Topics are written at least once, so a record may be there again after a
-restart: those are counted, and are no fault.
+Reads the topics and the table with Spark and compares them with the generator's expected results.
+Exits with 1 if anything differs. Topics are written at least once, so a restart may repeat records;
+these are counted but are not errors.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is there. `dead_letters` are places of records, as their headers say; topics as they
-    are, repeated records included."""
+class PipelineOutput:
+    """The output of the pipeline. `dead_letters` are topic, partition and offset from the headers.
+    Repeated records are included."""
 
     records: int
     ids: Counter[str]
@@ -41,14 +41,14 @@ class Found:
 
 
 class Line(NamedTuple):
-    """What is told of one thing, and whether it is as it should be."""
+    """One line of the report, and whether the value is correct."""
 
     name: str
     text: str
-    right: bool = True
+    correct: bool = True
 
 
-def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
+def read_output(spark: SparkSession, bootstrap_servers: str, tables: Path) -> PipelineOutput:
     def topic(name: str) -> DataFrame:
         options = {
             "kafka.bootstrap.servers": bootstrap_servers,
@@ -72,7 +72,7 @@ def find(spark: SparkSession, bootstrap_servers: str, tables: Path) -> Found:
     places = [headers[name].cast("string").alias(name) for name in ("topic", "partition", "offset")]
     books = pipeline.ledger(table)
     books.write.mode("overwrite").parquet(str(tables / "ledger"))
-    return Found(
+    return PipelineOutput(
         records=len(sent),
         ids=Counter(sent.drop_null().to_pylist()),
         table=_windows(table),
@@ -93,18 +93,18 @@ def _windows(totals: DataFrame) -> list[tuple[tuple[str, str], Total]]:
     ]
 
 
-def audit(truth: Truth, found: Found) -> list[Line]:
-    table, totals = dict(found.table), dict(found.totals)
+def audit(truth: Truth, output: PipelineOutput) -> list[Line]:
+    table, totals = dict(output.table), dict(output.totals)
     events, counted = (
         sum_of(truth.totals.values()).events,
-        sum_of(one for _window, one in found.table).events,
+        sum_of(total for _window, total in output.table).events,
     )
-    lost, twice = _difference(truth.totals, found.table)
-    not_kept, unexpected = Counter(truth.ids) - found.ids, found.ids - Counter(truth.ids)
-    dead = len(set(found.dead_letters))
-    right, wrong = set(found.alerts) & truth.fraud, set(found.alerts) - truth.fraud
+    lost, twice = _difference(truth.totals, output.table)
+    missing, unexpected = Counter(truth.ids) - output.ids, output.ids - Counter(truth.ids)
+    dead = len(set(output.dead_letters))
+    right, wrong = set(output.alerts) & truth.fraud, set(output.alerts) - truth.fraud
     pause = (
-        f"{truth.delivery['longest_pause_s'] * 1000:,.0f} ms without an acknowledgement, at most"
+        f"at most {truth.delivery['longest_pause_s'] * 1000:,.0f} ms without an acknowledgement"
         if truth.delivery
         else "not measured"
     )
@@ -118,38 +118,38 @@ def audit(truth: Truth, found: Found) -> list[Line]:
         ),
         Line(
             "in the topic",
-            f"{found.records:,}; {not_kept.total():,} lost, {unexpected.total():,} too many",
-            found.records == truth.records and not not_kept and not unexpected,
+            f"{output.records:,}; {missing.total():,} lost, {unexpected.total():,} too many",
+            output.records == truth.records and not missing and not unexpected,
         ),
         Line(
             "events out",
-            f"{counted:,} counted in {len(found.table):,} totals, {dead:,} dead letters",
+            f"{counted:,} counted in {len(output.table):,} totals, {dead:,} dead letters",
             dead == truth.malformed,
         ),
         Line("lost", f"{lost:,}", lost == 0),
         Line("duplicates", f"{twice:,}", twice == 0),
         Line(
             "totals",
-            f"{_agree(table, totals)}{_again(found.totals)}",
+            f"{_agree(table, totals)}{_again(output.totals)}",
             totals == table == truth.totals,
         ),
         Line(
             "alerts",
             (
                 f"{len(right):,} right, {len(wrong):,} wrong, {len(truth.fraud - right):,} "
-                f"missed{_again(found.alerts)}"
+                f"missed{_again(output.alerts)}"
             ),
             right == truth.fraud and not wrong,
         ),
         Line("failover", pause),
-        *_balance(true_ledger(truth.totals), found.ledger),
+        *_balance(true_ledger(truth.totals), output.ledger),
     ]
 
 
 def _difference(
     expected: Totals, found: Iterable[tuple[tuple[str, str], Total]]
 ) -> tuple[int, int]:
-    """Events that are missing, and that are counted too often, in any window."""
+    """Return the number of missing and of surplus events over all windows."""
     missing: Counter[tuple[str, str, str]] = Counter()
     for window, total in expected.items():
         missing.update(_counts(window, total))
@@ -166,8 +166,8 @@ def _agree(table: Totals, topic: Totals) -> str:
     if topic == table:
         return "topic and table agree"
     return (
-        f"{len(table.keys() - topic.keys()):,} are in the table alone, "
-        f"{len(topic.keys() - table.keys()):,} in the topic alone"
+        f"{len(table.keys() - topic.keys()):,} only in the table, "
+        f"{len(topic.keys() - table.keys()):,} only in the topic"
     )
 
 
@@ -196,21 +196,22 @@ def euros(cents: int) -> str:
 
 def main(
     bootstrap_server: Annotated[
-        str, typer.Option(help="Brokers to begin with, as host:port.")
+        str, typer.Option(help="Brokers to connect to first, as host:port.")
     ] = "localhost:9092",
-    truth: Annotated[Path, typer.Option(help="What the generator wrote down.")] = Path(
+    truth: Annotated[Path, typer.Option(help="The file that the generator wrote.")] = Path(
         "payments-truth.json"
     ),
     tables: Annotated[
-        Path, typer.Option(help="The pipeline's tables; the ledger is written there.")
+        Path,
+        typer.Option(help="The pipeline's tables; the audit adds the ledger."),
     ] = Path("payments-tables"),
 ) -> None:
-    """Balances what the pipeline wrote against what was sent."""
+    """Compare the output of the pipeline with what was sent."""
     spark = penstock.spark.session(**{"spark.app.name": "payments-audit"})
-    lines = audit(Truth.load(truth), find(spark, bootstrap_server, tables))
+    lines = audit(Truth.load(truth), read_output(spark, bootstrap_server, tables))
     for line in lines:
-        typer.echo(f"{'ok ' if line.right else 'BAD'}  {line.name:<13} {line.text}")
-    if not all(line.right for line in lines):
+        typer.echo(f"{'ok ' if line.correct else 'BAD'}  {line.name:<13} {line.text}")
+    if not all(line.correct for line in lines):
         raise typer.Exit(1)
 
 

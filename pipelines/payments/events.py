@@ -1,10 +1,10 @@
-"""Payments as a bank's customers make them, in the order in which they arrive. Pure: the same
-scenario gives the same bytes.
+"""Generates payment events in the order of their arrival. Pure: a scenario always gives the same
+bytes.
 
-Owns what goes wrong on the way (late, duplicate and malformed events) and which payments are fraud.
-Fraud stands out by construction, so that every alert is either right or wrong: ordinary customers
-pay at most three times a minute, and never far from what they usually pay. Must never know how it
-is sent, nor by what rules fraud is found.
+Includes late, duplicate and malformed events, and fraud. Fraud differs from ordinary payments by
+construction, so that every alert is either right or wrong: ordinary customers pay at most three
+times per minute and amounts close to their usual ones. Knows neither how events are sent nor the
+rules that detect fraud.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ REFUNDED = "PaymentRefunded"
 FRAUD = "FraudDetected"
 CLOSING = "Closing"
 
-# By how much an event, and a copy of it once more, may arrive late. Twice this stays well below the
+# The maximum delay of an event; a duplicate is delayed once more. Twice this is well below the
 # pipeline's watermark.
 MAX_LATE_MS = 3 * 60_000
-# So much later than all else that the watermark passes the last window.
+# Closing events are this much later, so that the watermark passes the last window.
 CLOSING_AFTER_MS = 60 * 60_000
 _ORDINARY_GAP_MS = 20_000
 _QUIET_MS = 60_000
@@ -38,8 +38,8 @@ Kind = Literal["event", "duplicate", "malformed"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`payments` ordinary ones over `minutes` of the events' own time, which begins half an hour
-    before midnight: a ledger has two days."""
+    """`payments` ordinary payments over `minutes` of event time. Event time starts half an hour
+    before midnight, so that the ledger has two days."""
 
     payments: int = 80_000
     seed: int = 1
@@ -50,11 +50,11 @@ class Scenario:
     def __post_init__(self) -> None:
         if min(self.payments, self.customers, self.merchants, self.minutes) < 1:
             raise ValueError("payments, customers, merchants and minutes must be at least 1")
-        most = self.minutes * 60_000 * self.customers // (2 * _ORDINARY_GAP_MS)
-        if self.payments > most:
+        maximum = self.minutes * 60_000 * self.customers // (2 * _ORDINARY_GAP_MS)
+        if self.payments > maximum:
             raise ValueError(
-                f"{self.customers} customers make at most {most} payments in {self.minutes} "
-                "minutes: have more of them"
+                f"{self.customers} customers make at most {maximum} payments in {self.minutes} "
+                "minutes: raise the number of customers"
             )
 
     @property
@@ -67,8 +67,8 @@ class Scenario:
 
 
 class Event(NamedTuple):
-    """A refund and a report of fraud name the payment; `rule` says by what the fraud can be
-    known."""
+    """Refunds and fraud reports have the id of the payment; `rule` is the rule that detects the
+    fraud."""
 
     type: str
     event_id: str
@@ -96,7 +96,7 @@ class Event(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """One record for the topic. What is malformed has no event."""
+    """One record of the topic. A malformed record has no event."""
 
     at_ms: int
     kind: Kind
@@ -115,7 +115,7 @@ class _Customer:
 
 
 class Payments:
-    """Iterated once: what arrives, in order."""
+    """Iterates over all records in order of arrival; can be iterated once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -125,7 +125,7 @@ class Payments:
             for number in range(scenario.customers)
         ]
         self._merchants = [f"m-{number:03}" for number in range(scenario.merchants)]
-        self._under_way: list[tuple[int, int, Arrival]] = []
+        self._pending: list[tuple[int, int, Arrival]] = []
         self._pushed = 0
         self._ids = 0
 
@@ -141,20 +141,20 @@ class Payments:
         yield from self._arrived(scenario.end_ms * 2)
 
     def _arrived(self, now_ms: int) -> Iterator[Arrival]:
-        while self._under_way and self._under_way[0][0] <= now_ms:
-            yield heapq.heappop(self._under_way)[2]
+        while self._pending and self._pending[0][0] <= now_ms:
+            yield heapq.heappop(self._pending)[2]
 
     def _happen(self, now_ms: int) -> None:
-        rng = self._random.random()
+        draw = self._random.random()
         customer = self._free_customer(now_ms)
         if (
-            rng < _BURST
+            draw < _BURST
             and customer.last_ms <= now_ms - _QUIET_MS
             and now_ms + _QUIET_MS < self._scenario.end_ms
         ):
             self._burst(customer, now_ms)
         elif (
-            rng < _BURST + _LARGE
+            draw < _BURST + _LARGE
             and len(customer.first_ms) == 4
             and customer.first_ms[-1] <= now_ms - MAX_LATE_MS
         ):
@@ -165,7 +165,7 @@ class Payments:
             self._send_malformed(now_ms, customer)
 
     def _free_customer(self, now_ms: int) -> _Customer:
-        """There are at least twice as many as can be busy."""
+        """At most half of the customers are busy at any time."""
         while (customer := self._random.choice(self._customers)).free_ms > now_ms:
             pass
         return customer
@@ -174,7 +174,7 @@ class Payments:
         return self._random.randrange(customer.usual_cents // 2, customer.usual_cents * 3 // 2)
 
     def _burst(self, customer: _Customer, now_ms: int) -> None:
-        """Six to ten payments within less than a minute, and no others near them."""
+        """Send six to ten payments within less than a minute, and no others near them."""
         time_ms = now_ms
         for _ in range(self._random.randrange(6, 11)):
             self._fraud(self._pay(customer, time_ms, self._ordinary(customer)), "velocity")
@@ -218,7 +218,7 @@ class Payments:
             )
 
     def _fraud(self, payment: Event, rule: str) -> None:
-        """The customer notices, and reports it."""
+        """Send the customer's report of the fraud."""
         time_ms = min(
             payment.time_ms + self._random.randrange(30_000, 120_000), self._scenario.end_ms - 1
         )
@@ -256,14 +256,14 @@ class Payments:
 
     def _push(self, arrival: Arrival) -> None:
         self._pushed += 1
-        heapq.heappush(self._under_way, (arrival.at_ms, self._pushed, arrival))
+        heapq.heappush(self._pending, (arrival.at_ms, self._pushed, arrival))
 
 
 def malformed(whole: Event) -> list[bytes | None]:
-    """An event, spoiled in every way that happens."""
+    """Return malformed variants of an event, one per kind of error."""
     fields = json.loads(whole.encoded())
 
-    def spoiled(**changes: object) -> bytes:
+    def changed(**changes: object) -> bytes:
         return json.dumps(
             {name: value for name, value in {**fields, **changes}.items() if value is not None}
         ).encode()
@@ -271,20 +271,20 @@ def malformed(whole: Event) -> list[bytes | None]:
     return [
         None,
         b"",
-        b"\xff\xfe\x00 no text",
+        b"\xff\xfe\x00 not text",
         whole.encoded()[:40],
         b"[1, 2]",
-        spoiled(type="PaymentImagined"),
-        spoiled(event_id=None),
-        spoiled(event_time="yesterday"),
-        spoiled(merchant=None),
-        spoiled(amount_cents="12,50"),
-        spoiled(amount_cents=-100),
+        changed(type="PaymentImagined"),
+        changed(event_id=None),
+        changed(event_time="yesterday"),
+        changed(merchant=None),
+        changed(amount_cents="12,50"),
+        changed(amount_cents=-100),
     ]
 
 
 def closing(scenario: Scenario, partition: int) -> Arrival:
-    """One for each partition, when all else is there."""
+    """Return the closing event of a partition. It is sent after all other events."""
     time_ms = scenario.end_ms + CLOSING_AFTER_MS
     event = Event(CLOSING, f"closing-{scenario.seed}-{partition}", time_ms, "", "")
     return Arrival(time_ms, "event", None, event.encoded(), event)

@@ -1,9 +1,9 @@
-"""Sends a scenario's payments to a topic at a steady rate, and writes down what was sent: python -m
-pipelines.payments.generate --help
+"""Sends the payments of a scenario to a topic at a steady rate, and saves what was sent:
+python -m pipelines.payments.generate --help
 
-What is not acknowledged holds up what comes after it: while a partition has no leader, the others
-do not run ahead of it by more than `AHEAD_MS` of the events' time. So nothing arrives later than
-the pipeline's watermark allows.
+Unacknowledged records delay later ones: while a partition has no leader, the other partitions do
+not run ahead by more than `AHEAD_MS` of event time. No event arrives later than the pipeline's
+watermark allows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pipelines.payments.truth import Truth
 TOPIC = "payments"
 AHEAD_MS = 2 * 60_000
 _TICK_S = 0.02
-_MOST_AT_ONCE = 200
+_MAX_BURST = 200
 
 
 @dataclass(slots=True)
 class Acknowledgements:
-    """How many there were, and for how long any partition had none: that is how long a failover
-    took."""
+    """Counts acknowledgements and measures the longest time without one in any partition: the
+    duration of a failover."""
 
     world: World
     count: int = 0
@@ -55,8 +55,8 @@ class Acknowledgements:
 async def send(
     client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: int = 0, settle_s: float = 0.0
 ) -> Truth:
-    """All of it, acknowledged; the closing events last, `settle_s` later. A rate of 0 is as fast as
-    it goes."""
+    """Send all events and wait for their acknowledgements. The closing events follow `settle_s`
+    later. A rate of 0 is unlimited."""
     world, truth = client.cluster.world, Truth()
     acknowledgements = Acknowledgements(world)
     started_s = world.clock.monotonic()
@@ -83,9 +83,9 @@ async def send(
 
 
 def _due(rate: int, elapsed_s: float, sent: int) -> int:
-    """At least one: the end of the scenario is seen by asking for more. After a pause it catches up
-    in small pieces."""
-    return min(max(int(rate * elapsed_s) - sent, 1), _MOST_AT_ONCE) if rate else _MOST_AT_ONCE
+    """Return how many events to send next. At least one, since the end of the scenario shows only
+    when the next event is requested. After a pause the backlog is sent in bursts."""
+    return min(max(int(rate * elapsed_s) - sent, 1), _MAX_BURST) if rate else _MAX_BURST
 
 
 class _Sender:
@@ -97,7 +97,7 @@ class _Sender:
         self._truth = truth
         self._acknowledgements = acknowledgements
         self._waiting: deque[tuple[int, asyncio.Future[Delivered]]] = deque()
-        self._said_s = acknowledgements.world.clock.monotonic()
+        self._reported_s = acknowledgements.world.clock.monotonic()
 
     async def send(self, arrivals: list[Arrival], partition: int | None = None) -> None:
         for arrival in arrivals:
@@ -108,43 +108,42 @@ class _Sender:
             future.add_done_callback(self._acknowledgements.note)
             self._waiting.append((arrival.at_ms, future))
             self._truth.add(arrival)
-        self._say()
+        self._report()
 
     async def drain(self, until_ms: int | None = None) -> None:
-        """Until what arrived before that is acknowledged; KafkaError where it could not be."""
+        """Wait until all records with an earlier arrival time are acknowledged. KafkaError if one
+        could not be written."""
         while self._waiting and (until_ms is None or self._waiting[0][0] < until_ms):
             await self._waiting.popleft()[1]
 
-    def _say(self) -> None:
+    def _report(self) -> None:
         now_s = self._acknowledgements.world.clock.monotonic()
-        if now_s >= self._said_s + 1:
-            self._said_s = now_s
+        if now_s >= self._reported_s + 1:
+            self._reported_s = now_s
             typer.echo(f"{self._truth.records} sent, {self._acknowledgements.count} acknowledged")
 
 
 def main(
     bootstrap_server: Annotated[
-        str, typer.Option(help="Brokers to begin with, as host:port.")
+        str, typer.Option(help="Brokers to connect to first, as host:port.")
     ] = "localhost:9092",
     topic: Annotated[str, typer.Option(help="The topic to write to.")] = TOPIC,
     payments: Annotated[
-        int, typer.Option(help="How many ordinary payments; refunds and all the rest come on top.")
+        int, typer.Option(help="Number of ordinary payments, without refunds and fraud.")
     ] = 80_000,
-    rate: Annotated[
-        int, typer.Option(min=0, help="Events a second; 0 is as fast as it goes.")
-    ] = 2_500,
+    rate: Annotated[int, typer.Option(min=0, help="Events per second; 0 is unlimited.")] = 2_500,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
-    customers: Annotated[int, typer.Option(help="How many customers pay.")] = 2_000,
-    merchants: Annotated[int, typer.Option(help="How many merchants are paid.")] = 40,
-    minutes: Annotated[int, typer.Option(help="How long it takes by the events' own clock.")] = 60,
-    truth: Annotated[Path, typer.Option(help="Where to write down what was sent.")] = Path(
+    customers: Annotated[int, typer.Option(help="Number of customers.")] = 2_000,
+    merchants: Annotated[int, typer.Option(help="Number of merchants.")] = 40,
+    minutes: Annotated[int, typer.Option(help="Duration in event time.")] = 60,
+    truth: Annotated[Path, typer.Option(help="The file for what was sent.")] = Path(
         "payments-truth.json"
     ),
     settle: Annotated[
         float, typer.Option(min=0, help="Seconds between the last payment and the closing events.")
     ] = 3.0,
 ) -> None:
-    """Makes up payments, sends them, and writes down what is true of them."""
+    """Generate payments, send them, and save the expected results."""
 
     async def work(world: World) -> Truth:
         async with Client(world, bootstrap_server, client_id="payments-generator") as client:

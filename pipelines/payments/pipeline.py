@@ -1,12 +1,11 @@
 """Payments on Spark: `penstock pipeline run pipelines/payments/pipeline.py -c tables=DIR`
 
-    payments ──> parsed ──> accepted (each event once) ──> totals ──> topic payments-totals, table
-    DIR/totals ──> ledger
-                   │                                  └──> alerts ──> topic payments-alerts
+    payments ──> parsed ──> accepted ──┬──> totals ──> topic payments-totals, table DIR/totals
+                   │    (deduplicated) └──> alerts ──> topic payments-alerts
                    └──> rejected ──> topic payments-dead-letters
 
-Every step is a plain function from DataFrame to DataFrame; `build` puts them together. Money is
-whole cents throughout.
+The audit computes the ledger from the table. Every step is a plain function from DataFrame to
+DataFrame; `build` combines them. Amounts are integers in cents.
 """
 
 from __future__ import annotations
@@ -32,17 +31,18 @@ PAYMENTS, TOTALS, ALERTS, DEAD_LETTERS = (
     "payments-dead-letters",
 )
 
-# An event that came later than this would be dropped, and the books would not balance.
+# Spark drops events that arrive later than the watermark; the totals would then be wrong.
 FAIL_ON_LATE_ROWS = True
 WATERMARK_MINUTES = 15
 WINDOW = "5 minutes"
 
 SCHEMA = """
-    type STRING NOT NULL, event_id STRING NOT NULL, event_time TIMESTAMP NOT NULL, customer STRING NOT NULL, merchant STRING NOT NULL,
+    type STRING NOT NULL, event_id STRING NOT NULL, event_time TIMESTAMP NOT NULL,
+    customer STRING NOT NULL, merchant STRING NOT NULL,
     amount_cents LONG, payment_id STRING, rule STRING
 """
 _ALERT = "customer STRING, payment_id STRING, time_ms LONG, amount_cents LONG, rule STRING"
-# Recent payments as JSON: PySpark (4.3) cannot keep an array in a state.
+# Recent payments are JSON, because PySpark 4.3 does not support arrays in this state.
 _CUSTOMER = "ordinary LONG, spent_cents LONG, recent STRING"
 _WITH_AMOUNT = ("PaymentCompleted", "PaymentRefunded")
 _TYPES = (*_WITH_AMOUNT, "FraudDetected", "Closing")
@@ -62,18 +62,18 @@ def build(pipeline: Pipeline) -> dict[str, DataStreamWriter]:
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """The event of each record, or the reason why there is none."""
+    """Parse the event of each record, or set `reason`."""
     rows = parse_json(records, SCHEMA)
     kind, amount = F.col("event.type"), F.col("event.amount_cents")
     unknown = F.when(~kind.isin(*_TYPES), F.concat(F.lit("column type is unknown: "), kind))
-    worthless = F.when(
+    not_positive = F.when(
         kind.isin(*_WITH_AMOUNT) & (amount.isNull() | (amount <= 0)),
         F.concat(
-            F.lit("column amount_cents is not more than zero: "),
+            F.lit("column amount_cents is not positive: "),
             F.coalesce(amount.cast("string"), F.lit("null")),
         ),
     )
-    return rows.withColumn("reason", F.coalesce("reason", unknown, worthless))
+    return rows.withColumn("reason", F.coalesce("reason", unknown, not_positive))
 
 
 def rejected(rows: DataFrame) -> DataFrame:
@@ -81,7 +81,7 @@ def rejected(rows: DataFrame) -> DataFrame:
 
 
 def accepted(rows: DataFrame) -> DataFrame:
-    """Each event once, however often it was sent."""
+    """Select the valid events and drop duplicates."""
     events = rows.where("reason IS NULL").select("event.*")
     return events.withWatermark(
         "event_time", f"{WATERMARK_MINUTES} minutes"
@@ -89,16 +89,16 @@ def accepted(rows: DataFrame) -> DataFrame:
 
 
 def totals(events: DataFrame) -> DataFrame:
-    """What each merchant took and gave back in each window."""
+    """Sum payments and refunds per merchant and window."""
     completed, refunded = (F.col("type") == kind for kind in _WITH_AMOUNT)
     return (
         events.where("type != 'Closing'")
         .groupBy("merchant", F.window("event_time", WINDOW))
         .agg(
             F.count_if(completed).alias("payments"),
-            _cents(completed).alias("gross_cents"),
+            _sum_cents(completed).alias("gross_cents"),
             F.count_if(refunded).alias("refunds"),
-            _cents(refunded).alias("refunded_cents"),
+            _sum_cents(refunded).alias("refunded_cents"),
             F.count_if(F.col("type") == "FraudDetected").alias("reports"),
         )
         .select(
@@ -114,7 +114,7 @@ def totals(events: DataFrame) -> DataFrame:
 
 
 def ledger(totalled: DataFrame) -> DataFrame:
-    """The books of each day, from the totals that were written."""
+    """Sum the written totals per day."""
     sums = [
         F.sum(name).alias(name)
         for name in ("payments", "gross_cents", "refunds", "refunded_cents", "reports")
@@ -126,19 +126,19 @@ def ledger(totalled: DataFrame) -> DataFrame:
 
 
 def alerts(events: DataFrame) -> DataFrame:
-    """Payments that look like fraud, by what is known of the customer."""
+    """Detect fraudulent payments from the state of each customer."""
     payments = events.where("type = 'PaymentCompleted'")
     columns = payments.select(
         "customer", "event_id", F.unix_millis("event_time").alias("time_ms"), "amount_cents"
     )
-    found = columns.groupBy("customer").applyInPandasWithState(
-        _judge_customer,
+    detected = columns.groupBy("customer").applyInPandasWithState(
+        _detect_customer_fraud,
         outputStructType=_ALERT,
         stateStructType=_CUSTOMER,
         outputMode="append",
         timeoutConf="NoTimeout",
     )
-    return found.select(
+    return detected.select(
         "customer",
         "payment_id",
         F.timestamp_millis("time_ms").alias("event_time"),
@@ -148,17 +148,18 @@ def alerts(events: DataFrame) -> DataFrame:
 
 
 def as_records(rows: DataFrame, key: str) -> DataFrame:
-    """JSON for a topic; one key keeps its order."""
+    """Return records with a key column and the row as JSON. Records with the same key keep their
+    order."""
     return rows.select(F.col(key).alias("key"), F.to_json(F.struct(*rows.columns)).alias("value"))
 
 
-def _cents(which: Column) -> Column:
-    return F.sum(F.when(which, F.col("amount_cents")).otherwise(0))
+def _sum_cents(condition: Column) -> Column:
+    return F.sum(F.when(condition, F.col("amount_cents")).otherwise(0))
 
 
-# The rules. A payment is too large if it is many times what the customer usually pays, and too fast
-# if there are many in one minute, late ones counted: then it is an alert for each of them. What is
-# found does not depend on how the stream is cut into batches.
+# The fraud rules. "amount": the payment is many times the customer's average. "velocity": the
+# customer pays many times within a minute, late events included; each of these payments is an
+# alert. The alerts do not depend on how the stream is divided into batches.
 LARGE_FACTOR, LARGE_AFTER = 8, 3
 FAST_COUNT, FAST_MS = 5, 60_000
 
@@ -171,80 +172,83 @@ class Payment(NamedTuple):
 
 
 class Customer(NamedTuple):
-    """What is remembered: number and sum of ordinary payments, and those that a late one may yet
-    make too fast."""
+    """The state of a customer: number and sum of ordinary payments, and the recent payments that a
+    late event can still turn into alerts."""
 
     ordinary: int = 0
     spent_cents: int = 0
     recent: tuple[Payment, ...] = ()
 
 
-def judge(known: Customer, new: Iterable[Payment]) -> tuple[Customer, list[tuple[Payment, str]]]:
-    """What is known then, and the alerts: a payment and the rule that it broke."""
+def detect_fraud(
+    customer: Customer, new: Iterable[Payment]
+) -> tuple[Customer, list[tuple[Payment, str]]]:
+    """Return the new state of the customer, and the alerts: payment and rule."""
     payments = sorted(new)
-    known, large = _judge_amounts(known, payments)
-    everything = _judge_speed(sorted([*known.recent, *payments]))
-    already = {payment.payment_id for payment in known.recent if payment.fast}
+    customer, large = _check_amounts(customer, payments)
+    recent = _mark_fast(sorted([*customer.recent, *payments]))
+    alerted = {payment.payment_id for payment in customer.recent if payment.fast}
     fast = [
         (payment, "velocity")
-        for payment in everything
-        if payment.fast and payment.payment_id not in already
+        for payment in recent
+        if payment.fast and payment.payment_id not in alerted
     ]
-    oldest_ms = everything[-1].time_ms - WATERMARK_MINUTES * 60_000 - FAST_MS
-    return known._replace(
-        recent=tuple(payment for payment in everything if payment.time_ms >= oldest_ms)
+    oldest_ms = recent[-1].time_ms - WATERMARK_MINUTES * 60_000 - FAST_MS
+    return customer._replace(
+        recent=tuple(payment for payment in recent if payment.time_ms >= oldest_ms)
     ), [*large, *fast]
 
 
-def _judge_amounts(
-    known: Customer, payments: list[Payment]
+def _check_amounts(
+    customer: Customer, payments: list[Payment]
 ) -> tuple[Customer, list[tuple[Payment, str]]]:
     large = []
-    ordinary, spent_cents = known.ordinary, known.spent_cents
+    ordinary, spent_cents = customer.ordinary, customer.spent_cents
     for payment in payments:
         if ordinary >= LARGE_AFTER and payment.amount_cents * ordinary > LARGE_FACTOR * spent_cents:
             large.append((payment, "amount"))
         else:
             ordinary, spent_cents = ordinary + 1, spent_cents + payment.amount_cents
-    return known._replace(ordinary=ordinary, spent_cents=spent_cents), large
+    return customer._replace(ordinary=ordinary, spent_cents=spent_cents), large
 
 
-def _judge_speed(payments: list[Payment]) -> list[Payment]:
-    """Sorted by time: each with the last that is FAST_COUNT - 1 behind it."""
+def _mark_fast(payments: list[Payment]) -> list[Payment]:
+    """Mark payments of which FAST_COUNT are within FAST_MS. The payments must be sorted by time."""
     fast: set[int] = set()
     for first in range(len(payments) - FAST_COUNT + 1):
         last = first + FAST_COUNT - 1
         if payments[last].time_ms - payments[first].time_ms < FAST_MS:
             fast.update(range(first, last + 1))
     return [
-        payment._replace(fast=payment.fast or number in fast)
-        for number, payment in enumerate(payments)
+        payment._replace(fast=payment.fast or index in fast)
+        for index, payment in enumerate(payments)
     ]
 
 
-def _judge_customer(
+def _detect_customer_fraud(
     key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    known = Customer()
+    customer = Customer()
     if state.exists:
         ordinary, spent_cents, recent = state.get
-        known = Customer(ordinary, spent_cents, tuple(Payment(*one) for one in json.loads(recent)))
-    rows = (
+        payments = tuple(Payment(*fields) for fields in json.loads(recent))
+        customer = Customer(ordinary, spent_cents, payments)
+    values = (
         row
         for frame in frames
         for row in frame[["time_ms", "event_id", "amount_cents"]].itertuples(index=False, name=None)
     )
     new = [
         Payment(int(time_ms), payment_id, int(amount_cents))
-        for time_ms, payment_id, amount_cents in rows
+        for time_ms, payment_id, amount_cents in values
     ]
-    known, found = judge(known, new)
-    state.update((known.ordinary, known.spent_cents, json.dumps(known.recent)))
-    if found:
-        told = [
+    customer, detected = detect_fraud(customer, new)
+    state.update((customer.ordinary, customer.spent_cents, json.dumps(customer.recent)))
+    if detected:
+        rows = [
             (key[0], payment.payment_id, payment.time_ms, payment.amount_cents, rule)
-            for payment, rule in found
+            for payment, rule in detected
         ]
         yield pd.DataFrame(
-            told, columns=["customer", "payment_id", "time_ms", "amount_cents", "rule"]
+            rows, columns=["customer", "payment_id", "time_ms", "amount_cents", "rule"]
         )

@@ -1,5 +1,5 @@
-"""What a generator knows to be true of what it sent: the other side of every balance. Counted in
-plain Python, without Spark."""
+"""The expected results of the pipeline, computed from the generated events in plain Python without
+Spark."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WINDOW_MS = 5 * 60_000
 
 
 class Total(NamedTuple):
-    """Of one merchant in one window, or of one day. Every event that counts is counted in one of
-    `payments`, `refunds`, `reports`."""
+    """The total of a merchant in a window, or of a day. Every accepted event counts in exactly one
+    of `payments`, `refunds` and `reports`."""
 
     payments: int = 0
     gross_cents: int = 0
@@ -44,8 +44,8 @@ Fraud = tuple[str, str]
 
 @dataclass(slots=True)
 class Truth:
-    """`totals` by merchant and start of the window; `fraud` as payment and rule; `ids` with how
-    often each was sent."""
+    """`totals` by merchant and window start; `fraud` as payment and rule; `ids` with the number of
+    times that each was sent."""
 
     records: int = 0
     malformed: int = 0
@@ -53,7 +53,7 @@ class Truth:
     ids: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     totals: dict[tuple[str, str], Total] = field(default_factory=lambda: defaultdict(Total))
     fraud: set[Fraud] = field(default_factory=set)
-    # How it was delivered: for people, not for the balance.
+    # Delivery statistics, for display only.
     delivery: dict[str, float] = field(default_factory=dict)
 
     def add(self, arrival: Arrival) -> None:
@@ -69,13 +69,13 @@ class Truth:
 
     def _count(self, event: Event) -> None:
         amount_cents = event.amount_cents or 0
-        one = {
+        total = {
             COMPLETED: Total(payments=1, gross_cents=amount_cents),
             REFUNDED: Total(refunds=1, refunded_cents=amount_cents),
             FRAUD: Total(reports=1),
         }[event.type]
         window = event.merchant, iso(event.time_ms - event.time_ms % WINDOW_MS)
-        self.totals[window] = self.totals[window].plus(one)
+        self.totals[window] = self.totals[window].plus(total)
         if event.payment_id is not None and event.rule is not None:
             self.fraud.add((event.payment_id, event.rule))
 
@@ -104,7 +104,7 @@ class Truth:
 
 
 def ledger(totals: Totals) -> dict[str, Total]:
-    """By day."""
+    """Return the totals per day."""
     days: dict[str, Total] = defaultdict(Total)
     for (_merchant, window), total in totals.items():
         days[window[:10]] = days[window[:10]].plus(total)

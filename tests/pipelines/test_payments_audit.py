@@ -1,4 +1,4 @@
-"""The audit: what is as it was sent passes, and whatever is not is told."""
+"""The audit accepts output that equals what was sent, and reports every difference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.payments.audit import Found, audit, euros
+from pipelines.payments.audit import PipelineOutput, audit, euros
 from pipelines.payments.events import Payments, Scenario
 from pipelines.payments.truth import Total, Truth, ledger
 
@@ -21,10 +21,10 @@ def truth() -> Truth:
 
 
 @pytest.fixture
-def right(truth: Truth) -> Found:
+def correct(truth: Truth) -> PipelineOutput:
     windows = list(truth.totals.items())
     places = [("payments", "0", str(number)) for number in range(truth.malformed)]
-    return Found(
+    return PipelineOutput(
         truth.records,
         Counter(truth.ids),
         windows,
@@ -35,60 +35,65 @@ def right(truth: Truth) -> Found:
     )
 
 
-def bad(truth: Truth, found: Found) -> dict[str, str]:
-    return {line.name: line.text for line in audit(truth, found) if not line.right}
+def errors(truth: Truth, output: PipelineOutput) -> dict[str, str]:
+    return {line.name: line.text for line in audit(truth, output) if not line.correct}
 
 
-def test_what_was_sent_balances(truth: Truth, right: Found) -> None:
-    lines = {line.name: line.text for line in audit(truth, right)}
-    assert bad(truth, right) == {}
+def test_complete_output_is_correct(truth: Truth, correct: PipelineOutput) -> None:
+    lines = {line.name: line.text for line in audit(truth, correct)}
+    assert errors(truth, correct) == {}
     assert lines["lost"] == lines["duplicates"] == "0"
     assert lines["balance"] == "0.00 EUR off what was sent"
 
 
-def test_records_written_again_are_no_fault(truth: Truth, right: Found) -> None:
-    again = replace(
-        right, totals=right.totals * 2, alerts=right.alerts * 2, dead_letters=right.dead_letters * 2
+def test_repeated_records_are_counted_but_correct(truth: Truth, correct: PipelineOutput) -> None:
+    repeated = replace(
+        correct,
+        totals=correct.totals * 2,
+        alerts=correct.alerts * 2,
+        dead_letters=correct.dead_letters * 2,
     )
-    assert bad(truth, again) == {}
+    assert errors(truth, repeated) == {}
     assert (
-        f"{len(right.totals)} written again"
-        in {line.name: line.text for line in audit(truth, again)}["totals"]
+        f"{len(correct.totals)} written again"
+        in {line.name: line.text for line in audit(truth, repeated)}["totals"]
     )
 
 
-def test_a_payment_that_was_counted_twice(truth: Truth, right: Found) -> None:
-    (window, total), *rest = right.table
+def test_payment_counted_twice(truth: Truth, correct: PipelineOutput) -> None:
+    (window, total), *rest = correct.table
     more = [(window, total.plus(Total(payments=1, gross_cents=5))), *rest]
-    found = replace(right, table=more, totals=more, ledger=ledger(dict(more)))
-    assert bad(truth, found).keys() == {"duplicates", "totals", "ledger", "balance"}
-    assert bad(truth, found)["balance"] == "0.05 EUR off what was sent"
+    output = replace(correct, table=more, totals=more, ledger=ledger(dict(more)))
+    assert errors(truth, output).keys() == {"duplicates", "totals", "ledger", "balance"}
+    assert errors(truth, output)["balance"] == "0.05 EUR off what was sent"
 
 
-def test_a_total_that_is_missing(truth: Truth, right: Found) -> None:
-    (_window, total), *rest = right.table
-    found = replace(right, table=rest, ledger=ledger(dict(rest)))
-    assert bad(truth, found)["lost"] == str(total.events)
+def test_missing_total(truth: Truth, correct: PipelineOutput) -> None:
+    (_window, total), *rest = correct.table
+    output = replace(correct, table=rest, ledger=ledger(dict(rest)))
+    assert errors(truth, output)["lost"] == str(total.events)
 
 
-def test_a_total_that_is_there_twice(truth: Truth, right: Found) -> None:
-    found = replace(right, table=[right.table[0], *right.table])
-    assert bad(truth, found) == {"duplicates": str(right.table[0][1].events)}
+def test_duplicate_total(truth: Truth, correct: PipelineOutput) -> None:
+    output = replace(correct, table=[correct.table[0], *correct.table])
+    assert errors(truth, output) == {"duplicates": str(correct.table[0][1].events)}
 
 
-def test_alerts_that_are_wrong_and_missing(truth: Truth, right: Found) -> None:
-    found = replace(right, alerts=[*right.alerts[1:], ("e-0", "amount")])
-    assert bad(truth, found) == {"alerts": f"{len(truth.fraud) - 1} right, 1 wrong, 1 missed"}
+def test_wrong_and_missing_alerts(truth: Truth, correct: PipelineOutput) -> None:
+    output = replace(correct, alerts=[*correct.alerts[1:], ("e-0", "amount")])
+    assert errors(truth, output) == {"alerts": f"{len(truth.fraud) - 1} right, 1 wrong, 1 missed"}
 
 
-def test_records_that_the_topic_lost_or_has_twice(truth: Truth, right: Found) -> None:
+def test_lost_and_duplicate_records_in_the_topic(truth: Truth, correct: PipelineOutput) -> None:
     first, second, *_rest = truth.ids
-    found = replace(right, ids=right.ids + Counter([first]) - Counter([second]))
-    assert bad(truth, found) == {"in the topic": f"{truth.records:,}; 1 lost, 1 too many"}
+    output = replace(correct, ids=correct.ids + Counter([first]) - Counter([second]))
+    assert errors(truth, output) == {"in the topic": f"{truth.records:,}; 1 lost, 1 too many"}
 
 
-def test_a_dead_letter_that_is_missing(truth: Truth, right: Found) -> None:
-    assert bad(truth, replace(right, dead_letters=right.dead_letters[1:])).keys() == {"events out"}
+def test_missing_dead_letter(truth: Truth, correct: PipelineOutput) -> None:
+    assert errors(truth, replace(correct, dead_letters=correct.dead_letters[1:])).keys() == {
+        "events out"
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The whole pipeline on a small stream, cut into several batches: it balances to the cent."""
+"""The whole pipeline on a small stream in several batches: its output is correct to the cent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spark.pipeline import Pipeline
 from penstock.world import World
 from penstock.world.real import run
 from pipelines.payments import pipeline
-from pipelines.payments.audit import audit, find
+from pipelines.payments.audit import audit, read_output
 from pipelines.payments.events import Scenario
 from pipelines.payments.generate import send
 from pipelines.payments.truth import Truth
@@ -41,32 +41,34 @@ def produce(servers: str) -> Truth:
     return run(work)
 
 
-class InPieces(Pipeline):
+class SmallBatchPipeline(Pipeline):
     def read(self, *topics: str, **options: str) -> DataFrame:
         return super().read(*topics, maxOffsetsPerTrigger="1100", **options)
 
 
 def drain(writer: DataStreamWriter, checkpoint: Path) -> tuple[int, int]:
-    """How many rows it read, and how many of them came too late."""
+    """Run a query to its end. Return the rows it read, and those dropped as late."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     late = [
         operator.numRowsDroppedByWatermark
-        for told in query.recentProgress
-        for operator in told.stateOperators
+        for progress in query.recentProgress
+        for operator in progress.stateOperators
     ]
-    return sum(told.numInputRows for told in query.recentProgress), sum(late)
+    return sum(progress.numInputRows for progress in query.recentProgress), sum(late)
 
 
-def test_the_books_balance(servers: str, tmp_path: Path) -> None:
+def test_output_equals_what_was_sent(servers: str, tmp_path: Path) -> None:
     truth = produce(servers)
     assert truth.malformed
     assert truth.duplicates
     assert {rule for _payment, rule in truth.fraud} == {"velocity", "amount"}
     spark = session()
-    # One after the other: each starts processes that Spark waits for ten seconds only, which is
-    # little on a busy machine.
-    for name, writer in pipeline.build(InPieces(spark, servers, {"tables": str(tmp_path)})).items():
+    # Sequentially: each query starts Python processes, for which Spark waits only ten seconds. On
+    # a busy machine several at once exceed that.
+    for name, writer in pipeline.build(
+        SmallBatchPipeline(spark, servers, {"tables": str(tmp_path)})
+    ).items():
         assert drain(writer, tmp_path / "checkpoint" / name) == (truth.records, 0)
-    lines = audit(truth, find(spark, servers, tmp_path))
-    assert [line for line in lines if not line.right] == [], lines
+    lines = audit(truth, read_output(spark, servers, tmp_path))
+    assert [line for line in lines if not line.correct] == [], lines

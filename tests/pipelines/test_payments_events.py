@@ -1,4 +1,4 @@
-"""The generator: the same seed gives the same events, and what it promises of them holds."""
+"""The generator is deterministic, and its events have the documented properties."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def truth_of(arrivals: list[Arrival]) -> Truth:
     return truth
 
 
-def test_the_seed_decides(arrivals: list[Arrival]) -> None:
+def test_equal_seeds_give_equal_events(arrivals: list[Arrival]) -> None:
     small = Scenario(payments=500, customers=50)
     assert list(Payments(small)) == list(Payments(small))
     assert list(Payments(small)) != list(Payments(Scenario(payments=500, customers=50, seed=2)))
     assert {arrival.kind for arrival in arrivals} == {"event", "duplicate", "malformed"}
 
 
-def test_arrivals_are_in_order_and_never_later_than_promised(arrivals: list[Arrival]) -> None:
+def test_arrivals_are_ordered_and_delays_are_bounded(arrivals: list[Arrival]) -> None:
     assert [arrival.at_ms for arrival in arrivals] == sorted(arrival.at_ms for arrival in arrivals)
     late = [
         arrival.at_ms - arrival.event.time_ms for arrival in arrivals if arrival.event is not None
@@ -50,14 +50,14 @@ def test_arrivals_are_in_order_and_never_later_than_promised(arrivals: list[Arri
     assert MAX_LATE_MS < max(late) < 2 * MAX_LATE_MS
 
 
-def test_what_the_generator_promises_fits_the_pipelines_watermark() -> None:
+def test_delays_are_below_the_watermark_of_the_pipeline() -> None:
     watermark_ms = pipeline.WATERMARK_MINUTES * 60_000
     assert watermark_ms > 2 * MAX_LATE_MS + generate.AHEAD_MS
     assert watermark_ms + WINDOW_MS < CLOSING_AFTER_MS
     assert f"{WINDOW_MS // 60_000} minutes" == pipeline.WINDOW
 
 
-def test_only_fraud_is_fast(arrivals: list[Arrival]) -> None:
+def test_only_fraudulent_payments_are_frequent(arrivals: list[Arrival]) -> None:
     fraud = truth_of(arrivals).fraud
     assert {rule for _payment, rule in fraud} == {"velocity", "amount"}
     times: dict[str, set[tuple[int, bool]]] = defaultdict(set)
@@ -81,7 +81,7 @@ def test_truth_counts_every_event_once(arrivals: list[Arrival], tmp_path: Path) 
     assert Truth.load(tmp_path / "truth.json") == truth
 
 
-def test_an_event_is_plain_json(arrivals: list[Arrival]) -> None:
+def test_events_are_json(arrivals: list[Arrival]) -> None:
     first = next(
         arrival
         for arrival in arrivals
@@ -101,6 +101,6 @@ def test_an_event_is_plain_json(arrivals: list[Arrival]) -> None:
 
 def test_too_few_customers_are_refused() -> None:
     with pytest.raises(
-        ValueError, match="10 customers make at most 900 payments in 60 minutes: have more of them"
+        ValueError, match="10 customers make at most 900 payments in 60 minutes: raise the number"
     ):
         Scenario(payments=1_000, customers=10)

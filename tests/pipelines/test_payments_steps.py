@@ -1,4 +1,4 @@
-"""The steps, on frames small enough to see through."""
+"""The steps of the pipeline on small DataFrames."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipelines.payments import pipeline
-from pipelines.payments.events import COMPLETED, FRAUD, REFUNDED, Event, closing, malformed
-from pipelines.payments.events import Scenario as Of
+from pipelines.payments.events import (
+    COMPLETED,
+    FRAUD,
+    REFUNDED,
+    Event,
+    Scenario,
+    closing,
+    malformed,
+)
 from tests.spark.live import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PAYMENT = Event(COMPLETED, "e-1", Of().start_ms, "c-1", "m-1", 1_050)
+PAYMENT = Event(COMPLETED, "e-1", Scenario().start_ms, "c-1", "m-1", 1_050)
 REASONS = [
     "the value is null",
     "the value is empty",
@@ -26,7 +33,7 @@ REASONS = [
     "column event_time is not of type timestamp: yesterday",
     "column merchant is missing",
     "column amount_cents is not of type bigint: 12,50",
-    "column amount_cents is not more than zero: -100",
+    "column amount_cents is not positive: -100",
 ]
 
 
@@ -39,15 +46,15 @@ def records(*values: bytes | None) -> DataFrame:
     return session().createDataFrame(rows, schema)
 
 
-def events(*given: Event) -> DataFrame:
-    return pipeline.parsed(records(*(event.encoded() for event in given))).select("event.*")
+def events(*parsed: Event) -> DataFrame:
+    return pipeline.parsed(records(*(event.encoded() for event in parsed))).select("event.*")
 
 
 def dicts(rows: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows.collect()]
 
 
-def test_every_malformed_event_is_rejected_with_its_reason() -> None:
+def test_malformed_events_are_rejected_with_a_reason() -> None:
     rows = (
         pipeline.rejected(pipeline.parsed(records(*malformed(PAYMENT), PAYMENT.encoded())))
         .orderBy("offset")
@@ -58,10 +65,10 @@ def test_every_malformed_event_is_rejected_with_its_reason() -> None:
         assert row.reason.startswith(reason)
 
 
-def test_events_are_read_whole() -> None:
+def test_all_fields_of_an_event_are_parsed() -> None:
     report = Event(FRAUD, "e-3", PAYMENT.time_ms, "c-1", "m-1", payment_id="e-1", rule="amount")
     rows = pipeline.parsed(
-        records(PAYMENT.encoded(), report.encoded(), closing(Of(), 0).value)
+        records(PAYMENT.encoded(), report.encoded(), closing(Scenario(), 0).value)
     ).orderBy("offset")
     assert [row.reason for row in rows.collect()] == [None, None, None]
     seen = dicts(
@@ -82,7 +89,7 @@ def test_totals_and_ledger() -> None:
         PAYMENT._replace(time_ms=PAYMENT.time_ms + 30 * minute_ms, amount_cents=7),
     ]
     totalled = pipeline.totals(
-        events(*first, refund, report, *others, closing(Of(), 0).event or PAYMENT)
+        events(*first, refund, report, *others, closing(Scenario(), 0).event or PAYMENT)
     ).cache()
     numbers = {
         (row.merchant, str(row.window_start)[11:16]): tuple(row)[2:] for row in totalled.collect()
@@ -104,7 +111,7 @@ def test_totals_and_ledger() -> None:
 
 
 @pytest.mark.parametrize("key", ["merchant", "customer"])
-def test_records_for_a_topic(key: str) -> None:
+def test_records_have_key_and_json_value(key: str) -> None:
     rows = dicts(
         pipeline.as_records(events(PAYMENT).select("merchant", "customer", "amount_cents"), key=key)
     )

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 import penstock
 from pipelines.payments import pipeline as payments
-from pipelines.payments.audit import audit, find
+from pipelines.payments.audit import audit, read_output
 from pipelines.payments.truth import Truth
 from tests.e2e.penstock_process import COMMAND
 from tests.spark.live import create_topics, produce_numbers, session
@@ -198,8 +198,8 @@ if os.environ.get("PENSTOCK_DRILL"):
                 run.stop()
             with Run(*arguments, "--once") as run:
                 run.finish()
-        lines = audit(Truth.load(truth), find(session(), servers, tables))
-        assert [line for line in lines if not line.right] == [], lines
+        lines = audit(Truth.load(truth), read_output(session(), servers, tables))
+        assert [line for line in lines if not line.correct] == [], lines
         record_property(
             "note",
             (
