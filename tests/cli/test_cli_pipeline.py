@@ -1,5 +1,4 @@
-"""penstock pipeline and penstock sql as they are called: one project from init to status, and what
-mistakes are answered with."""
+"""penstock pipeline and penstock sql as processes: a project from init to status, and errors."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from rich.console import Console
 
 import penstock
 from penstock.cli.pipeline.output import batch_line, progress_table
-from penstock.cli.sql import _text
+from penstock.cli.sql import _text, _with_advice
 from penstock.spark.pipeline.progress import QueryProgress
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
-# Spark starts within seconds, and within a minute or two where many tests share a machine.
-PATIENCE_S = 400
+# Spark starts within seconds, but can take minutes on a busy machine.
+TIMEOUT_S = 400
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +32,12 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def penstock_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *map(str, words)],
+        [*COMMAND, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
@@ -50,13 +49,16 @@ def produce(servers: str, *values: str) -> None:
     producer.flush()
 
 
-def test_a_new_project_runs_until_it_is_stopped_between_two_batches(
-    servers: str, tmp_path: Path
-) -> None:
+def test_new_project_runs_and_stops_between_batches(servers: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
-    made = call("pipeline", "init", project)
-    assert made.stdout.splitlines() == [str(project / "pipeline.py"), str(project / ".gitignore")]
-    assert "File exists" in call("pipeline", "init", project).stderr, "nothing is written over"
+    created = penstock_command("pipeline", "init", project)
+    assert created.stdout.splitlines() == [
+        str(project / "pipeline.py"),
+        str(project / ".gitignore"),
+    ]
+    assert "File exists" in penstock_command("pipeline", "init", project).stderr, (
+        "init overwrites nothing"
+    )
 
     produce(
         servers,
@@ -81,64 +83,71 @@ def test_a_new_project_runs_until_it_is_stopped_between_two_batches(
         start_new_session=True,
     )
     assert running.stderr is not None
-    # Nothing to read for so long is the end of the test.
-    impatience = threading.Timer(PATIENCE_S, running.kill)
-    impatience.start()
+    # Ends the test if there is no output to read.
+    timeout = threading.Timer(TIMEOUT_S, running.kill)
+    timeout.start()
     try:
-        done: list[str] = []
-        while len({line.partition(":")[0] for line in done}) < 3:
+        lines: list[str] = []
+        while len({line.partition(":")[0] for line in lines}) < 3:
             line = running.stderr.readline()
-            assert line, done
-            done.append(line)
+            assert line, lines
+            lines.append(line)
         produce(servers, *['{"customer": "bob", "amount": 100}'] * 10)
         os.killpg(running.pid, signal.SIGINT)
-        assert running.wait(PATIENCE_S) == 0
+        assert running.wait(TIMEOUT_S) == 0
     finally:
-        impatience.cancel()
+        timeout.cancel()
         running.kill()
         running.stderr.close()
     assert any(
         line.startswith("bad: batch 0, rows 3,") and line.rstrip().endswith("dead letters 1")
-        for line in done
-    ), done
-    assert not [line for line in done if "WARN" in line]
+        for line in lines
+    ), lines
+    assert not [line for line in lines if "WARN" in line]
 
     status = json.loads(
-        call("pipeline", "status", path, "--bootstrap-server", servers, "--json").stdout
+        penstock_command("pipeline", "status", path, "--bootstrap-server", servers, "--json").stdout
     )
-    assert [one["query"] for one in status] == ["bad", "large", "table"]
-    for one in status:
-        assert one["batch"] is not None
-        assert one["offset"] + one["lag"] == 13
+    assert [row["query"] for row in status] == ["bad", "large", "table"]
+    for row in status:
+        assert row["batch"] is not None
+        assert row["offset"] + row["lag"] == 13
     assert list((project / "orders.parquet").glob("*.parquet"))
 
 
-def test_sql_prints_the_table_alone(servers: str) -> None:
-    found = call(
+def test_sql_prints_only_the_table(servers: str) -> None:
+    result = penstock_command(
         "sql", "select 1 as one, 'a' as b", "--bootstrap-server", servers, "--master", "local[1]"
     )
-    assert (found.returncode, found.stdout) == (0, "one  b\n1    a\n"), found.stderr
+    assert (result.returncode, result.stdout) == (0, "one  b\n1    a\n"), result.stderr
 
 
-def test_sql_says_what_is_wrong_in_one_line(servers: str) -> None:
-    found = call(
+@pytest.mark.more
+def test_sql_error_is_one_line(servers: str) -> None:
+    result = penstock_command(
         "sql", "select * from orders", "--bootstrap-server", servers, "--master", "local[1]"
     )
-    assert (found.returncode, found.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (1, "")
     assert (
-        found.stderr
+        result.stderr
         == "penstock sql: there is no table orders: write topic('orders') for a topic\n"
     )
 
 
-def test_a_cell_is_one_line_and_tells_a_terminal_nothing() -> None:
+def test_missing_table_error_explains_topic() -> None:
+    spark = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found. Verify the name"
+    assert _with_advice(spark) == "there is no table orders: write topic('orders') for a topic"
+    assert _with_advice("[PARSE_SYNTAX_ERROR] x") == "[PARSE_SYNTAX_ERROR] x"
+
+
+def test_cells_are_escaped() -> None:
     assert _text("ü\n\x1b[2J") == r"ü\n\x1b[2J"
     assert _text(b"\xff\0") == "\ufffd\\x00"
     assert _text([{"a": None}]) == '[{"a": null}]'
 
 
-def test_progress_as_a_table_and_as_a_line() -> None:
-    one = QueryProgress(
+def test_progress_table_and_line() -> None:
+    progress = QueryProgress(
         "t",
         3,
         1200,
@@ -155,16 +164,16 @@ def test_progress_as_a_table_and_as_a_line() -> None:
         "in/s 10, done/s 100, batch time 1.5 s, lag orders=7 refunds=0, watermark "
         "2026-01-01T00:00:00.000Z, state rows 4, late rows 0"
     )
-    assert batch_line("totals", one) == f"totals: batch 3, rows 1,200, {line}, dead letters 2"
+    assert batch_line("totals", progress) == f"totals: batch 3, rows 1,200, {line}, dead letters 2"
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(progress_table({"totals": one, "new": QueryProgress()}))
+    console.print(progress_table({"totals": progress, "new": QueryProgress()}))
     heading, *rows = [line.split() for line in console.export_text().splitlines()]
     assert heading[:3] == ["QUERY", "BATCH", "ROWS"]
     assert [row[:3] for row in rows] == [["totals", "3", "1,200"], ["new", "-", "0"]]
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
         (
             ["pipeline", "run", "nowhere.py", "--bootstrap-server", "localhost:1"],
@@ -181,9 +190,9 @@ def test_progress_as_a_table_and_as_a_line() -> None:
         (["pipeline", "status", "nowhere"], "nowhere contains no checkpoint of a query"),
     ],
 )
-def test_mistakes_are_told_in_one_line_before_spark_starts(words: list[str], says: str) -> None:
-    found = call(*words)
-    assert found.returncode == 1
-    assert says in found.stderr
-    assert len(found.stderr.splitlines()) == 1
-    assert found.stdout == ""
+def test_errors_are_one_line_before_spark_starts(arguments: list[str], message: str) -> None:
+    result = penstock_command(*arguments)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+# In one pytest-xdist worker, with the shared Spark session.
+pytestmark = pytest.mark.xdist_group("spark")
+
 SCENARIO = Scenario(payments=2_000, customers=100, merchants=4, seed=3)
 
 

@@ -21,6 +21,9 @@ from tests.spark.live import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# In one pytest-xdist worker, with the shared Spark session.
+pytestmark = pytest.mark.xdist_group("spark")
+
 PAYMENT = Event(COMPLETED, "e-1", Scenario().start_ms, "c-1", "m-1", 1_050)
 REASONS = [
     "the value is null",

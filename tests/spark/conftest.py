@@ -1,5 +1,7 @@
-"""Both kernels for the tests that ask for them: the compiled one is built anew from its sources,
-whatever is installed. And one parallel worker for all tests with a session of Spark."""
+"""Fixtures for both kernels; the compiled one is built from its sources, whatever is installed.
+
+All tests that use a Spark session run in one pytest-xdist worker, so that only one JVM starts.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """penstock.spark.kernel._native, fresh from the compiler."""
+def native(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The extension module penstock.spark.kernel._native, newly compiled."""
     if not compiler():
-        pytest.skip("there is no C compiler here")
+        pytest.skip("no C compiler found")
     target = tmp_path_factory.mktemp("kernel") / KERNEL.name
-    problem = compile_kernel(ROOT, target)
-    assert problem is None, problem
+    error = compile_kernel(ROOT, target)
+    assert error is None, error
     spec = importlib.util.spec_from_file_location(_NAME, target)
     assert spec is not None
     assert spec.loader is not None
@@ -44,10 +46,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def compiled(built: ModuleType) -> Kernel:
+def compiled(native: ModuleType) -> Kernel:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, _NAME, built)
-        patch.setattr(penstock.spark.kernel, "_native", built, raising=False)
+        patch.setitem(sys.modules, _NAME, native)
+        patch.setattr(penstock.spark.kernel, "_native", native, raising=False)
         spec = importlib.util.find_spec("penstock.spark.kernel.compiled")
         assert spec is not None
         assert spec.loader is not None
@@ -59,8 +61,8 @@ def compiled(built: ModuleType) -> Kernel:
 
 @pytest.fixture(scope="module", params=["compiled", "pure"])
 def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
-    """What `columns` uses in this module's tests, once each."""
-    chosen: Kernel = request.getfixturevalue("compiled") if request.param == "compiled" else pure
+    """Runs the tests of a module once with each kernel in `columns`."""
+    kernel: Kernel = request.getfixturevalue("compiled") if request.param == "compiled" else pure
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "kernel", chosen)
-        yield chosen
+        patch.setattr(columns, "kernel", kernel)
+        yield kernel

@@ -1,5 +1,7 @@
-"""One Spark session for all tests of this process: it takes seconds to start. It ends with the
-process. And topics for it."""
+"""The Spark session of the test process, and topics for it.
+
+All tests share the session, since it takes seconds to start. It ends with the process.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from tests.fixtures.kafka_wrote import Partition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The file that says which topic a partition is of.
-_IDENTITY = "partition.metadata"
+# The file with the topic id of a partition.
+_PARTITION_METADATA = "partition.metadata"
 
 
 @functools.cache
@@ -35,7 +37,7 @@ def create_topics(servers: str, partitions: int, *names: str) -> None:
 
 
 def produce_numbers(servers: str, topic: str, partitions: int, first: int, count: int) -> int:
-    """One number a record, as text. Gives the next one."""
+    """Produce one number per record, as text. Return the next number."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for number in range(first, first + count):
         producer.produce(topic, value=str(number), partition=number % partitions)
@@ -44,31 +46,33 @@ def produce_numbers(servers: str, topic: str, partitions: int, first: int, count
 
 
 def transplant(data: Path, partitions: Sequence[Partition]) -> None:
-    """Puts the segments that Apache Kafka wrote into a stopped broker's directory, in the place of
-    those of its own topics."""
-    for one in partitions:
-        (own,) = data.glob(f"**/{one.name}")
-        for file in own.iterdir():
-            if file.name != _IDENTITY:
+    """Replace the segments of a stopped broker by those that Apache Kafka wrote."""
+    for partition in partitions:
+        (directory,) = data.glob(f"**/{partition.name}")
+        for file in directory.iterdir():
+            if file.name != _PARTITION_METADATA:
                 file.unlink()
-        for file in one.directory.iterdir():
-            if file.name != _IDENTITY:
-                shutil.copy(file, own)
-    # All of it is on disk, and below the watermark.
+        for file in partition.directory.iterdir():
+            if file.name != _PARTITION_METADATA:
+                shutil.copy(file, directory)
+    # All records are flushed and below the high watermark.
     _checkpoint(
-        own.parent / "recovery-point-offset-checkpoint",
-        {one: one.log_end_offset for one in partitions},
+        directory.parent / "recovery-point-offset-checkpoint",
+        {partition: partition.log_end_offset for partition in partitions},
     )
     _checkpoint(
-        own.parent / "replication-offset-checkpoint",
-        {one: one.log_end_offset for one in partitions},
+        directory.parent / "replication-offset-checkpoint",
+        {partition: partition.log_end_offset for partition in partitions},
     )
     _checkpoint(
-        own.parent / "log-start-offset-checkpoint",
-        {one: one.log_start_offset for one in partitions},
+        directory.parent / "log-start-offset-checkpoint",
+        {partition: partition.log_start_offset for partition in partitions},
     )
 
 
 def _checkpoint(file: Path, offsets: Mapping[Partition, int]) -> None:
-    lines = [f"{one.name.topic} {one.name.partition} {offset}\n" for one, offset in offsets.items()]
+    lines = [
+        f"{partition.name.topic} {partition.name.partition} {offset}\n"
+        for partition, offset in offsets.items()
+    ]
     file.write_text(f"0\n{len(lines)}\n{''.join(lines)}")

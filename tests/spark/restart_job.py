@@ -1,8 +1,8 @@
-"""A streaming job to be killed: every row of a topic to Parquet and to another topic, a thousand a
-batch.
+"""A streaming job that tests kill: copies a topic to Parquet and to another topic, a thousand rows
+per batch.
 
-`python -m tests.spark.restart_job SERVERS DIRECTORY` goes on from its checkpoints in DIRECTORY
-until somebody ends it; with `drain` it ends by itself when all is read, in batches of any size.
+`python -m tests.spark.restart_job SERVERS DIRECTORY` resumes from its checkpoints in DIRECTORY and
+runs until it is killed. With `drain` it ends when all rows are read, in batches of any size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import penstock.spark
 
 SOURCE, SINK = "restart-in", "restart-out"
-ROWS_A_BATCH = 1_000
+ROWS_PER_BATCH = 1_000
 
 
 def main(servers: str, directory: Path, *, drain: bool) -> None:
@@ -23,7 +23,7 @@ def main(servers: str, directory: Path, *, drain: bool) -> None:
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", SOURCE)
     )
-    limited = source if drain else source.option("maxOffsetsPerTrigger", ROWS_A_BATCH)
+    limited = source if drain else source.option("maxOffsetsPerTrigger", ROWS_PER_BATCH)
     rows = limited.option("startingOffsets", "earliest").load()
     table = (
         rows.selectExpr("cast(value as string) as value")

@@ -1,5 +1,4 @@
-"""A Spark cluster on loopback: a master and workers, started from PySpark's own jars. Knows nothing
-of what runs on it."""
+"""A Spark standalone cluster on loopback: a master and workers, started from PySpark's jars."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ SPARK_HOME = Path(str(pyspark.__file__)).parent
 
 class SparkStandalone:
     """`with SparkStandalone(directory, workers=2) as cluster: cluster.master`. Each worker has one
-    core, and knows nothing of .venv."""
+    core, and no access to .venv."""
 
     def __init__(self, directory: Path, workers: int) -> None:
         self.master = f"spark://127.0.0.1:{free_port()}"
@@ -34,11 +33,13 @@ class SparkStandalone:
         self._directory.mkdir(parents=True, exist_ok=True)
         port = self.master.rpartition(":")[2]
         self._start("master", "org.apache.spark.deploy.master.Master", "--port", port)
-        self._wait_said("Starting Spark master")
-        for one in self.directories:
-            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(one))
-            self._start(one.name, "org.apache.spark.deploy.worker.Worker", *options, self.master)
-        self._wait_said("Registering worker", len(self.directories))
+        self._wait_for_log("Starting Spark master")
+        for directory in self.directories:
+            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory))
+            self._start(
+                directory.name, "org.apache.spark.deploy.worker.Worker", *options, self.master
+            )
+        self._wait_for_log("Registering worker", len(self.directories))
         return self
 
     def __exit__(
@@ -51,7 +52,7 @@ class SparkStandalone:
             self._kill(name)
 
     def kill_worker(self, number: int) -> None:
-        """kill -9 of the worker and of the executors that it started."""
+        """Kill the worker and its executors with SIGKILL."""
         self._kill(self.directories[number].name)
 
     def _start(self, name: str, main: str, *arguments: str) -> None:
@@ -81,13 +82,13 @@ class SparkStandalone:
                 start_new_session=True,
             )
 
-    def _wait_said(self, text: str, times: int = 1) -> None:
+    def _wait_for_log(self, text: str, times: int = 1) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while (said := self._output("master").read_text(errors="replace")).count(text) < times:
+        while (log := self._output("master").read_text(errors="replace")).count(text) < times:
             if self._processes["master"].poll() is not None or time.monotonic() > deadline:
                 self.__exit__(None, None, None)
                 raise RuntimeError(
-                    f"the Spark master did not say {text!r} {times} times:\n{said[-4000:]}"
+                    f"the Spark master did not log {text!r} {times} times:\n{log[-4000:]}"
                 )
             time.sleep(0.1)
 

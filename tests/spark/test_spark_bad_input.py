@@ -1,21 +1,22 @@
-"""What a reader says of brokers that do not answer, and of what was damaged on a broker's disk. The
-rest of bad input: test_spark_options, test_spark_plans, test_spark_source and test_spark_sink."""
+"""Errors of readers for brokers that do not respond and for corrupt batches.
+
+Other invalid input: test_spark_options, test_spark_batch_reader, test_spark_source and
+test_spark_sink.
+"""
 
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import KafkaError
+from penstock.spark import blocking_client
 from penstock.spark.options import SourceOptions, source_options
 from penstock.spark.source.batch import BatchReader, read_range
 from tests.e2e.penstock_process import PenstockProcess
 from tests.spark.live import create_topics, produce_numbers
-
-SECONDS = 20
 
 
 def options(servers: str) -> SourceOptions:
@@ -24,21 +25,23 @@ def options(servers: str) -> SourceOptions:
     )
 
 
-def test_a_port_where_nobody_ever_answers() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        started = time.monotonic()
-        with pytest.raises(
+def test_unresponsive_broker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert blocking_client.OPEN_TIMEOUT_S <= 10
+    monkeypatch.setattr(blocking_client, "OPEN_TIMEOUT_S", 0.5)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(
             KafkaError,
             match=(
                 r"responded within .*check the option kafka\.bootstrap\.servers, and that the "
                 r"brokers are running"
             ),
-        ):
-            BatchReader(options(f"127.0.0.1:{silent.getsockname()[1]}")).partitions()
-    assert time.monotonic() - started < SECONDS
+        ),
+    ):
+        BatchReader(options(f"127.0.0.1:{silent.getsockname()[1]}")).partitions()
 
 
-def test_a_batch_that_was_damaged_on_disk(tmp_path: Path) -> None:
+def test_corrupt_batch_on_disk_is_an_error(tmp_path: Path) -> None:
     broker = PenstockProcess(tmp_path / "node")
     try:
         broker.start()
@@ -48,9 +51,9 @@ def test_a_batch_that_was_damaged_on_disk(tmp_path: Path) -> None:
         with segment.open("r+b") as file:
             file.seek(-1, 2)
             file.write(b"\xaa")
-        given = options(broker.bootstrap)
-        (task,) = BatchReader(given).partitions()
+        parsed = options(broker.bootstrap)
+        (partition,) = BatchReader(parsed).partitions()
         with pytest.raises(KafkaError, match=r"CORRUPT_MESSAGE: .*orders-0@\d"):
-            list(read_range(given, task.value))
+            list(read_range(parsed, partition.value))
     finally:
         broker.kill()

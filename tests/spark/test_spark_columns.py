@@ -1,5 +1,5 @@
-"""Decoding with both kernels: what was built, what Apache Kafka wrote, ranges, limits, and what is
-wrong with a batch."""
+"""Decoding with both kernels: built batches, batches of Apache Kafka, ranges, limits, and corrupt
+batches."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def rows(batch: pa.RecordBatch | None) -> list[dict[str, Any]]:
         return []
     batch.validate(full=True)
     assert batch.num_rows > 0
-    found: list[dict[str, Any]] = batch.set_column(
+    values: list[dict[str, Any]] = batch.set_column(
         5, "timestamp", batch["timestamp"].cast(pa.int64())
     ).to_pylist()
-    return found
+    return values
 
 
 def records(batch: pa.RecordBatch | None) -> list[Record]:
@@ -69,17 +69,17 @@ def records(batch: pa.RecordBatch | None) -> list[Record]:
 
 def pairs(headers: list[dict[str, Any]] | None) -> Headers:
     assert headers != []
-    return tuple((one["key"], one["value"]) for one in headers or ())
+    return tuple((header["key"], header["value"]) for header in headers or ())
 
 
-def refused(data: bytes) -> KafkaError:
+def error_of(data: bytes) -> KafkaError:
     with pytest.raises(KafkaError) as error:
         decoded(data)
     return error.value
 
 
-def sealed(batch: bytes, **bytes_at: int) -> bytes:
-    """With other bytes at some places (`at_23=7`), and a CRC that matches them."""
+def with_bytes(batch: bytes, **bytes_at: int) -> bytes:
+    """Change bytes at positions (`at_23=7`) and correct the CRC."""
     changed = bytearray(batch)
     for name, byte in bytes_at.items():
         changed[int(name.removeprefix("at_"))] = byte
@@ -99,7 +99,7 @@ def offsets(batch: pa.RecordBatch | None) -> list[int]:
     return [row["offset"] for row in rows(batch)]
 
 
-def test_a_row_has_the_columns_of_sparks_own_source() -> None:
+def test_columns_equal_those_of_sparks_kafka_connector() -> None:
     data = build_batch(
         [(b"k", b"v", (("trace", b"1"), ("empty", None)), NOW), (None, None, (), NOW + 5)],
         base_offset=40,
@@ -130,36 +130,38 @@ def test_a_row_has_the_columns_of_sparks_own_source() -> None:
     ]
 
 
-def test_headers_only_when_asked_for() -> None:
+def test_headers_are_optional() -> None:
     batch = decoded(build_batch([(b"k", b"v", (("trace", b"1"),), NOW)]), headers=False).batch
     assert batch is not None
     assert batch.schema == SCHEMA
     assert batch["value"].to_pylist() == [b"v"]
 
 
-def test_header_keys_that_are_not_text_are_replaced() -> None:
+def test_invalid_utf8_in_header_keys_is_replaced() -> None:
     data = build_batch([(None, None, (("good", None), ("badd", b"x")), NOW)])
     at = data.index(b"badd")
-    assert pairs(rows(decoded(sealed(data, **{f"at_{at}": 0xFF})).batch)[0]["headers"]) == (
+    assert pairs(rows(decoded(with_bytes(data, **{f"at_{at}": 0xFF})).batch)[0]["headers"]) == (
         ("good", None),
         ("\ufffdadd", b"x"),
     )
 
 
-@pytest.mark.parametrize("wrote", WROTE, ids=[str(one.name) for one in WROTE])
+@pytest.mark.parametrize("wrote", WROTE, ids=[str(partition.name) for partition in WROTE])
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_kafka_wrote_is_read_as_by_its_consumer(wrote: Partition, committed: bool) -> None:
+def test_batches_of_apache_kafka_are_read_as_by_its_consumer(
+    wrote: Partition, committed: bool
+) -> None:
     batch, next_offset = decoded(
         wrote.batches(), wrote.log_start_offset, aborted=aborted_in(wrote) if committed else ()
     )
-    stable = [
-        one
-        for one in wrote.read()
-        if one.read_committed or not committed or one.record.offset >= wrote.last_stable_offset
+    expected = [
+        read
+        for read in wrote.read()
+        if read.read_committed or not committed or read.record.offset >= wrote.last_stable_offset
     ]
-    assert records(batch) == [one.record for one in stable]
+    assert records(batch) == [read.record for read in expected]
     assert [row["timestampType"] for row in rows(batch)] == [
-        int(one.log_append_time) for one in stable
+        int(read.log_append_time) for read in expected
     ]
     assert next_offset == max(wrote.log_end_offset, wrote.log_start_offset)
 
@@ -172,7 +174,7 @@ def aborted_in(wrote: Partition) -> list[tuple[int, int]]:
     ]
 
 
-def test_kafkas_transactions_have_some_that_were_aborted() -> None:
+def test_fixture_has_aborted_transactions() -> None:
     wrote = partition("transactions")
     assert aborted_in(wrote)
     assert len(rows(decoded(wrote.batches(), aborted=aborted_in(wrote)).batch)) < len(
@@ -188,29 +190,29 @@ def test_codecs(codec: Codec) -> None:
     ]
 
 
-def test_append_time_is_that_of_all_records() -> None:
+def test_log_append_time_applies_to_all_records() -> None:
     batch = decoded(numbered(3, append_time_ms=NOW + 77)).batch
     assert {(row["timestamp"], row["timestampType"]) for row in rows(batch)} == {
         ((NOW + 77) * 1000, 1)
     }
 
 
-def test_no_timestamp_is_one_before_the_epoch_as_in_spark() -> None:
+def test_missing_timestamp_is_minus_one_ms_as_in_sparks_connector() -> None:
     assert rows(decoded(build_batch([NewRecord(None, b"v")])).batch)[0]["timestamp"] == -1000
 
 
 @given(st.integers(-3, 25), st.integers(0, 25))
 def test_ranges(first: int, length: int) -> None:
-    """Batches at 0, 5 and 15; compaction took what was between."""
+    """Batches at 0, 5 and 15; compaction removed the offsets between."""
     data = numbered(5) + numbered(5, 5) + numbered(5, 15)
     start = max(first, 0)
     batch, next_offset = decoded(data, start, start + length)
-    there = [*range(10), *range(15, 20)]
-    assert offsets(batch) == [offset for offset in there if start <= offset < start + length]
+    existing = [*range(10), *range(15, 20)]
+    assert offsets(batch) == [offset for offset in existing if start <= offset < start + length]
     assert next_offset == max(start, min(start + length, 20))
 
 
-def test_a_cut_end_is_left_for_the_next_fetch() -> None:
+def test_incomplete_last_batch_is_left_for_the_next_fetch() -> None:
     data = numbered(5) + numbered(5, 5)
     whole = len(numbered(5))
     for cut in range(len(data)):
@@ -218,7 +220,7 @@ def test_a_cut_end_is_left_for_the_next_fetch() -> None:
         assert (offsets(batch), next_offset) == ((list(range(5)), 5) if cut >= whole else ([], 0))
 
 
-def test_a_range_of_markers_and_aborted_records_ends() -> None:
+def test_markers_and_aborted_records_advance_the_offset() -> None:
     aborted = numbered(5, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     marker = end_transaction_marker(
         commit=False,
@@ -230,34 +232,34 @@ def test_a_range_of_markers_and_aborted_records_ends() -> None:
     )
     assert decoded(aborted + marker, aborted=[(7, 0)]) == Decoded(None, 6)
     assert decoded(aborted + marker, end=6, aborted=[(7, 0)]) == Decoded(None, 6)
-    # What the producer wrote after its marker is another transaction.
-    again = numbered(2, 6, producer_id=7, producer_epoch=0, base_sequence=5, transactional=True)
-    assert offsets(decoded(aborted + marker + again, aborted=[(7, 0)]).batch) == [6, 7]
+    # Records of the producer after its marker are another transaction.
+    committed = numbered(2, 6, producer_id=7, producer_epoch=0, base_sequence=5, transactional=True)
+    assert offsets(decoded(aborted + marker + committed, aborted=[(7, 0)]).batch) == [6, 7]
 
 
-def test_a_batch_that_compaction_emptied_is_passed() -> None:
-    empty = sealed(numbered(3)[:61], at_8=0, at_9=0, at_10=0, at_11=49, at_60=0)
+def test_empty_batch_of_compaction_advances_the_offset() -> None:
+    empty = with_bytes(numbered(3)[:61], at_8=0, at_9=0, at_10=0, at_11=49, at_60=0)
     assert decoded(empty) == Decoded(None, 3)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_COLUMNS_ROWS", 7), ("MAX_COLUMNS_BYTES", 100)])
-def test_much_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
-    monkeypatch.setattr(columns, limit, most)
+@pytest.mark.parametrize(("limit", "value"), [("MAX_COLUMNS_ROWS", 7), ("MAX_COLUMNS_BYTES", 100)])
+def test_limits_split_the_result(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    monkeypatch.setattr(columns, limit, value)
     data = numbered(20, codec=Codec.ZSTD) + numbered(5, 20) + numbered(5, 25)
-    position, found, pieces = 0, list[int](), 0
+    position, decoded_offsets, pieces = 0, list[int](), 0
     while position < 30:
         batch, position = decoded(data, position)
-        found += offsets(batch)
+        decoded_offsets += offsets(batch)
         pieces += 1
-        assert limit == "MAX_COLUMNS_BYTES" or len(offsets(batch)) <= most
-    assert found == list(range(30))
+        assert limit == "MAX_COLUMNS_BYTES" or len(offsets(batch)) <= value
+    assert decoded_offsets == list(range(30))
     assert pieces > 1
 
 
-def test_a_wrong_crc_names_the_place() -> None:
+def test_crc_error_names_topic_partition_and_offset() -> None:
     good, bad = numbered(5), bytearray(numbered(5, 5))
     bad[-3] ^= 1
-    error = refused(good + bytes(bad))
+    error = error_of(good + bytes(bad))
     assert error.code is ErrorCode.CORRUPT_MESSAGE
     assert "orders-3@5" in error.message
     with pytest.raises(KafkaError, match="orders-3@7: "):
@@ -265,14 +267,14 @@ def test_a_wrong_crc_names_the_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "says"),
+    ("changes", "code", "message"),
     [
-        ({"at_60": 6}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # More records than there are.
-        ({"at_60": 4}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Fewer.
-        ({"at_57": 0x7F}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Two billion.
-        ({"at_57": 0xFF}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Below zero.
+        ({"at_60": 6}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Too many records.
+        ({"at_60": 4}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Too few records.
+        ({"at_57": 0x7F}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Two billion records.
+        ({"at_57": 0xFF}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # A negative count.
         ({"at_26": 3}, ErrorCode.INVALID_RECORD, "orders-3@0"),  # Offsets beyond the last one.
-        ({"at_23": 0xFF}, ErrorCode.CORRUPT_MESSAGE, "orders-3@0"),  # It ends before it begins.
+        ({"at_23": 0xFF}, ErrorCode.CORRUPT_MESSAGE, "orders-3@0"),  # A negative last offset delta.
         ({"at_27": 0x7F}, ErrorCode.INVALID_RECORD, "timestamp"),
         (
             {"at_61": 0x7E},
@@ -286,25 +288,25 @@ def test_a_wrong_crc_names_the_place() -> None:
         ({"at_0": 0x80}, ErrorCode.CORRUPT_MESSAGE, "offsets -"),
     ],
 )
-def test_what_is_not_a_batch_is_refused(
-    changes: dict[str, int], code: ErrorCode, says: str
+def test_corrupt_batches_are_refused(
+    changes: dict[str, int], code: ErrorCode, message: str
 ) -> None:
-    error = refused(sealed(numbered(5), **changes))
+    error = error_of(with_bytes(numbered(5), **changes))
     assert error.code is code
-    assert says in error.message
+    assert message in error.message
     assert "orders-3@" in error.message
 
 
-def test_batches_in_the_wrong_order_are_refused() -> None:
-    error = refused(numbered(5, 10) + numbered(5, 5))
+def test_batches_out_of_order_are_refused() -> None:
+    error = error_of(numbered(5, 10) + numbered(5, 5))
     assert error.code is ErrorCode.CORRUPT_MESSAGE
     assert "orders-3@15" in error.message
 
 
-def test_times_that_spark_cannot_hold_matter_only_where_they_are_wanted() -> None:
+def test_timestamp_overflow_is_an_error_only_inside_the_range() -> None:
     data = (
         numbered(2) + build_batch([(None, b"far", (), 2**63 - 1)], base_offset=2) + numbered(2, 3)
     )
-    assert "timestamp" in refused(data).message
+    assert "timestamp" in error_of(data).message
     assert offsets(decoded(data, 0, 2).batch) == [0, 1]
     assert offsets(decoded(data, 3).batch) == [3, 4]

@@ -1,5 +1,4 @@
-"""A Spark Declarative Pipelines project, in Python and SQL, from `init` on: what it finds in a
-topic, and what came when it runs again."""
+"""A Spark Declarative Pipelines project in Python and SQL: init, validate, and two runs."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import penstock
 
-PATIENCE_S = 600
+TIMEOUT_S = 600
 
 
 @pytest.fixture(scope="module")
@@ -24,23 +23,28 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def pipeline(verb: str, project: Path, *words: str) -> str:
-    """What it printed."""
-    command = [
+def pipeline(command: str, project: Path, *options: str) -> str:
+    """Run `penstock pipeline` and return its output."""
+    arguments = [
         sys.executable,
         "-c",
         "from penstock.cli import main; main()",
         "pipeline",
-        verb,
+        command,
         str(project),
-        *words,
+        *options,
     ]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=project.parent, check=False
+    result = subprocess.run(
+        arguments,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        cwd=project.parent,
+        check=False,
     )
-    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
-    assert ran.stderr == "", "no wall of logs"
-    return ran.stdout
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    assert result.stderr == "", "Spark's log goes to a file"
+    return result.stdout
 
 
 def produce(servers: str, *values: str) -> None:
@@ -55,12 +59,12 @@ def large_orders(servers: str, count: int) -> list[tuple[bytes | None, int]]:
         {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
     )
     consumer.assign([TopicPartition("large-orders", 0, 0)])
-    found = [
-        (one.key(), json.loads(one.value() or b"")["amount"])
-        for one in consumer.consume(count + 1, timeout=10)
+    orders = [
+        (message.key(), json.loads(message.value() or b"")["amount"])
+        for message in consumer.consume(count + 1, timeout=10)
     ]
     consumer.close()
-    return found
+    return orders
 
 
 def totals(project: Path) -> list[tuple[str, int, int]]:
@@ -70,10 +74,11 @@ def totals(project: Path) -> list[tuple[str, int, int]]:
     )
 
 
-def test_a_project_from_its_making_to_its_second_run(servers: str, tmp_path: Path) -> None:
+@pytest.mark.more
+def test_project_validates_runs_and_continues_in_a_second_run(servers: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
-    made = pipeline("init", project, "--declarative").splitlines()
-    assert [str(Path(one).relative_to(project)) for one in made] == [
+    created = pipeline("init", project, "--declarative").splitlines()
+    assert [str(Path(file).relative_to(project)) for file in created] == [
         "spark-pipeline.yml",
         "transformations/orders.py",
         "transformations/totals.sql",
@@ -86,7 +91,7 @@ def test_a_project_from_its_making_to_its_second_run(servers: str, tmp_path: Pat
         "nonsense",
     )
     assert "Run is COMPLETED" in pipeline("validate", project, "--bootstrap-server", servers)
-    assert not (project / "storage").exists(), "nothing was run"
+    assert not (project / "storage").exists(), "a dry run creates no storage"
 
     assert "Run is COMPLETED" in pipeline(
         "run", project, "--bootstrap-server", servers, "--master", "local[2]"

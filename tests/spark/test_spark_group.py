@@ -1,5 +1,5 @@
-"""With the option groupId a query's offsets are committed to that group at each batch, and every
-tool of Kafka's shows its lag."""
+"""The option groupId: a query commits its offsets to the group after each batch, and Kafka's tools
+show its lag."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS = 2
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +43,26 @@ def servers() -> Iterator[str]:
 def committed(servers: str, group: str, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
     try:
-        found = consumer.committed(
+        positions = consumer.committed(
             [TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30
         )
-        return {one.partition: one.offset for one in found if one.offset >= 0}
+        return {
+            position.partition: position.offset for position in positions if position.offset >= 0
+        }
     finally:
         consumer.close()
 
 
-def wait_for(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_for(condition: Callable[[], bool], describe: Callable[[], str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, what()
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.05)
 
 
 class Query:
-    """A streaming query with a group; what had been committed when each of its batches was worked
-    on."""
+    """A streaming query with groupId. `batches` has the numbers of each batch, and the offsets that
+    were committed while it ran."""
 
     def __init__(
         self,
@@ -71,38 +73,38 @@ class Query:
         checkpoint: Path,
         **options: str,
     ) -> None:
-        self.seen: list[tuple[list[int], dict[int, int]]] = []
+        self.batches: list[tuple[list[int], dict[int, int]]] = []
         self._servers, self._topic, self._group = servers, topic, group
-        given = {
+        source = {
             "kafka.bootstrap.servers": servers,
             "subscribe": topic,
             "groupId": group,
             "startingOffsets": "earliest",
             **options,
         }
-        stream = spark.readStream.format("penstock").options(**given).load()
+        stream = spark.readStream.format("penstock").options(**source).load()
         self._writer = stream.writeStream.foreachBatch(self._keep).option(
             "checkpointLocation", str(checkpoint)
         )
 
     def _keep(self, rows: DataFrame, _batch_id: int) -> None:
         numbers = sorted(int(row.value) for row in rows.select("value").collect())
-        self.seen.append((numbers, committed(self._servers, self._group, self._topic)))
+        self.batches.append((numbers, committed(self._servers, self._group, self._topic)))
 
     def numbers(self) -> list[int]:
-        return [number for numbers, _committed in self.seen for number in numbers]
+        return [number for numbers, _committed in self.batches for number in numbers]
 
     def drain(self) -> None:
-        assert self._writer.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
+        assert self._writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT_S)
 
     def start(self) -> StreamingQuery:
         return self._writer.trigger(processingTime="0 seconds").start()
 
 
 def lags(servers: str, group: str) -> dict[int, int]:
-    """As `penstock groups describe` and `kafka-consumer-groups.sh` say, which must be the same."""
-    told = json.loads(
-        said(
+    """Return the lag that both `penstock groups describe` and `kafka-consumer-groups.sh` report."""
+    described = json.loads(
+        output_of(
             COMMAND,
             "groups",
             "describe",
@@ -114,8 +116,8 @@ def lags(servers: str, group: str) -> dict[int, int]:
             servers,
         )
     )
-    ours = {one["partition"]: one["lag"] for one in told["partitions"]}
-    table = said(
+    ours = {partition["partition"]: partition["lag"] for partition in described["partitions"]}
+    table = output_of(
         COMMAND.parent / "kafka-consumer-groups.sh",
         "--bootstrap-server",
         servers,
@@ -128,24 +130,24 @@ def lags(servers: str, group: str) -> dict[int, int]:
     return ours
 
 
-def said(command: Path, *words: str) -> str:
+def output_of(command: Path, *arguments: str) -> str:
     return subprocess.run(
-        [str(command), *words],
+        [str(command), *arguments],
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=True,
     ).stdout
 
 
-def test_each_batch_is_committed_and_a_restart_goes_on(
+def test_each_batch_is_committed_and_a_restart_resumes(
     spark: SparkSession, servers: str, tmp_path: Path
 ) -> None:
     create_topics(servers, PARTITIONS, "orders")
     produce_numbers(servers, "orders", PARTITIONS, 0, 100)
     first = Query(spark, servers, "orders", "readers", tmp_path, maxOffsetsPerTrigger="60")
     first.drain()
-    assert [(len(numbers), at) for numbers, at in first.seen] == [(60, {}), (40, {0: 30, 1: 30})]
+    assert [(len(numbers), at) for numbers, at in first.batches] == [(60, {}), (40, {0: 30, 1: 30})]
     assert committed(servers, "readers", "orders") == {0: 50, 1: 50}
     assert lags(servers, "readers") == {0: 0, 1: 0}
     produce_numbers(servers, "orders", PARTITIONS, 100, 30)
@@ -155,13 +157,13 @@ def test_each_batch_is_committed_and_a_restart_goes_on(
     try:
         wait_for(
             lambda: committed(servers, "readers", "orders") == {0: 65, 1: 65},
-            lambda: f"{second.seen}",
+            lambda: f"{second.batches}",
         )
         produce_numbers(servers, "orders", PARTITIONS, 130, 20)
-        # The query then has nothing to do, and does not lag behind.
+        # The query has caught up, and its last batch is committed.
         wait_for(
             lambda: committed(servers, "readers", "orders") == {0: 75, 1: 75},
-            lambda: f"{second.seen}",
+            lambda: f"{second.batches}",
         )
     finally:
         running.stop()
@@ -169,20 +171,23 @@ def test_each_batch_is_committed_and_a_restart_goes_on(
     assert lags(servers, "readers") == {0: 0, 1: 0}
 
 
-def test_a_restart_tells_what_the_last_run_could_not(
+def test_restart_commits_what_the_last_run_did_not(
     spark: SparkSession, servers: str, tmp_path: Path
 ) -> None:
-    create_topics(servers, PARTITIONS, "told")
-    produce_numbers(servers, "told", PARTITIONS, 0, 10)
-    Query(spark, servers, "told", "tellers", tmp_path).drain()
-    said(COMMAND, "groups", "delete", "tellers", "--bootstrap-server", servers)
-    assert committed(servers, "tellers", "told") == {}
-    again = Query(spark, servers, "told", "tellers", tmp_path)
-    again.drain()
-    assert (again.numbers(), committed(servers, "tellers", "told")) == ([], {0: 5, 1: 5})
+    create_topics(servers, PARTITIONS, "uncommitted")
+    produce_numbers(servers, "uncommitted", PARTITIONS, 0, 10)
+    Query(spark, servers, "uncommitted", "restarted", tmp_path).drain()
+    output_of(COMMAND, "groups", "delete", "restarted", "--bootstrap-server", servers)
+    assert committed(servers, "restarted", "uncommitted") == {}
+    restarted = Query(spark, servers, "uncommitted", "restarted", tmp_path)
+    restarted.drain()
+    assert (restarted.numbers(), committed(servers, "restarted", "uncommitted")) == (
+        [],
+        {0: 5, 1: 5},
+    )
 
 
-def test_a_group_with_members_is_left_alone_and_the_query_goes_on(
+def test_query_continues_if_the_group_has_members(
     spark: SparkSession, servers: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_topics(servers, PARTITIONS, "shared")
@@ -197,7 +202,7 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(
     )
     member.subscribe(["shared"])
     try:
-        wait_for(lambda: member.poll(0.1) is not None, lambda: "the member reads nothing")
+        wait_for(lambda: member.poll(0.1) is not None, lambda: "the member received no record")
         member.commit(
             offsets=[TopicPartition("shared", 0, 2), TopicPartition("shared", 1, 3)],
             asynchronous=False,
@@ -224,7 +229,7 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(
 
 
 @pytest.mark.parametrize("group", ["", "  "])
-def test_a_group_without_a_name_is_refused(
+def test_empty_group_id_is_refused(
     spark: SparkSession, servers: str, tmp_path: Path, group: str
 ) -> None:
     with pytest.raises(Exception, match="the option groupId is empty: set it to the group"):

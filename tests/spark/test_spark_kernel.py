@@ -1,5 +1,4 @@
-"""The kernels beside each other, on bytes that are damaged behind a CRC that matches; and the
-compiled one on buffers that lie."""
+"""Both kernels on corrupt records with a valid CRC, and the compiled one on invalid buffers."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ long = build_batch([(b"k" * 200, b"v" * 70_000, (("h", b"h" * 300),), 0), (None,
 
 
 def mutated(batch: bytes, rng: random.Random) -> bytes:
-    """Some bytes changed, dropped or doubled, mostly behind the header; the length is right
-    again."""
+    """Change, drop or repeat some bytes, mostly after the header, and correct length and CRC."""
     changed = bytearray(batch)
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = (
@@ -59,7 +57,7 @@ def mutated(batch: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def seen(columns: Columns) -> list[Record]:
+def records_in(columns: Columns) -> list[Record]:
     assert columns.headers is not None
     for column in columns:
         assert column is not None
@@ -72,7 +70,7 @@ def seen(columns: Columns) -> list[Record]:
             time // 1000,
             key,
             value,
-            tuple((one["key"], one["value"]) for one in headers or ()),
+            tuple((header["key"], header["value"]) for header in headers or ()),
         )
         for offset, time, key, value, headers in zip(
             columns.offset.to_pylist(),
@@ -86,9 +84,9 @@ def seen(columns: Columns) -> list[Record]:
 
 
 def outcome(kernel: Kernel, data: bytes) -> list[Record] | None:
-    """None for what was refused."""
+    """Decode with a kernel; None if it refuses the records."""
     try:
-        return seen(
+        return records_in(
             kernel.decode(
                 [DecompressedBatch(read_header(data), memoryview(data)[HEADER:])],
                 0,
@@ -101,46 +99,47 @@ def outcome(kernel: Kernel, data: bytes) -> list[Record] | None:
 
 
 def expected(data: bytes) -> list[Record] | None:
-    """By penstock.records, which allows for times that microseconds do not."""
+    """Decode with penstock.records, and refuse timestamps that overflow in microseconds."""
     try:
-        found = list(
+        records = list(
             records_of(
                 data, read_header(data)._replace(attributes=read_header(data).attributes & ~7)
             )
         )
     except KafkaError:
         return None
-    return None if any(abs(one.timestamp) > 2**63 // 1000 for one in found) else found
+    overflow = any(abs(record.timestamp) > 2**63 // 1000 for record in records)
+    return None if overflow else records
 
 
 @pytest.mark.parametrize("batch", [plain, rich, long], ids=["plain", "rich", "long"])
 @pytest.mark.parametrize("seed", range(20))
-def test_damaged_records_are_refused_or_read_as_records_reads_them(
+def test_kernels_agree_with_penstock_records_on_corrupt_records(
     compiled: Kernel, batch: bytes, seed: int
 ) -> None:
     rng = random.Random(seed)
     for _ in range(50):
         data = mutated(batch, rng)
-        want = expected(data)
-        assert outcome(compiled, data) == want
-        assert outcome(pure, data) == want
+        result = expected(data)
+        assert outcome(compiled, data) == result
+        assert outcome(pure, data) == result
 
 
 @given(st.binary(max_size=200), st.integers(-1, 2**31 - 1), st.integers(-1, 2**31 - 1))
 def test_arbitrary_bytes(compiled: Kernel, data: bytes, count: int, last_delta: int) -> None:
     header = read_header(plain)._replace(record_count=count, last_offset_delta=last_delta)
-    for one in (compiled, pure):
+    for implementation in (compiled, pure):
         try:
-            found = one.decode([DecompressedBatch(header, data)], 0, END, headers=True)
+            columns = implementation.decode([DecompressedBatch(header, data)], 0, END, headers=True)
         except CorruptRecords:
             continue
-        assert len(found.offset) == count
+        assert len(columns.offset) == count
 
 
-def test_limits_are_those_of_python(built: ModuleType) -> None:
-    assert built.MAX_RECORD_HEADERS == limits.MAX_RECORD_HEADERS
-    assert built.MIN_RECORD_BYTES == limits.MIN_RECORD_BYTES
-    assert (built.RECORD_OVERHEAD, built.HEADER_OVERHEAD) == (
+def test_limits_equal_those_of_python(native: ModuleType) -> None:
+    assert native.MAX_RECORD_HEADERS == limits.MAX_RECORD_HEADERS
+    assert native.MIN_RECORD_BYTES == limits.MIN_RECORD_BYTES
+    assert (native.RECORD_OVERHEAD, native.HEADER_OVERHEAD) == (
         kernel.RECORD_OVERHEAD,
         kernel.HEADER_OVERHEAD,
     )
@@ -151,51 +150,51 @@ def int32s(*numbers: int) -> bytes:
 
 
 GOOD = (None, int32s(0, 2), b"ab", 0, 1)
-LYING = [
-    (None, int32s(0), b"ab", 0, 1),  # An offset too few.
+INVALID_COLUMNS = [
+    (None, int32s(0), b"ab", 0, 1),  # Too few offsets.
     (None, int32s(0, 3), b"ab", 0, 1),  # Beyond the data.
-    (None, int32s(2, 0), b"ab", 0, 1),  # It ends before it begins.
+    (None, int32s(2, 0), b"ab", 0, 1),  # End before start.
     (None, int32s(-1, 2), b"ab", 0, 1),
-    (b"", int32s(0, 2), b"ab", 0, 1),  # No bitmap for the row.
-    (None, int32s(0, 2), b"ab", 1, 1),  # A slice of what is not there.
+    (b"", int32s(0, 2), b"ab", 0, 1),  # Bitmap too short.
+    (None, int32s(0, 2), b"ab", 1, 1),  # Slice out of bounds.
     (None, int32s(0, 2), b"ab", -1, 1),
     (None, int32s(0, 2), b"ab", 2**62, 2**62),
     (None, None, None, 0, 1),
 ]
 
 
-@pytest.mark.parametrize("column", LYING)
-def test_columns_that_lie_are_refused(
-    built: ModuleType, column: tuple[bytes | None, bytes | None, bytes | None, int, int]
+@pytest.mark.parametrize("column", INVALID_COLUMNS)
+def test_invalid_columns_are_refused(
+    native: ModuleType, column: tuple[bytes | None, bytes | None, bytes | None, int, int]
 ) -> None:
     none = (None, None, None)
-    for given_ in (
+    for arguments in (
         (column, GOOD, none),
         (GOOD, column, none),
         (GOOD, GOOD, (column, GOOD, GOOD)),
         (GOOD, GOOD, (GOOD, column, GOOD)),
     ):
         with pytest.raises(ValueError, match=r"column|row"):
-            built.encode(*given_, None, 0, 1, 1000)
+            native.encode(*arguments, None, 0, 1, 1000)
     with pytest.raises(ValueError, match="column"):
-        built.partitions(column, 3)
+        native.partitions(column, 3)
 
 
-def test_lists_of_headers_shorter_than_the_rows_are_refused(built: ModuleType) -> None:
+def test_header_lists_shorter_than_the_rows_are_refused(native: ModuleType) -> None:
     two = (None, int32s(0, 1, 2), b"ab", 0, 2)
     with pytest.raises(ValueError, match="column of headers"):
-        built.encode(two, two, ((None, int32s(0, 0), None, 0, 1), GOOD, GOOD), None, 0, 2, 1000)
+        native.encode(two, two, ((None, int32s(0, 0), None, 0, 1), GOOD, GOOD), None, 0, 2, 1000)
 
 
-def test_nonsense_is_refused(built: ModuleType) -> None:
+def test_invalid_arguments_are_refused(native: ModuleType) -> None:
     with pytest.raises(OverflowError):
-        built.decode([], 5, 4, True)
+        native.decode([], 5, 4, True)
     with pytest.raises(ValueError, match="partition"):
-        built.partitions(GOOD, 0)
+        native.partitions(GOOD, 0)
     with pytest.raises(ValueError, match="rows"):
-        built.encode(GOOD, GOOD, (None, None, None), b"", 0, 1, 1000)
+        native.encode(GOOD, GOOD, (None, None, None), b"", 0, 1, 1000)
     with pytest.raises(TypeError):
-        built.encode(3, GOOD, (None, None, None), None, 0, 1, 1000)
+        native.encode(3, GOOD, (None, None, None), None, 0, 1, 1000)
 
 
 @pytest.fixture
@@ -207,7 +206,7 @@ def without_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_compiled")
-def test_without_a_compiled_kernel_there_is_one_line_in_the_log(
+def test_missing_compiled_kernel_logs_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -216,8 +215,6 @@ def test_without_a_compiled_kernel_there_is_one_line_in_the_log(
     assert "without its compiled decode kernel" in line
 
 
-def test_without_a_compiler_the_reason_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     assert compile_kernel(tmp_path, tmp_path / "kernel") == "no C compiler found"

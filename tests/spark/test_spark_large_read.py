@@ -1,5 +1,7 @@
-"""A topic far larger than what its readers may hold: read in batch, with the Python workers' memory
-watched. PENSTOCK_DRILL=1 for 5 GB."""
+"""The memory of Python workers is bounded while a batch query reads a large topic.
+
+PENSTOCK_DRILL=1 reads 5 GB.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,16 @@ from penstock.spark.sink.writer import write
 from tests.e2e.penstock_process import PenstockProcess
 from tests.spark.live import create_topics, session
 
-# One after the other, in one process: Spark has enough to do.
-pytestmark = pytest.mark.xdist_group("spark")
+# In one pytest-xdist worker, with the shared Spark session.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.more]
 
 MB = 1_000_000
 TOPIC_BYTES = (5_000 if os.environ.get("PENSTOCK_DRILL") else 200) * MB
 VALUE_BYTES = 100
-ROWS_A_PIECE = 100_000
+ROWS_PER_BATCH = 100_000
 PARTITIONS = 2
-MOST_BYTES = 1_000 * MB
-EVERY_S = 0.02
+MAX_WORKER_BYTES = 1_000 * MB
+POLL_S = 0.02
 
 
 @pytest.fixture
@@ -38,11 +40,10 @@ def servers(tmp_path: Path) -> Iterator[str]:
 
 
 class Memory:
-    """The most that all of Spark's Python workers below this process had in memory, each at its
-    worst."""
+    """Measures the sum of the peak memory of all Python workers below this process."""
 
     def __init__(self) -> None:
-        self.most_bytes = 0
+        self.peak_bytes = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -55,14 +56,14 @@ class Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(EVERY_S):
-            self.most_bytes = max(
-                self.most_bytes, sum(_peak_bytes(worker) for worker in _workers(os.getpid()))
+        while not self._stop.wait(POLL_S):
+            self.peak_bytes = max(
+                self.peak_bytes, sum(_peak_bytes(worker) for worker in _workers(os.getpid()))
             )
 
 
 def _workers(parent: int) -> Iterator[int]:
-    with suppress(OSError):  # it may have ended meanwhile
+    with suppress(OSError):  # the process may have ended
         for task in Path(f"/proc/{parent}/task").iterdir():
             for child in (task / "children").read_text().split():
                 if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -77,7 +78,9 @@ def _peak_bytes(process: int) -> int:
     return 0
 
 
-def test_memory_stays_bounded(servers: str, record_property: Callable[[str, object], None]) -> None:
+def test_worker_memory_is_bounded(
+    servers: str, record_property: Callable[[str, object], None]
+) -> None:
     create_topics(servers, PARTITIONS, "large")
     rows = fill(servers)
     frame = (
@@ -88,34 +91,34 @@ def test_memory_stays_bounded(servers: str, record_property: Callable[[str, obje
         .load()
     )
     with Memory() as memory:
-        (found,) = frame.selectExpr(
+        (result,) = frame.selectExpr(
             "count(*) as rows", "sum(length(value)) as bytes", "max(offset) as last"
         ).collect()
-    assert (found.rows, found.bytes, found.last) == (
+    assert (result.rows, result.bytes, result.last) == (
         rows,
         rows * VALUE_BYTES,
         rows // PARTITIONS - 1,
     )
-    assert 0 < memory.most_bytes < MOST_BYTES
-    told = (
+    assert 0 < memory.peak_bytes < MAX_WORKER_BYTES
+    note = (
         f"{rows / 1e6:.0f} million rows of {rows * VALUE_BYTES // MB} MB read by Spark with "
-        f"{memory.most_bytes // MB} MB of Python workers"
+        f"{memory.peak_bytes // MB} MB of Python workers"
     )
-    record_property("note", told)
+    record_property("note", note)
 
 
 def fill(servers: str) -> int:
-    """The topic, of incompressible values, and how many rows it has."""
-    values = os.urandom(VALUE_BYTES * ROWS_A_PIECE)
+    """Fill the topic with incompressible values. Return the number of rows."""
+    values = os.urandom(VALUE_BYTES * ROWS_PER_BATCH)
     column = pa.Array.from_buffers(
-        pa.binary(VALUE_BYTES), ROWS_A_PIECE, [None, pa.py_buffer(values)]
+        pa.binary(VALUE_BYTES), ROWS_PER_BATCH, [None, pa.py_buffer(values)]
     ).cast(pa.binary())
-    turns = pa.array([number % PARTITIONS for number in range(ROWS_A_PIECE)], pa.int32())
-    piece = pa.record_batch([column, turns], names=["value", "partition"])
+    partitions = pa.array([number % PARTITIONS for number in range(ROWS_PER_BATCH)], pa.int32())
+    batch = pa.record_batch([column, partitions], names=["value", "partition"])
     options = {
         "kafka.bootstrap.servers": servers,
         "topic": "large",
         "kafka.compression.type": "none",
         "kafka.batch.size": "500000",
     }
-    return write(sink_options(options), (piece for _ in range(TOPIC_BYTES // len(values)))).rows
+    return write(sink_options(options), (batch for _ in range(TOPIC_BYTES // len(values)))).rows

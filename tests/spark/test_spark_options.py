@@ -1,4 +1,4 @@
-"""Every option in its forms, and what is said of those that cannot be used."""
+"""Every option of the source and the sink, and the errors for invalid values."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
 def source(*, streaming: bool = False, **options: str) -> SourceOptions:
-    given = {name.replace("__", "."): value for name, value in options.items()}
-    return source_options({**SERVERS, "subscribe": "orders", **given}, streaming=streaming)
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    return source_options({**SERVERS, "subscribe": "orders", **dotted}, streaming=streaming)
 
 
-def refused(*, streaming: bool = False, **options: str) -> str:
+def error_of(*, streaming: bool = False, **options: str) -> str:
     with pytest.raises(OptionError) as raised:
         source(streaming=streaming, **options)
     return str(raised.value)
 
 
-def test_defaults_are_those_of_sparks_source_but_for_the_isolation() -> None:
+def test_defaults_equal_sparks_connector_except_isolation_level() -> None:
     batch, stream = source(), source(streaming=True)
     assert (batch.starting, batch.ending, stream.starting) == (EARLIEST, LATEST, LATEST)
     assert batch.fail_on_data_loss
@@ -35,7 +35,7 @@ def test_defaults_are_those_of_sparks_source_but_for_the_isolation() -> None:
     assert (batch.min_partitions, batch.max_offsets_per_trigger) == (None, None)
 
 
-def test_names_have_no_case() -> None:
+def test_option_names_ignore_case() -> None:
     options = source_options(
         {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "orders", "failondataloss": "FALSE"},
         streaming=False,
@@ -44,7 +44,7 @@ def test_names_have_no_case() -> None:
     assert not options.fail_on_data_loss
 
 
-def test_what_to_read() -> None:
+def test_subscriptions() -> None:
     assert source(subscribe=" orders, payments ,orders").subscription == Subscribe(
         ("orders", "payments")
     )
@@ -64,7 +64,7 @@ def test_what_to_read() -> None:
     assert pattern.pattern.fullmatch("orders-eu")
 
 
-def test_offsets_of_each_partition() -> None:
+def test_specific_offsets() -> None:
     options = source(
         startingOffsets='{"orders": {"0": 23, "1": -2}}',
         endingOffsets='{"orders": {"0": -1, "1": 50}}',
@@ -78,7 +78,7 @@ def test_offsets_of_each_partition() -> None:
     assert source(streaming=True, startingOffsets=" Earliest ").starting == EARLIEST
 
 
-def test_times_win_over_offsets_and_one_for_all_over_each() -> None:
+def test_timestamps_override_offsets_and_a_global_one_overrides_per_partition() -> None:
     each = '{"orders": {"0": 1000}}'
     options = source(
         startingOffsets="earliest",
@@ -106,12 +106,12 @@ def test_times_win_over_offsets_and_one_for_all_over_each() -> None:
         ("250", 0.25),
     ],
 )
-def test_delays(text: str, seconds: float) -> None:
+def test_durations(text: str, seconds: float) -> None:
     assert source(maxTriggerDelay=text).max_trigger_delay_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (
             {"subscribePattern": "a"},
@@ -164,17 +164,17 @@ def test_delays(text: str, seconds: float) -> None:
         ({"kafka__acks": "all"}, "not a known client setting"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_advice(options: dict[str, str], says: str) -> None:
-    assert says in refused(streaming=False, **options)
+def test_invalid_source_options(options: dict[str, str], message: str) -> None:
+    assert message in error_of(streaming=False, **options)
 
 
-def test_nothing_to_read_and_no_brokers() -> None:
+def test_missing_and_invalid_subscriptions_and_servers() -> None:
     with pytest.raises(OptionError, match="none of them is set"):
         source_options(SERVERS, streaming=False)
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         source_options({"subscribe": "orders"}, streaming=False)
-    for pattern, says in (("(", "not a valid regular expression"), (" ", "is empty")):
-        with pytest.raises(OptionError, match=says):
+    for pattern, message in (("(", "not a valid regular expression"), (" ", "is empty")):
+        with pytest.raises(OptionError, match=message):
             source_options({**SERVERS, "subscribePattern": pattern}, streaming=False)
     for assign in ('{"orders": 1}', '{"orders": [-1]}', "[1]", "{}", '{"orders": ["0"]}'):
         with pytest.raises(OptionError, match="assign is invalid"):
@@ -182,18 +182,18 @@ def test_nothing_to_read_and_no_brokers() -> None:
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
-    assert "readStream" in refused(streaming=True, **{name: "1"})
+def test_streams_have_no_ending_offsets(name: str) -> None:
+    assert "readStream" in error_of(streaming=True, **{name: "1"})
 
 
-def test_client_settings() -> None:
+def test_kafka_options() -> None:
     options = source(
         kafka__request__timeout__ms="1500",
         kafka__default__api__timeout__ms="9000",
         kafka__client__id="job",
         kafka__isolation__level="READ_UNCOMMITTED",
         kafka__max__partition__fetch__bytes="1000",
-        kafka__group__id="without effect",
+        kafka__group__id="ignored",
         kafka__receive__buffer__bytes="1",
         kafka__security__protocol="plaintext",
     )
@@ -213,7 +213,7 @@ def test_sink_options() -> None:
         True,
         Codec.LZ4,
     )
-    given = sink_options(
+    explicit = sink_options(
         {
             **SERVERS,
             "topic": " out ",
@@ -222,11 +222,16 @@ def test_sink_options() -> None:
             "kafka.linger.ms": "5",
         }
     )
-    assert (given.topic, given.acks, given.idempotent, given.codec) == ("out", 1, False, Codec.ZSTD)
+    assert (explicit.topic, explicit.acks, explicit.idempotent, explicit.codec) == (
+        "out",
+        1,
+        False,
+        Codec.ZSTD,
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"topic": " "}, "is empty"),
         ({"topics": "out"}, "did you mean topic?"),
@@ -239,7 +244,7 @@ def test_sink_options() -> None:
         ({"kafka.value.serializer": "x"}, "binary columns"),
     ],
 )
-def test_sink_options_that_are_refused(options: dict[str, str], says: str) -> None:
+def test_invalid_sink_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as raised:
         sink_options({**SERVERS, **options})
-    assert says in str(raised.value)
+    assert message in str(raised.value)

@@ -1,5 +1,4 @@
-"""Pipelines with Spark itself: records in, records, dead letters and tables out, and what a user
-sees of mistakes."""
+"""Pipelines with Spark: records, dead letters, late rows, failures, and validation."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ FAIL_ON_LATE_ROWS = True
 
 def totals(records):
     events = records.where("reason IS NULL").select("event.*").withWatermark("at", "10 seconds")
-    found = events.groupBy(F.window("at", "10 seconds")).agg(F.sum("amount").alias("total"))
-    return found.select(F.to_json(F.struct("total")).alias("value"))
+    windows = events.groupBy(F.window("at", "10 seconds")).agg(F.sum("amount").alias("total"))
+    return windows.select(F.to_json(F.struct("total")).alias("value"))
 
 def misspelt(records):
     return records.select(F.col("amuont").alias("value"))
@@ -44,7 +43,8 @@ def failing(records):
     return records.select(F.col("value").cast("string").cast("int").cast("string").alias("value"))
 
 def build(pipeline):
-    records = parse_json(pipeline.read(pipeline.settings.get("from", "orders")), "id STRING NOT NULL, amount LONG, at TIMESTAMP")
+    rows = pipeline.read(pipeline.settings.get("from", "orders"))
+    records = parse_json(rows, "id STRING NOT NULL, amount LONG, at TIMESTAMP")
     step = pipeline.settings.get("step")
     if step == "nothing":
         return None
@@ -95,12 +95,12 @@ def consume(servers: str, topic: str, count: int) -> list[Any]:
         {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = consumer.consume(count, timeout=30)
+    messages = consumer.consume(count, timeout=30)
     consumer.close()
-    return found
+    return messages
 
 
-def drained(queries: RunningQueries) -> RunningQueries:
+def drain(queries: RunningQueries) -> RunningQueries:
     try:
         while queries.poll():
             time.sleep(0.1)
@@ -110,7 +110,7 @@ def drained(queries: RunningQueries) -> RunningQueries:
     return queries
 
 
-def test_records_go_through_once_and_bad_ones_to_dead_letters(
+def test_records_dead_letters_and_late_rows(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     run = PipelineRun(application.path, servers, checkpoint=str(tmp_path), once=True)
@@ -125,15 +125,15 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
         b"\xff\xc3",
     )
     produce(servers, order(1, "00:01"), order(2, "00:09"), *bad, order(4, "01:00"))
-    queries = drained(run.start(spark, application))
+    queries = drain(run.start(spark, application))
     assert queries.progress["bad"].dead_letters == 8
     assert queries.progress["bad"].lag == {"orders": 0}
     assert queries.progress["totals"].late_rows == 0
     assert queries.progress["totals"].state_rows == 1
     assert queries.progress["totals"].watermark == "2026-01-01T00:00:50.000Z"
-    assert [one.value() for one in consume(servers, "totals", 1)] == [b'{"total":3}']
+    assert [message.value() for message in consume(servers, "totals", 1)] == [b'{"total":3}']
     dead = consume(servers, "dead", 8)
-    assert [one.value() for one in dead] == list(bad)
+    assert [message.value() for message in dead] == list(bad)
     assert dead[1].headers() == [
         ("source", b"test"),
         ("reason", b"column amount is not of type bigint: many"),
@@ -141,7 +141,7 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
         ("partition", b"0"),
         ("offset", b"3"),
     ]
-    assert [dict(one.headers())["reason"] for one in dead] == [
+    assert [dict(message.headers())["reason"] for message in dead] == [
         b"the value is not a JSON object: nonsense",
         b"column amount is not of type bigint: many",
         b"column id is missing",
@@ -151,22 +151,21 @@ def test_records_go_through_once_and_bad_ones_to_dead_letters(
         b"the value is empty",
         "the value is not a JSON object: \ufffd\ufffd".encode(),
     ]
-    assert {one.name: list(one.offsets.values()) for one in read_checkpoints(tmp_path)} == {
+    assert {query.name: list(query.offsets.values()) for query in read_checkpoints(tmp_path)} == {
         "bad": [11],
         "totals": [11],
     }
 
-    # The run goes on from its checkpoint, and the pipeline does not put up with rows that its
-    # watermark drops.
+    # The next run resumes from the checkpoint, and FAIL_ON_LATE_ROWS fails it.
     produce(servers, order(5, "00:02"))
     with pytest.raises(
         PipelineError,
         match="query totals dropped 1 rows that arrived later than its watermark: raise the delay",
     ):
-        drained(run.start(spark, application))
+        drain(run.start(spark, application))
 
 
-def test_a_failing_query_says_where_and_at_which_records(
+def test_failed_query_names_step_and_offsets(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     produce(servers, b"no number")
@@ -174,7 +173,7 @@ def test_a_failing_query_says_where_and_at_which_records(
         application.path, servers, checkpoint=str(tmp_path), once=True, settings={"step": "failing"}
     )
     with pytest.raises(PipelineError) as failed:
-        drained(run.start(spark, application))
+        drain(run.start(spark, application))
     for part in (
         (
             "query other failed: step failing (orders_pipeline.py, line 19): return "
@@ -186,14 +185,14 @@ def test_a_failing_query_says_where_and_at_which_records(
     assert "(batch 0 reads orders-0 offsets 0 to " in str(failed.value)
 
 
-def test_a_missing_topic_fails_a_run_that_drains(
+def test_missing_topic_fails_a_run_with_once(
     spark: SparkSession, servers: str, application: Application, tmp_path: Path
 ) -> None:
     settings = {"from": "nowhere", "step": "failing"}
     with pytest.raises(
         PipelineError, match=r"query other failed: .*topic nowhere does not exist: create it"
     ):
-        drained(
+        drain(
             PipelineRun(
                 application.path, servers, checkpoint=str(tmp_path), once=True, settings=settings
             ).start(spark, application)
@@ -201,7 +200,7 @@ def test_a_missing_topic_fails_a_run_that_drains(
 
 
 @pytest.mark.parametrize(
-    ("step", "says"),
+    ("step", "message"),
     [
         (
             "misspelt",
@@ -218,13 +217,13 @@ def test_a_missing_topic_fails_a_run_that_drains(
         ("nothing", "returned None: it must return a dict of query names and stream writers"),
     ],
 )
-def test_validating_names_what_is_wrong(
-    spark: SparkSession, application: Application, step: str, says: str
+def test_validation_errors(
+    spark: SparkSession, application: Application, step: str, message: str
 ) -> None:
-    with pytest.raises(PipelineError, match=says):
+    with pytest.raises(PipelineError, match=message):
         validate(spark, application, "localhost:1", {"step": step})
 
 
-def test_validating_asks_no_broker(spark: SparkSession, application: Application) -> None:
-    found = validate(spark, application, "localhost:1", {})
-    assert found["totals"] == "struct<value:string>"
+def test_validation_needs_no_broker(spark: SparkSession, application: Application) -> None:
+    schemas = validate(spark, application, "localhost:1", {})
+    assert schemas["totals"] == "struct<value:string>"

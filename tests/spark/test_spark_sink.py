@@ -1,5 +1,4 @@
-"""Writing: rows to topics, partitions and keys as Kafka's own clients have them, and what a user
-sees of errors."""
+"""Writing: columns, partitioning as in Kafka's clients, retries, and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def create(
 
 
 def consume(servers: str, topic: str, partitions: int = 4) -> list[Message]:
-    """Everything that is there, each partition in its order."""
+    """Consume the whole topic, sorted by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -55,33 +54,30 @@ def consume(servers: str, topic: str, partitions: int = 4) -> list[Message]:
         }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    found: list[Message] = []
+    messages: list[Message] = []
     ended = 0
     while ended < partitions:
         message = consumer.poll(10)
         assert message is not None
         if message.error() is None:
-            found.append(message)
+            messages.append(message)
         else:
             ended += 1
     consumer.close()
-    return sorted(found, key=lambda one: (one.partition(), one.offset()))
+    return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
 
 def rows(**columns: pa.Array) -> Iterator[pa.RecordBatch]:
     return iter([pa.record_batch(list(columns.values()), names=list(columns))])
 
 
-def put(servers: str, batches: Iterator[pa.RecordBatch], **options: str) -> int:
-    given = {
-        "kafka.bootstrap.servers": servers,
-        **{name.replace("__", "."): value for name, value in options.items()},
-    }
-    return write(sink_options(given), batches).rows
+def write_rows(servers: str, batches: Iterator[pa.RecordBatch], **options: str) -> int:
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    return write(sink_options({"kafka.bootstrap.servers": servers, **dotted}), batches).rows
 
 
 @pytest.mark.parametrize("partitions", [4, 7])
-def test_keys_go_where_kafkas_clients_put_them(servers: str, partitions: int) -> None:
+def test_keys_are_partitioned_as_by_kafkas_clients(servers: str, partitions: int) -> None:
     theirs, ours = (
         create(servers, f"{name}-{partitions}", partitions) for name in ("theirs", "ours")
     )
@@ -89,109 +85,112 @@ def test_keys_go_where_kafkas_clients_put_them(servers: str, partitions: int) ->
     for key in KEYS:
         producer.produce(theirs, key=key, value=key)
     producer.flush()
-    put(servers, rows(key=pa.array(KEYS), value=pa.array(KEYS)), topic=ours)
-    expected, found = (
-        {(one.key(), one.partition()) for one in consume(servers, topic, partitions)}
+    write_rows(servers, rows(key=pa.array(KEYS), value=pa.array(KEYS)), topic=ours)
+    expected, written = (
+        {(message.key(), message.partition()) for message in consume(servers, topic, partitions)}
         for topic in (theirs, ours)
     )
-    assert found == expected
-    assert len(found) == len(KEYS)
+    assert written == expected
+    assert len(written) == len(KEYS)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_and_many_batches(servers: str, codec: str) -> None:
+def test_codecs_with_many_batches(servers: str, codec: str) -> None:
     topic = create(servers, f"codec-{codec}", 1)
     values = [f"value {number}" for number in range(5000)]
     batches = iter([batch for _ in range(3) for batch in rows(value=pa.array(values))])
     assert (
-        put(
+        write_rows(
             servers, batches, topic=topic, kafka__compression__type=codec, kafka__batch__size="5000"
         )
         == 15000
     )
-    assert [one.value() for one in consume(servers, topic, 1)] == [
+    assert [message.value() for message in consume(servers, topic, 1)] == [
         value.encode() for value in values * 3
     ]
 
 
 def test_all_columns(servers: str) -> None:
-    one, two = create(servers, "columns-one"), create(servers, "columns-two")
+    first, second = create(servers, "columns-first"), create(servers, "columns-second")
     written = rows(
         value=pa.array([b"a", None, b"c", b"d"], pa.binary()),
         key=pa.array([None, b"k", None, None], pa.binary()),
         headers=pa.array(
             [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, [], None], HEADERS
         ),
-        topic=pa.array([one, two, one, one]),
+        topic=pa.array([first, second, first, first]),
         partition=pa.array([3, 2, 3, None], pa.int32()),
         other=pa.array([1, 2, 3, 4]),
     )
-    assert put(servers, written) == 4
-    found = consume(servers, one)
+    assert write_rows(servers, written) == 4
+    messages = consume(servers, first)
     assert [
-        (each.partition(), each.value(), each.headers()) for each in found if each.value() != b"d"
+        (message.partition(), message.value(), message.headers())
+        for message in messages
+        if message.value() != b"d"
     ] == [
         (3, b"a", [("h", b"1"), ("h", None)]),
         (3, b"c", None),
     ]
-    assert len(found) == 3
-    assert [(each.partition(), each.key(), each.value()) for each in consume(servers, two)] == [
-        (2, b"k", None)
-    ]
+    assert len(messages) == 3
+    (tombstone,) = consume(servers, second)
+    assert (tombstone.partition(), tombstone.key(), tombstone.value()) == (2, b"k", None)
 
 
-def test_rows_without_a_key_stay_together(servers: str) -> None:
+def test_rows_without_a_key_go_to_one_partition(servers: str) -> None:
     topic = create(servers, "together")
-    put(servers, rows(value=pa.array(["a", "b", "c"])), topic=topic)
-    assert len({one.partition() for one in consume(servers, topic)}) == 1
+    write_rows(servers, rows(value=pa.array(["a", "b", "c"])), topic=topic)
+    assert len({message.partition() for message in consume(servers, topic)}) == 1
 
 
-def test_little_memory_is_enough(servers: str) -> None:
+def test_minimal_buffer_memory(servers: str) -> None:
     topic = create(servers, "little")
     batches = iter(
         [batch for _ in range(20) for batch in rows(value=pa.array([b"x" * 1000] * 100))]
     )
     assert (
-        put(servers, batches, topic=topic, kafka__buffer__memory="1", kafka__batch__size="20000")
+        write_rows(
+            servers, batches, topic=topic, kafka__buffer__memory="1", kafka__batch__size="20000"
+        )
         == 2000
     )
     assert len(consume(servers, topic)) == 2000
 
 
-def test_what_was_written_and_not_heard_of_is_not_written_twice(
+def test_retry_after_a_lost_response_writes_no_duplicate(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = create(servers, "unheard")
-    answered, calls = Connection.call, count()
+    topic = create(servers, "lost-responses")
+    call, calls = Connection.call, count()
 
-    async def unheard(
+    async def lose_response(
         connection: Connection, request: object, response: type[Any], **options: Any
     ) -> Any:
-        answer = await answered(connection, request, response, **options)
+        result = await call(connection, request, response, **options)
         if isinstance(request, ProduceRequest) and next(calls) % 2 == 0:
-            raise ConnectionFailed("the broker went away")
-        return answer
+            raise ConnectionFailed("connection lost")
+        return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "call", unheard)
-        put(
+        patch.setattr(Connection, "call", lose_response)
+        write_rows(
             servers,
             rows(key=pa.array(KEYS), value=pa.array(KEYS)),
             topic=topic,
             kafka__batch__size="1000",
         )
     assert next(calls) > 8
-    assert sorted(one.value() or b"" for one in consume(servers, topic)) == sorted(
+    assert sorted(message.value() or b"" for message in consume(servers, topic)) == sorted(
         key.encode() for key in KEYS
     )
 
 
-def test_a_task_without_rows_asks_nobody() -> None:
-    assert put("localhost:1", iter([]), topic="any") == 0
+def test_task_without_rows_does_not_connect() -> None:
+    assert write_rows("localhost:1", iter([]), topic="any") == 0
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "says"),
+    ("columns", "options", "message"),
     [
         (
             {"value": pa.array(["a", "b"]), "topic": pa.array(["errors", None])},
@@ -220,18 +219,18 @@ def test_a_task_without_rows_asks_nobody() -> None:
         ),
     ],
 )
-def test_rows_that_cannot_be_written(
-    servers: str, columns: dict[str, pa.Array], options: dict[str, str], says: str
+def test_invalid_rows(
+    servers: str, columns: dict[str, pa.Array], options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(KafkaError) as raised:
-        put(servers, rows(**columns), **options)
-    assert says in str(raised.value)
+        write_rows(servers, rows(**columns), **options)
+    assert message in str(raised.value)
 
 
-def test_a_record_that_the_topic_does_not_take(servers: str) -> None:
+def test_record_larger_than_max_message_bytes(servers: str) -> None:
     topic = create(servers, "narrow", config={"max.message.bytes": "1000"})
     with pytest.raises(KafkaError, match=r"narrow-\d: .*raise max.message.bytes of the topic"):
-        put(
+        write_rows(
             servers,
             rows(value=pa.array([b"x" * 2000])),
             topic=topic,
@@ -239,13 +238,13 @@ def test_a_record_that_the_topic_does_not_take(servers: str) -> None:
         )
 
 
-def test_nobody_answers() -> None:
+def test_unreachable_broker_is_an_error() -> None:
     with pytest.raises(KafkaError, match=r"check the option kafka\.bootstrap\.servers"):
-        put("localhost:1", rows(value=pa.array(["a"])), topic="any")
+        write_rows("localhost:1", rows(value=pa.array(["a"])), topic="any")
 
 
 @pytest.mark.parametrize(
-    ("columns", "topic", "says"),
+    ("columns", "topic", "message"),
     [
         ({"key": "string"}, "out", "no column value among key"),
         ({"value": "string"}, None, "set the option topic, or add a column topic"),
@@ -258,15 +257,13 @@ def test_nobody_answers() -> None:
         ({"value": "binary", "partition": "bigint"}, "out", "cast it to int"),
     ],
 )
-def test_columns_that_cannot_be_written(
-    columns: dict[str, str], topic: str | None, says: str
-) -> None:
+def test_invalid_columns(columns: dict[str, str], topic: str | None, message: str) -> None:
     with pytest.raises(OptionError) as raised:
         check_columns(columns, topic)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_columns_that_can_be_written() -> None:
+def test_valid_columns() -> None:
     check_columns(
         {"value": "string collate UTF8_LCASE", "topic": "string", "other": "map<int,int>"}, None
     )
@@ -280,7 +277,7 @@ def spark() -> SparkSession:
     return session()
 
 
-def test_a_batch_and_a_stream_write(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+def test_batch_and_streaming_writes(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     first, second = create(servers, "batch"), create(servers, "streamed")
     options = {"kafka.bootstrap.servers": servers}
     frame = spark.range(1000).selectExpr(
@@ -301,16 +298,19 @@ def test_a_batch_and_a_stream_write(spark: SparkSession, servers: str, tmp_path:
         .start()
     )
     assert query.awaitTermination(120)
-    written = {(one.key(), one.value(), one.partition()) for one in consume(servers, first)}
+    written = {
+        (message.key(), message.value(), message.partition()) for message in consume(servers, first)
+    }
     assert written == {
-        (one.key(), one.value(), one.partition()) for one in consume(servers, second)
+        (message.key(), message.value(), message.partition())
+        for message in consume(servers, second)
     }
     assert len(written) == 1000
     assert len({(key, partition) for key, _value, partition in written}) == 10
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "says"),
+    ("columns", "options", "message"),
     [
         ("id", {"topic": "out"}, "there is no column value among id"),
         ("cast(id as string) as value", {}, "set the option topic"),
@@ -321,8 +321,8 @@ def test_a_batch_and_a_stream_write(spark: SparkSession, servers: str, tmp_path:
         ),
     ],
 )
-def test_spark_shows_the_error(
-    spark: SparkSession, servers: str, columns: str, options: dict[str, Any], says: str
+def test_spark_reports_the_error(
+    spark: SparkSession, servers: str, columns: str, options: dict[str, Any], message: str
 ) -> None:
     writer = (
         spark.range(1)
@@ -331,5 +331,5 @@ def test_spark_shows_the_error(
         .option("kafka.bootstrap.servers", servers)
         .options(**options)
     )
-    with pytest.raises(Exception, match=says):
+    with pytest.raises(Exception, match=message):
         writer.mode("append").save()

@@ -1,7 +1,8 @@
-"""Reading with Spark itself: rows, restarts from a checkpoint, and what a user sees of errors."""
+"""Reading with Spark: rows, filters, resuming from a checkpoint, and errors."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def read(spark: SparkSession, servers: str, **options: str) -> DataFrame:
     )
 
 
-def test_rows(spark: SparkSession, servers: str) -> None:
+def test_all_columns_of_a_record(spark: SparkSession, servers: str) -> None:
     producer = Producer({"bootstrap.servers": servers})
     producer.produce(
         "rows",
@@ -59,39 +60,37 @@ def test_rows(spark: SparkSession, servers: str) -> None:
     )
     producer.produce("rows", value=None, key=None, partition=1, timestamp=TIME_MS)
     producer.flush()
-    found = (
+    frame = (
         read(spark, servers, subscribe="rows", includeHeaders="true")
         .selectExpr("*", "unix_millis(timestamp) as ms")
         .drop("timestamp")
     )
-    rows = [row.asDict(recursive=True) for row in found.orderBy("partition").collect()]
-    same: dict[str, Any] = {"topic": "rows", "offset": 0, "timestampType": 0, "ms": TIME_MS}
+    rows = [row.asDict(recursive=True) for row in frame.orderBy("partition").collect()]
+    shared: dict[str, Any] = {"topic": "rows", "offset": 0, "timestampType": 0, "ms": TIME_MS}
     headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
     assert rows == [
-        {**same, "key": b"k", "value": b"v", "partition": 0, "headers": headers},
-        {**same, "key": None, "value": None, "partition": 1, "headers": None},
+        {**shared, "key": b"k", "value": b"v", "partition": 0, "headers": headers},
+        {**shared, "key": None, "value": None, "partition": 1, "headers": None},
     ]
 
 
-def test_a_batch_in_pieces_and_filters_that_are_pushed_down(
-    spark: SparkSession, servers: str
-) -> None:
+def test_min_partitions_and_filter_pushdown(spark: SparkSession, servers: str) -> None:
     produce(servers, "pieces", range(1000))
     whole = read(spark, servers, subscribe="pieces", minPartitions="5")
     assert whole.rdd.getNumPartitions() in (4, 5, 6)
     assert whole.filter("offset >= 490").count() == 20
-    assert whole.count() == 1000, "a filter of one use must not narrow another"
-    once = read(spark, servers, subscribe="pieces", filterPushdown="true")
-    found = once.filter(
+    assert whole.count() == 1000, "the filter of one query must not narrow another"
+    filtered = read(spark, servers, subscribe="pieces", filterPushdown="true")
+    selected = filtered.filter(
         f"partition = 1 and timestamp >= timestamp_millis({TIME_MS + 995})"
     ).selectExpr("cast(value as string) as v")
-    assert [row.v for row in found.collect()] == ["995", "997", "999"]
+    assert [row.v for row in selected.collect()] == ["995", "997", "999"]
 
 
 def run_stream(
     spark: SparkSession, servers: str, checkpoint: Path, **options: str
 ) -> tuple[list[tuple[int, list[int]]], list[Any]]:
-    """What each batch had, and the progress of each."""
+    """Run a query with availableNow. Return id and values of each batch, and the progress."""
     batches: list[tuple[int, list[int]]] = []
 
     def keep(rows: DataFrame, batch_id: int) -> None:
@@ -110,10 +109,12 @@ def run_stream(
         .start()
     )
     assert query.awaitTermination(120)
-    return [one for one in batches if one[1]], list(query.recentProgress)
+    return [(batch_id, values) for batch_id, values in batches if values], list(
+        query.recentProgress
+    )
 
 
-def test_a_stream_goes_on_from_its_checkpoint(
+def test_query_resumes_from_its_checkpoint(
     spark: SparkSession, servers: str, tmp_path: Path
 ) -> None:
     produce(servers, "stream", range(100))
@@ -124,15 +125,18 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert '"#lag": 40' in progress[0]["sources"][0]["latestOffset"]
 
     produce(servers, "stream", range(100, 130))
-    # As if the driver had died before it noted that the last batch was done.
-    last = max(int(one.name) for one in (tmp_path / "commits").iterdir() if one.name.isdecimal())
+    # As if the driver had died before it committed the last batch.
+    commits = (tmp_path / "commits").iterdir()
+    last = max(int(file.name) for file in commits if file.name.isdecimal())
     for name in (f"{last}", f".{last}.crc"):
         (tmp_path / "commits" / name).unlink(missing_ok=True)
     second, _progress = run_stream(spark, servers, tmp_path, **options)
     assert second == [first[-1], (last + 1, list(range(100, 130)))]
 
 
-def test_a_stream_tells_of_lost_data(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+def test_recreated_topic_fails_the_query_or_is_read_from_its_start(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
     produce(servers, "lost", range(10))
     run_stream(spark, servers, tmp_path, subscribe="lost", startingOffsets="earliest")
     _delete_topic(servers, "lost")
@@ -142,10 +146,10 @@ def test_a_stream_tells_of_lost_data(spark: SparkSession, servers: str, tmp_path
         match=("lost-0: offsets from 5 on cannot be read: the topic was deleted and created again"),
     ):
         run_stream(spark, servers, tmp_path, subscribe="lost")
-    found, _progress = run_stream(
+    batches, _progress = run_stream(
         spark, servers, tmp_path, subscribe="lost", failOnDataLoss="false"
     )
-    assert [rows for _id, rows in found] == [list(range(6))]
+    assert [rows for _id, rows in batches] == [list(range(6))]
 
 
 def _delete_topic(servers: str, topic: str) -> None:
@@ -154,7 +158,7 @@ def _delete_topic(servers: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"subscribe": "nowhere"}, "topic nowhere does not exist: create it"),
         (
@@ -168,11 +172,11 @@ def _delete_topic(servers: str, topic: str) -> None:
         ({"subscribe": "rows", "startingOfsets": "earliest"}, "did you mean startingOffsets?"),
     ],
 )
-def test_errors_say_what_to_do_within_seconds(
-    spark: SparkSession, servers: str, options: dict[str, str], says: str
+def test_errors_give_advice_within_seconds(
+    spark: SparkSession, servers: str, options: dict[str, str], message: str
 ) -> None:
     started = time.monotonic()
-    with pytest.raises(Exception, match=says.replace("?", r"\?")):
+    with pytest.raises(Exception, match=re.escape(message)):
         spark.read.format("penstock").options(
             **{"kafka.bootstrap.servers": servers, **options}
         ).load().count()

@@ -1,5 +1,4 @@
-"""Questions to topics: which topics a text asks, what their fields are called, and the answers with
-Spark itself."""
+"""SQL over topics: topics of a query, column names, samples, and results with Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_topics_in_a_text() -> None:
+def test_topics_of_a_query() -> None:
     text = """select 'topic(''no'')', "topic('no')" -- topic('no')
     /* topic('no') */ from topic('orders') o join TOPIC ( 'customers' ) c using (id)
     where subtopic('no') = 1 union select * from topic('orders')"""
@@ -36,7 +35,7 @@ def test_topics_in_a_text() -> None:
     ) == ["a.b", "c-d"]
 
 
-def test_names_of_fields() -> None:
+def test_field_names_do_not_collide() -> None:
     assert field_names(
         ["id", "Id", "Timestamp", "json_key", "key"], ["key", "value", "timestamp"]
     ) == {
@@ -48,10 +47,10 @@ def test_names_of_fields() -> None:
     }
 
 
-def test_a_sample_has_json_objects_alone_and_an_end() -> None:
+def test_sample_has_json_objects_and_is_bounded() -> None:
     values = [b'{"a": 1}', b"[1]", b"\xff", None, b"x"]
-    seen = sample_values("orders", iter(values))
-    assert (seen.records, seen.objects) == (5, ('{"a": 1}',))
+    sample = sample_values("orders", iter(values))
+    assert (sample.records, sample.objects) == (5, ('{"a": 1}',))
     assert sample_values("orders", iter([b"{}"] * (SAMPLE_RECORDS + 1))).records == SAMPLE_RECORDS
     assert sample_values("orders", iter([b" " * 5_000_000, b"{}"])).records == 1
 
@@ -74,31 +73,32 @@ def spark() -> SparkSession:
     return session()
 
 
-def answers(spark: SparkSession, servers: str, text: str) -> list[tuple[object, ...]]:
+def query(spark: SparkSession, servers: str, text: str) -> list[tuple[object, ...]]:
     samples = {topic: sample_topic(servers, topic) for topic in topics_in(text)}
     return [tuple(row) for row in query_topics(spark, text, servers, samples).collect()]
 
 
-def test_fields_are_columns_beside_those_of_the_source(spark: SparkSession, servers: str) -> None:
+def test_json_fields_are_columns(spark: SparkSession, servers: str) -> None:
     text = (
         "select id, customer.name, json_timestamp, partition from topic('orders') where "
         "partition = 1 and offset < 2 order by id"
     )
-    assert answers(spark, servers, text) == [(1, "c1", "t", 1), (3, "c1", "t", 1)]
-    # One topic, asked with two filters: neither may narrow the other.
-    twice = """with o as (select * from topic('orders')) select count(*) from o where partition = 0
-        union all select count(*) from o union all select count(*) from topic('orders') where partition = 1"""
-    assert sorted(answers(spark, servers, twice)) == [(10,), (11,), (21,)]
+    assert query(spark, servers, text) == [(1, "c1", "t", 1), (3, "c1", "t", 1)]
+    # Two filters on one topic must not narrow each other.
+    two_filters = """with o as (select * from topic('orders'))
+        select count(*) from o where partition = 0 union all select count(*) from o
+        union all select count(*) from topic('orders') where partition = 1"""
+    assert sorted(query(spark, servers, two_filters)) == [(10,), (11,), (21,)]
 
 
-def test_a_topic_without_json_has_the_columns_of_the_source(
+def test_topic_without_json_has_the_columns_of_the_source(
     spark: SparkSession, servers: str
 ) -> None:
-    assert answers(spark, servers, "select cast(value as string), offset from topic('text')") == [
+    assert query(spark, servers, "select cast(value as string), offset from topic('text')") == [
         ("words", 0)
     ]
 
 
-def test_a_topic_that_does_not_exist(servers: str) -> None:
+def test_missing_topic_is_an_error(servers: str) -> None:
     with pytest.raises(KafkaError, match="topic nowhere does not exist: create it"):
         sample_topic(servers, "nowhere")

@@ -1,6 +1,8 @@
-"""`penstock pipeline run --master spark://…` on a real Spark cluster whose workers have no
-Penstock: it is shipped to them. A worker is killed midway, and every row arrives. PENSTOCK_DRILL=1
-runs the payments pipeline too."""
+"""`penstock pipeline run --master spark://…` on a Spark cluster whose workers have no Penstock: the
+driver ships it to them. A worker is killed, and no row is lost.
+
+PENSTOCK_DRILL=1 also runs the payments pipeline.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from tests.spark.live import create_topics, produce_numbers, session
 from tests.spark.shipped import report
 from tests.spark.standalone import SparkStandalone
 
-# One after the other, in one process: Spark has enough to do.
-pytestmark = pytest.mark.xdist_group("spark")
+# In one pytest-xdist worker, with the shared Spark session.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.more]
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
-# Of the payments pipeline.
+# The queries of the payments pipeline.
 QUERIES = ("dead-letters", "totals", "table", "alerts")
-# Against hanging alone: on a busy machine Spark takes minutes to start.
+# Only against hanging: Spark can take minutes to start on a busy machine.
 TIMEOUT_S = 900.0
 
 
@@ -47,8 +49,8 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-class Copied:
-    """What came out so far: the values, and where the workers had Penstock from."""
+class CopiedRecords:
+    """The values written so far, and the paths from which workers imported Penstock."""
 
     def __init__(self, servers: str) -> None:
         self._consumer = Consumer(
@@ -60,12 +62,12 @@ class Copied:
         self.values: set[str] = set()
         self.files: set[Path] = set()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         for message in self._consumer.consume(1_000, timeout=1):
             assert message.error() is None
-            self._take(message)
+            self._add(message)
 
-    def _take(self, message: Message) -> None:
+    def _add(self, message: Message) -> None:
         self.values.add((message.value() or b"").decode())
         file = dict(message.headers() or ())[report.HEADER]
         assert isinstance(file, bytes)
@@ -75,32 +77,32 @@ class Copied:
         self._consumer.close()
 
 
-class Run:
-    """`penstock pipeline run` as a process of its own."""
+class PipelineProcess:
+    """A `penstock pipeline run` process."""
 
     def __init__(
-        self, pipeline: Path, directory: Path, servers: str, master: str, *more: str
+        self, pipeline: Path, directory: Path, servers: str, master: str, *options: str
     ) -> None:
         self._output = directory / "output"
         self._deadline = time.monotonic() + TIMEOUT_S
-        options = [
+        arguments = [
             "--bootstrap-server",
             servers,
             "--master",
             master,
             "--checkpoint",
             str(directory / "checkpoint"),
-            *more,
+            *options,
         ]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                [COMMAND, "pipeline", "run", pipeline, *options],
+                [COMMAND, "pipeline", "run", pipeline, *arguments],
                 stdout=output,
                 stderr=output,
                 cwd=directory,
             )
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> PipelineProcess:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -108,33 +110,35 @@ class Run:
         self._process.wait()
 
     def check_alive(self) -> None:
-        assert self._process.poll() is None, f"the pipeline ended by itself:\n{self._said()}"
-        assert time.monotonic() < self._deadline, f"the pipeline did not get on:\n{self._said()}"
+        assert self._process.poll() is None, f"the pipeline ended unexpectedly:\n{self._log()}"
+        assert time.monotonic() < self._deadline, f"the pipeline made no progress:\n{self._log()}"
 
     def stop(self) -> None:
-        """Ctrl-C, which ends it between two batches."""
+        """Send SIGINT, which stops the pipeline between batches."""
         self._process.send_signal(signal.SIGINT)
         self.finish()
 
     def finish(self) -> None:
-        assert self._process.wait(TIMEOUT_S) == 0, self._said()
+        assert self._process.wait(TIMEOUT_S) == 0, self._log()
 
-    def _said(self) -> str:
+    def _log(self) -> str:
         return self._output.read_text(errors="replace")[-4000:]
 
 
-def test_one_worker_is_killed_midway(spark: SparkStandalone, servers: str, tmp_path: Path) -> None:
+def test_no_row_is_lost_when_a_worker_is_killed(
+    spark: SparkStandalone, servers: str, tmp_path: Path
+) -> None:
     create_topics(servers, PARTITIONS, report.SOURCE, report.SINK)
-    produced, copied = 0, Copied(servers)
-    with Run(Path(report.__file__), tmp_path, servers, spark.master) as run:
-        while {worker_of(one, spark) for one in copied.files} != {0, 1}:
+    produced, copied = 0, CopiedRecords(servers)
+    with PipelineProcess(Path(report.__file__), tmp_path, servers, spark.master) as run:
+        while {worker_of(file, spark) for file in copied.files} != {0, 1}:
             produced = produce_numbers(servers, report.SOURCE, PARTITIONS, produced, 100)
-            copied.look()
+            copied.poll()
             run.check_alive()
         spark.kill_worker(0)
         produced = produce_numbers(servers, report.SOURCE, PARTITIONS, produced, 1_000)
         while len(copied.values) < produced:
-            copied.look()
+            copied.poll()
             run.check_alive()
         run.stop()
     copied.close()
@@ -142,25 +146,25 @@ def test_one_worker_is_killed_midway(spark: SparkStandalone, servers: str, tmp_p
 
 
 def worker_of(file: Path, spark: SparkStandalone) -> int:
-    """The worker below whose own directory this lies: Penstock is nowhere else."""
-    found = [
+    """Return the number of the worker whose directory contains the file."""
+    numbers = [
         number
         for number, directory in enumerate(spark.directories)
         if file.is_relative_to(directory)
     ]
-    assert found, f"a task had Penstock from {file}, not from its worker's directory"
-    return found[0]
+    assert numbers, f"a task imported Penstock from {file}, outside of its worker's directory"
+    return numbers[0]
 
 
 if os.environ.get("PENSTOCK_DRILL"):
 
-    def test_payments_balance_though_a_worker_was_killed(
+    def test_payments_are_correct_when_a_worker_is_killed(
         spark: SparkStandalone,
         servers: str,
         tmp_path: Path,
         record_property: Callable[[str, object], None],
     ) -> None:
-        """Payments are made while the pipeline runs; another run drains what is left."""
+        """Payments are sent while the pipeline runs; a second run processes the rest."""
         create_topics(
             servers,
             PARTITIONS,
@@ -170,7 +174,7 @@ if os.environ.get("PENSTOCK_DRILL"):
             payments.DEAD_LETTERS,
         )
         truth, tables, file = tmp_path / "truth.json", tmp_path / "tables", Path(payments.__file__)
-        sending = [
+        generate = [
             sys.executable,
             "-m",
             "pipelines.payments.generate",
@@ -181,9 +185,9 @@ if os.environ.get("PENSTOCK_DRILL"):
         ]
         arguments = (file, tmp_path, servers, spark.master, "-c", f"tables={tables}")
         with subprocess.Popen(
-            [*sending, "--payments", "20000", "--rate", "300"], cwd=ROOT
+            [*generate, "--payments", "20000", "--rate", "300"], cwd=ROOT
         ) as generator:
-            with Run(*arguments) as run:
+            with PipelineProcess(*arguments) as run:
                 while (
                     min(
                         len(list(tmp_path.glob(f"checkpoint/{query}/commits/[0-9]*")))
@@ -196,14 +200,14 @@ if os.environ.get("PENSTOCK_DRILL"):
                 spark.kill_worker(0)
                 assert generator.wait(TIMEOUT_S) == 0
                 run.stop()
-            with Run(*arguments, "--once") as run:
+            with PipelineProcess(*arguments, "--once") as run:
                 run.finish()
         lines = audit(Truth.load(truth), read_output(session(), servers, tables))
         assert [line for line in lines if not line.correct] == [], lines
         record_property(
             "note",
             (
-                "payments on a Spark cluster that lost a worker: "
-                f"{'; '.join(f'{one.name} {one.text}' for one in lines)}"
+                "payments on a Spark cluster with a killed worker: "
+                f"{'; '.join(f'{line.name} {line.text}' for line in lines)}"
             ),
         )

@@ -1,8 +1,7 @@
-"""Transactions, read from the segments that Apache Kafka wrote: they are put under a broker of
-Penstock's, which serves them as they are.
+"""Transactions, read from segments that Apache Kafka wrote and a Penstock broker serves.
 
-Of its 25 offsets only 10 are shown to read_committed; the others are aborted, markers, or of a
-transaction that is still open.
+The log has 25 offsets. A read_committed reader returns 10 of them; the others are aborted, markers,
+or belong to an open transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.e2e.penstock_process import PenstockProcess
 from tests.fixtures.kafka_wrote import partition
 from tests.spark.live import create_topics, session, transplant
 
-# One after the other, in one process: Spark has enough to do.
+# In one pytest-xdist worker, with the shared Spark session.
 pytestmark = pytest.mark.xdist_group("spark")
 
 WROTE = partition("transactions")
@@ -34,7 +33,7 @@ UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    # The records are old, and would be deleted.
+    # Without retention, which would delete the old records.
     broker = PenstockProcess(tmp_path_factory.mktemp("broker"), "log.retention.ms=-1")
     try:
         broker.start()
@@ -50,11 +49,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def expected(
     *, committed: bool, start: int = 0, end: int = WROTE.log_end_offset
 ) -> list[tuple[int, bytes | None]]:
-    shown = [one.record for one in WROTE.read() if one.read_committed or not committed]
-    return [(one.offset, one.value) for one in shown if start <= one.offset < end]
+    records = [read.record for read in WROTE.read() if read.read_committed or not committed]
+    return [(record.offset, record.value) for record in records if start <= record.offset < end]
 
 
-def given(servers: str, **options: str) -> dict[str, str]:
+def source(servers: str, **options: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, **options}
 
 
@@ -71,10 +70,8 @@ def rows_of(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, bytes | None]]
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_every_range_ends_and_has_what_kafkas_consumer_was_shown(
-    servers: str, committed: bool
-) -> None:
-    options = given(servers) if committed else given(servers, **UNCOMMITTED)
+def test_every_range_equals_what_kafkas_consumer_reads(servers: str, committed: bool) -> None:
+    options = source(servers) if committed else source(servers, **UNCOMMITTED)
     last = WROTE.last_stable_offset if committed else WROTE.log_end_offset
     for start in range(last):
         for end in range(start + 1, last + 1):
@@ -84,40 +81,40 @@ def test_every_range_ends_and_has_what_kafkas_consumer_was_shown(
 
 
 @pytest.mark.parametrize("step", [1, 4])
-def test_a_stream_steps_over_what_is_not_shown(servers: str, step: int) -> None:
-    options = given(servers, startingOffsets="earliest", maxOffsetsPerTrigger=str(step))
+def test_rate_limited_stream_skips_invisible_records(servers: str, step: int) -> None:
+    options = source(servers, startingOffsets="earliest", maxOffsetsPerTrigger=str(step))
     reader = StreamReader(source_options(options, streaming=True))
-    found: list[tuple[int, bytes | None]] = []
+    rows: list[tuple[int, bytes | None]] = []
     start, steps = reader.initialOffset(), 0
     while (end := reader.latestOffset(start, ReadMaxRows(step))) != start:
-        for one in reader.partitions(start, end):
-            found += rows_of(reader.read(one))
+        for planned in reader.partitions(start, end):
+            rows += rows_of(reader.read(planned))
         start, steps = end, steps + 1
     reader.stop()
-    assert found == expected(committed=True)
+    assert rows == expected(committed=True)
     assert steps == ceil(WROTE.last_stable_offset / step)
 
 
-def test_spark_itself(servers: str) -> None:
-    frame = session().read.format("penstock").options(**given(servers)).load()
+def test_isolation_levels_with_spark(servers: str) -> None:
+    frame = session().read.format("penstock").options(**source(servers)).load()
     assert [(row.offset, row.value) for row in frame.orderBy("offset").collect()] == expected(
         committed=True
     )
-    everything = session().read.format("penstock").options(**given(servers, **UNCOMMITTED)).load()
-    assert everything.count() == len(expected(committed=False))
+    uncommitted = session().read.format("penstock").options(**source(servers, **UNCOMMITTED)).load()
+    assert uncommitted.count() == len(expected(committed=False))
 
 
 def test_a_query_ends_at_the_last_stable_offset(servers: str, tmp_path: Path) -> None:
-    found: list[int] = []
+    offsets: list[int] = []
     rows = (
         session()
         .readStream.format("penstock")
-        .options(**given(servers, startingOffsets="earliest", maxOffsetsPerTrigger="8"))
+        .options(**source(servers, startingOffsets="earliest", maxOffsetsPerTrigger="8"))
         .load()
     )
     stream = rows.writeStream.foreachBatch(
-        lambda batch, _id: found.extend(row.offset for row in batch.collect())
+        lambda batch, _id: offsets.extend(row.offset for row in batch.collect())
     )
     query = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    assert sorted(found) == [offset for offset, _value in expected(committed=True)]
+    assert sorted(offsets) == [offset for offset, _value in expected(committed=True)]

@@ -1,5 +1,5 @@
-"""A pipeline for a cluster: copies a topic, and says in each record's header where the worker that
-read it has Penstock from."""
+"""A pipeline for a Spark cluster: copies a topic, and adds a header with the path of the worker's
+penstock package."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def build(pipeline: Pipeline) -> dict[str, DataStreamWriter]:
 def located(rows: DataFrame) -> DataFrame:
     header = F.struct(
         F.lit(HEADER).alias("key"),
-        F.udf(_penstocks_file, "string", useArrow=False)("value").cast("binary").alias("value"),
+        F.udf(_penstock_file, "string", useArrow=False)("value").cast("binary").alias("value"),
     )
     return rows.select("value", F.array(header).alias("headers"))
 
 
-def _penstocks_file(_value: bytes) -> str:
+def _penstock_file(_value: bytes) -> str:
     import penstock
 
     return str(penstock.__file__)

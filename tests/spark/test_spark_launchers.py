@@ -1,19 +1,20 @@
-"""Which Java Spark gets. With Spark itself: test_spark_plain_script."""
+"""The Java and the Python of Spark. With Spark: test_spark_plain_script."""
 
 from __future__ import annotations
 
 import logging
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.spark.launchers import java_home
+from penstock.spark.launchers import environment_python, java_home
 
 
 def fake_java(home: Path, version: str | None) -> Path:
-    """With a version in a file, as Java has it since 9, or said when asked."""
+    """Write a fake Java whose version is in a release file (as since Java 9) or in its output."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
@@ -24,32 +25,32 @@ def fake_java(home: Path, version: str | None) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_java_home_comes_first_then_the_path(
+def test_java_home_takes_precedence_over_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    given, on_path = fake_java(tmp_path / "given", "17.0.2"), fake_java(tmp_path / "path", "21")
+    from_home, on_path = fake_java(tmp_path / "home", "17.0.2"), fake_java(tmp_path / "path", "21")
     monkeypatch.setenv("PATH", str(on_path / "bin"))
     assert java_home() == on_path
-    monkeypatch.setenv("JAVA_HOME", str(given))
-    assert java_home() == given
+    monkeypatch.setenv("JAVA_HOME", str(from_home))
+    assert java_home() == from_home
 
 
 @pytest.mark.parametrize(
-    ("version", "says"),
+    ("version", "message"),
     [("11.0.1", "has version 11, but Spark needs"), (None, "has version 8, but Spark needs")],
 )
-def test_an_old_java_is_named_and_the_bundled_one_serves(
+def test_old_java_is_replaced_by_the_bundled_one_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     version: str | None,
-    says: str,
+    message: str,
 ) -> None:
     monkeypatch.setenv("PATH", "/bin:/usr/bin" if version is None else str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", version)))
@@ -57,10 +58,10 @@ def test_an_old_java_is_named_and_the_bundled_one_serves(
     with caplog.at_level(logging.WARNING):
         home = java_home()
     assert home.is_relative_to(tmp_path / "cache")
-    assert says in caplog.text
+    assert message in caplog.text
 
 
-def test_an_old_java_home_and_a_newer_java_on_the_path(
+def test_old_java_home_is_replaced_by_a_newer_java_on_the_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     on_path = fake_java(tmp_path / "path", "21")
@@ -70,7 +71,7 @@ def test_an_old_java_home_and_a_newer_java_on_the_path(
     assert "Spark uses the Java of PATH instead" in caplog.text
 
 
-def test_a_program_on_the_path_that_starts_java_is_asked_where_it_is(
+def test_wrapper_on_the_path_is_run_to_find_its_home(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     java = tmp_path / "shims" / "java"
@@ -86,7 +87,7 @@ def test_a_program_on_the_path_that_starts_java_is_asked_where_it_is(
     assert f"the Java of PATH ({java}) has version 11" in caplog.text
 
 
-def test_a_java_home_without_java_is_named(
+def test_java_home_without_java_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -94,7 +95,7 @@ def test_a_java_home_without_java_is_named(
     assert "cannot be run" in caplog.text
 
 
-def test_the_bundled_java_runs_with_what_spark_asks_for() -> None:
+def test_bundled_java_accepts_the_arguments_of_spark() -> None:
     home = java_home()
     assert java_home() == home
     java = [
@@ -103,8 +104,22 @@ def test_the_bundled_java_runs_with_what_spark_asks_for() -> None:
         "-Dname=two words",
         "-version",
     ]
-    found = subprocess.run(
+    result = subprocess.run(
         java, capture_output=True, text=True, timeout=60, check=False, env={"PATH": os.defpath}
     )
-    assert found.returncode == 0, found.stderr
-    assert "version" in found.stderr
+    assert result.returncode == 0, result.stderr
+    assert "version" in result.stderr
+
+
+def test_python_launcher_removes_sparks_zips_from_the_path() -> None:
+    lib = "/spark/python/lib"
+    path = f"/a b:{lib}/pyspark.zip:{lib}/py4j-0.10.9.9-src.zip:/spark-core.jar"
+    code = "import os, sys; print(os.environ['PYTHONPATH'], sys.prefix, sys.argv[1:])"
+    result = subprocess.run(
+        [environment_python(), "-c", code, "x y", "*"],
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == f"/a b:/spark-core.jar {sys.prefix} ['x y', '*']\n"
