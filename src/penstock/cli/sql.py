@@ -1,4 +1,4 @@
-"""penstock sql: run a SQL query over topics and print the result."""
+"""Runs a SQL query over topics and prints the result (penstock sql)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A cluster client for synchronous code, which is what Spark calls: the client runs in an event
-loop in its own thread.
+"""A cluster client for Spark's synchronous calls, in an event loop in its own thread.
 
 `iterate` fetches ahead: while Spark processes one item, the next is on its way.
 """

@@ -1,5 +1,7 @@
-"""The DataSource behind `format("penstock")`: checks options and schema, and creates readers and
-writers."""
+"""The DataSource that Spark calls for `format("penstock")`.
+
+Checks options and schema, and creates readers and writers.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""SQL over topics: `topic('orders')` is a table with the columns of the source and one column per
-top-level JSON field of the values.
+"""SQL over topics, with `topic('orders')` as a table.
 
+The table has the columns of the source and one column per top-level JSON field of the values.
 The fields and their types come from a sample, the newest records of the topic; Spark infers the
 types.
 """

@@ -1,1 +1,1 @@
-"""penstock pipeline: create, validate, run and inspect data pipelines on Spark."""
+"""Creates, validates, runs and inspects data pipelines on Spark (penstock pipeline)."""

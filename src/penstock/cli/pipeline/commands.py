@@ -1,4 +1,4 @@
-"""The commands of penstock pipeline."""
+"""The commands init, validate, run and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode fetched record batches to Arrow, and encode Arrow to record batches to produce.
+"""Decodes fetched record batches to Arrow, and encodes Arrow to record batches.
 
 This module does the work per batch: framing, CRC, compression, and the filtering of aborted
 transactions. The kernel does the work per record. Knows nothing of Spark and the network.

@@ -1,5 +1,5 @@
-"""The Kernel protocol: the work that is done per record. `compiled` implements it in C, `pure` in
-Python.
+"""The Kernel protocol for the work that is done per record. `compiled` implements it in C, `pure`
+in Python.
 
 A kernel knows nothing of topics, Fetch responses and Spark.
 """

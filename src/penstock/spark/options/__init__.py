@@ -1,5 +1,4 @@
-"""Options of `format("penstock")`: names, defaults and checks. Pure; knows neither Spark nor the
-cluster.
+"""All options of `format("penstock")` with their defaults and checks.
 
     source.py         options of read and readStream: subscribe, failOnDataLoss, minPartitions, …
     offset_limits.py  startingOffsets, endingOffsets and their timestamp forms
@@ -8,7 +7,7 @@ cluster.
     values.py         parsers for numbers, booleans, durations and JSON
 
 Names, defaults and meanings are those of Spark's own Kafka connector. Exceptions are noted where
-they are defined.
+they are defined. The package is pure: it knows neither Spark nor the cluster.
 """
 
 from penstock.spark.options.kafka import ConnectionOptions

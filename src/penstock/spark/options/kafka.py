@@ -1,5 +1,5 @@
-"""Options with the prefix kafka.: Kafka client settings that the source and the sink apply, ignore
-or refuse. Pure."""
+"""The kafka.* options, Kafka client settings that the source and the sink apply, ignore or refuse.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""startingOffsets, endingOffsets and their timestamp forms: the limits of a read. Pure.
+"""The limits of a read from startingOffsets, endingOffsets and their timestamp forms. Pure.
 
 `source.offset_reader` resolves a limit to an offset per partition.
 """

@@ -1,4 +1,4 @@
-"""Parse option values: integers, booleans, durations and JSON. Pure.
+"""Parsers for integers, booleans, durations and JSON in option values. Pure.
 
 Every error names the option, the value that was given, and what is expected.
 """

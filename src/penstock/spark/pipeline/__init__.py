@@ -1,5 +1,4 @@
-"""A pipeline application is a Python file with a function `build`. Run it with
-`penstock pipeline run FILE`.
+"""A pipeline application is a Python file with a function `build`, run by `penstock pipeline run`.
 
     from pyspark.sql import DataFrame, functions as F
     from pyspark.sql.streaming import DataStreamWriter

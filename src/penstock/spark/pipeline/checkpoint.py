@@ -1,5 +1,4 @@
-"""Reads the checkpoint directory of a pipeline without Spark: the last batch and the offsets of
-each query.
+"""Reads the last batch and the offsets of each query from a checkpoint directory, without Spark.
 
 The files are Spark's: it writes `offsets/<batch id>` before a batch and `commits/<batch id>` after
 it.

@@ -1,5 +1,4 @@
-"""Runs Spark Declarative Pipelines projects with Spark's command line for them and the session of
-Penstock's pipelines.
+"""Runs Spark Declarative Pipelines projects with Spark's command for them.
 
 A project is a directory with a spark-pipeline.yml. Its Python files find the brokers in Spark's
 setting spark.penstock.bootstrap.servers. Spark runs the pipeline until its sources are drained, and

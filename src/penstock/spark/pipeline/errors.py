@@ -1,5 +1,5 @@
-"""Error messages of a pipeline: the step and line in the pipeline's file, Spark's reason without
-plans and stack traces, and the offsets of the batch."""
+"""Error messages with step and line of the pipeline's file, Spark's reason, and the offsets of the
+batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of most pipelines: parse JSON values, and turn bad records into dead letters.
+"""Steps that parse JSON values and turn bad records into dead letters.
 
 Pure functions from DataFrame to DataFrame.
 """

@@ -1,4 +1,4 @@
-"""The running queries of a pipeline: started together, monitored, and stopped between batches."""
+"""Starts the queries of a pipeline, monitors them, and stops them between batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Runs or validates a pipeline: creates the session, loads the file, starts or plans its queries.
-The caller displays progress."""
+"""Runs or validates a pipeline with a session that has its modules and packages.
+
+The caller displays progress.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,1 @@
-"""The Spark sink: writes rows to topics.
-
-writer.py  DataSourceArrowWriter: rows to record batches per partition
-sender.py  Produce requests: order, retries, bounded memory
-"""
+"""The Spark sink for batch and streaming writes to topics."""

@@ -1,4 +1,4 @@
-"""DataSourceArrowWriter: turns rows into record batches and sends them, at least once.
+"""The DataSourceArrowWriter, which turns rows into record batches and sends them at least once.
 
 A row with a value in the column partition goes to that partition. Otherwise a row with a key goes
 to the partition of its murmur2 hash, as with Kafka's clients. All other rows of a batch go to one

@@ -1,4 +1,4 @@
-"""DataSourceReader of a batch query, and what a task does in any query.
+"""The DataSourceReader of batch queries, and the task that reads an offset range.
 
 Spark pickles readers, so they hold values only.
 """

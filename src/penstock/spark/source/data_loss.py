@@ -1,4 +1,4 @@
-"""failOnDataLoss: report records that a query should read but that no longer exist."""
+"""Reports records that a query should read but that no longer exist (failOnDataLoss)."""
 
 from __future__ import annotations
 

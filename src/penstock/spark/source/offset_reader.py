@@ -1,4 +1,4 @@
-"""Reads from the cluster what a plan needs: topics, partitions and their offsets.
+"""Reads the topics, partitions and offsets that a plan needs from the cluster.
 
 The resolution of startingOffsets and endingOffsets (`resolve_limit`) is pure.
 """

@@ -1,4 +1,4 @@
-"""Filter pushdown: turns filters on topic, partition, offset and timestamp into bounds. Pure.
+"""Filter pushdown from filters on topic, partition, offset and timestamp to bounds. Pure.
 
 Bounds may be too wide but never too narrow, since Spark applies the filters to every row anyway.
 A timestamp filter only gives a lower bound, because timestamps in a log need not be ordered: the

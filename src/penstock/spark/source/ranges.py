@@ -1,4 +1,4 @@
-"""Offset ranges of a batch: where it resumes, how far it reads, and its input partitions. Pure."""
+"""Offset ranges of a batch, from resume offsets and rate limits to input partitions. Pure."""
 
 from __future__ import annotations
 

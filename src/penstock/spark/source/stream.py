@@ -1,4 +1,4 @@
-"""DataSourceStreamReader: plans the micro-batches of a streaming query.
+"""The DataSourceStreamReader, which plans the micro-batches of a streaming query.
 
 Spark calls it in one process on the driver. Tasks read input partitions as in a batch query.
 """
