@@ -1,7 +1,7 @@
-"""A compacted topic: numbered updates of its keys, what is read of it from the start, and how far
-its broker has compacted it.
+"""A compacted topic: numbered updates of its keys, a scan from offset 0, and the progress of
+compaction.
 
-Knows the broker by its address and its directory.
+It knows a broker by its address and its log directory.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PADDING = "." * 60
 
 
 class Updates:
-    """Sends numbered updates of random keys, and knows the highest number of each key that was
-    acknowledged."""
+    """Sends numbered updates of random keys, and records the highest acknowledged number of each
+    key."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: dict[bytes, int] = {}
@@ -78,7 +78,7 @@ def number_in(value: bytes) -> int:
 
 
 def scan(bootstrap: str) -> list[tuple[int, bytes, int]]:
-    """Offset, key and number of every record that there is when it begins, read from the start."""
+    """Return offset, key and number of every record up to the current end, read from offset 0."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -95,14 +95,14 @@ def scan(bootstrap: str) -> list[tuple[int, bytes, int]]:
         ]
         consumer.assign([partition])
         deadline = time.monotonic() + DEADLINE_S
-        # The last record is the newest of its key: it is there.
+        # Compaction keeps the last record, because it is the newest of its key.
         while end and (not found or found[-1][0] < end - 1):
             assert time.monotonic() < deadline, f"read up to {found[-1:]} of {end}"
             messages: list[Any] = consumer.consume(10_000, timeout=1)
             found += [
-                (one.offset(), one.key(), number_in(one.value()))
-                for one in messages
-                if one.error() is None
+                (message.offset(), message.key(), number_in(message.value()))
+                for message in messages
+                if message.error() is None
             ]
     finally:
         consumer.close()
@@ -131,7 +131,7 @@ def data_of(broker: PenstockProcess) -> Path:
 
 
 def clean_offset(data: Path, topic: str = TOPIC) -> int:
-    """Up to where the node with this log directory has compacted the topic's partition."""
+    """Return the clean offset of the topic's partition from the node's checkpoint."""
     checkpoint = data / "cleaner-offset-checkpoint"
     offsets = parse_offsets(checkpoint.read_bytes()) if checkpoint.exists() else {}
     return max(
@@ -140,7 +140,7 @@ def clean_offset(data: Path, topic: str = TOPIC) -> int:
 
 
 def active_segment(data: Path, topic: str = TOPIC) -> int:
-    """Where it begins: all below is sealed."""
+    """Return the base offset of the active segment."""
     return max(int(path.stem) for path in data.glob(f"{topic}-*/*.log"))
 
 
@@ -154,7 +154,7 @@ def wait_clean(data: Path, offset: int, topic: str = TOPIC) -> None:
 
 
 def wait_settled(data: Path, topic: str = TOPIC) -> None:
-    """Until nothing is due any more: the clean offset stands still for some rounds."""
+    """Return when the clean offset has not changed for 1.5 s."""
     deadline, seen, since = time.monotonic() + DEADLINE_S, -1, time.monotonic()
     while time.monotonic() - since < 1.5:
         assert time.monotonic() < deadline

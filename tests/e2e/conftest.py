@@ -1,4 +1,4 @@
-"""One broker for the tests that a broker must survive: a Penstock process, or the broker that
+"""One broker for the tests of bad input: a Penstock process, or the broker that
 PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.e2e.raw_connection import RawConnection, metadata
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess | None]:
-    """The process, where it is ours."""
+    """The Penstock process, or None for an external broker."""
     if os.environ.get("PENSTOCK_COMPAT_BOOTSTRAP"):
         yield None
         return
@@ -29,8 +29,8 @@ def bootstrap(broker: PenstockProcess | None) -> str:
 
 @pytest.fixture
 def bystander(bootstrap: str) -> Iterator[RawConnection]:
-    """Another client, connected before and during the misdeeds: it is answered before and after,
-    and may be asked in between."""
+    """Another client, which gets responses before and after the test, and may send requests
+    during it."""
     with RawConnection(bootstrap) as connection:
         assert metadata(connection).brokers
         yield connection
@@ -39,5 +39,5 @@ def bystander(bootstrap: str) -> Iterator[RawConnection]:
 
 @pytest.fixture
 def connection(bootstrap: str) -> Iterator[RawConnection]:
-    with RawConnection(bootstrap) as one:
-        yield one
+    with RawConnection(bootstrap) as raw:
+        yield raw

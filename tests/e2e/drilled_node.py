@@ -1,12 +1,12 @@
-"""A node that tells how late its event loop was, load for it, and the bars: a delay of at most 20
-ms at p99.9, and of 100 ms at worst, on a machine that is not busy otherwise.
+"""A node that reports its loop delay, load for it, and the bounds: 20 ms at p99.9 and 100 ms at
+worst, on an otherwise idle machine.
 
     PENSTOCK_LOOP_DELAY_GB=5 pytest tests/e2e/test_e2e_loop_delay*.py
 
-is the full drill, and asks for them, of the time that the loop had (`own`): a wait for a core that
-another process has, or that the host of a virtual machine has taken away (30 ms at p99.9 were seen
-on an idle one), is not the loop's doing. Both figures are told. Without the variable the tests take
-seconds and may share their cores with others: they ask for what no healthy loop exceeds even so.
+runs the full drill with these bounds. They apply to the loop's own time (`own`), without waits for
+a core that another process has or that the hypervisor took away (up to 30 ms at p99.9 on an idle
+virtual machine). Both figures are reported. Without the variable the tests take seconds, share
+their cores with others, and have bounds that a healthy loop never exceeds.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ GIGABYTES = float(os.environ.get("PENSTOCK_LOOP_DELAY_GB", "0"))
 LOAD_S = 30.0 if GIGABYTES else 4.0
 P999_MS, WORST_MS = (20, 100) if GIGABYTES else (200, 1_000)
 VALUE = os.urandom(1_000)
-# Sustained, and below what two cores that also run the clients can take: a machine that is
-# saturated delays every process on it.
+# Below what two cores can sustain that also run the clients: a saturated machine delays every
+# process.
 LOAD_RECORDS_PER_S = 20_000
 DEADLINE_S = 600.0
 
 
-class Late(NamedTuple):
+class LoopDelayReport(NamedTuple):
     p999_ms: float
     worst_ms: float
     line: str
 
 
-def late(said: str) -> Late:
-    found = re.search(r"p50 .* p99\.9 ([\d.]+) worst ([\d.]+) ms", said)
-    assert found is not None, said
-    return Late(float(found[1]), float(found[2]), found[0])
+def parse_report(text: str) -> LoopDelayReport:
+    found = re.search(r"p50 .* p99\.9 ([\d.]+) worst ([\d.]+) ms", text)
+    assert found is not None, text
+    return LoopDelayReport(float(found[1]), float(found[2]), found[0])
 
 
 class DrilledNode:
     def __init__(self, directory: Path, *settings: str) -> None:
         self.data, self.other, self.log = directory / "data", directory / "other", directory / "log"
-        # The node goes before its clients, and before other tests. Where that is not allowed, nice
-        # says so and goes on.
+        # The node has priority over its clients and other tests. Where that is not permitted, nice
+        # prints a warning and runs it all the same.
         command = [
             "nice",
             "-n",
@@ -65,30 +65,30 @@ class DrilledNode:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
-        self.bootstrap = self.hear("ready ")
+        self.bootstrap = self.read_line("ready ")
 
-    def hear(self, word: str) -> str:
+    def read_line(self, word: str) -> str:
         output = _pipe(self.process.stdout)
         assert select.select([output], [], [], DEADLINE_S)[0], f"no {word!r} from the node"
         line = output.readline().decode()
-        assert line.startswith(word), f"{line!r}; it said: {self.log.read_text()[-4000:]}"
+        assert line.startswith(word), f"{line!r}; its log ends with: {self.log.read_text()[-4000:]}"
         return line.removeprefix(word).strip()
 
     def recover(self) -> None:
         _pipe(self.process.stdin).write(b"\n")
         _pipe(self.process.stdin).flush()
 
-    def stop(self) -> tuple[Late, Late]:
-        """Of its loop: by the time of its own, and by the clock on the wall."""
+    def stop(self) -> tuple[LoopDelayReport, LoopDelayReport]:
+        """Stop the node and return its loop delay by the loop's own time and by wall clock."""
         _pipe(self.process.stdin).close()
-        own = late(self.hear("own "))
+        own = parse_report(self.read_line("own "))
         assert self.process.wait(DEADLINE_S) == 0, self.log.read_text()[-4000:]
-        return own, late(self.log.read_text().partition("loop delay since the start: ")[2])
+        return own, parse_report(self.log.read_text().partition("loop delay since the start: ")[2])
 
 
-def assert_never_late(own: Late, said: str) -> None:
-    assert own.p999_ms <= P999_MS, said
-    assert own.worst_ms <= WORST_MS, said
+def assert_within_bound(own: LoopDelayReport, report: str) -> None:
+    assert own.p999_ms <= P999_MS, report
+    assert own.worst_ms <= WORST_MS, report
 
 
 def send(producer: Producer, topic: str, key: bytes | None = None) -> None:
@@ -100,12 +100,12 @@ def send(producer: Producer, topic: str, key: bytes | None = None) -> None:
 
 
 class Load:
-    """Produces from a thread until it is stopped."""
+    """Produces in a thread until it is stopped."""
 
     def __init__(
         self, bootstrap: str, topic: str, *, per_second: int = LOAD_RECORDS_PER_S, keys: int = 0
     ) -> None:
-        """Records without a key, or with so many different ones."""
+        """Records have no key, or one of `keys` different keys."""
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "linger.ms": 1, "queue.buffering.max.messages": 20_000}
         )
@@ -129,7 +129,7 @@ class Load:
                 self._sent += 1
 
     def wait(self, seconds: float) -> None:
-        """Until it has run for so long."""
+        """Return when the load has run for this long."""
         self._stopping.wait(max(0.0, self._started + seconds - time.monotonic()))
 
     def stop(self) -> int:

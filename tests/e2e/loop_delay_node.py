@@ -35,10 +35,12 @@ log.dirs={directory}
 """
 
 
-class TimeOfOurOwn:
-    """A clock that stands still while the loop's thread could run and may not: another process has
-    the core, or the host has taken the virtual machine's away. That is the machine's doing, not the
-    loop's. Of the two, which may overlap, the longer counts."""
+class ThreadClock:
+    """A clock that stops while the loop's thread is runnable but does not run, because another
+    process has the core or the hypervisor took it away.
+
+    The two may overlap; the longer one counts.
+    """
 
     def __init__(self) -> None:
         self._scheduling = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
@@ -60,7 +62,7 @@ class TimeOfOurOwn:
         return int(os.pread(self._thread, 1_000, 0).rpartition(b")")[2].split()[36])
 
     def _stolen_s(self) -> list[float]:
-        """Of each core."""
+        """Return the stolen time of each core."""
         cores = os.pread(self._machine, 100_000, 0).split(b"\n")[1 : 1 + (os.cpu_count() or 1)]
         return [int(core.split()[8]) / os.sysconf("SC_CLK_TCK") for core in cores]
 
@@ -70,9 +72,9 @@ class TimeOfOurOwn:
 
 async def serve(world: World, config: NodeConfig, other: str) -> None:
     loop = asyncio.get_running_loop()
-    own = LoopDelay(TimeOfOurOwn())
+    own = LoopDelay(ThreadClock())
     async with serving(world, config) as (_node, bootstrap):
-        # As `penstock start` does.
+        # `penstock start` does the same.
         gc.collect()
         gc.freeze()
         say(f"ready {bootstrap}")

@@ -1,7 +1,6 @@
-"""A real cluster, `penstock up --brokers N`, and what is done to it: `penstock nodes`, and
-questions to its brokers.
+"""A real cluster (`penstock up --brokers N`), `penstock nodes`, and requests to its brokers.
 
-Knows the command line and the client, and nothing of what is behind them.
+It uses only the command line and the client.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ T = TypeVar("T")
 
 
 class PenstockCluster:
-    """`port` is that of broker 1; the others have the ones after it. Ports stay below those of
-    outgoing connections."""
+    """`port` is the port of broker 1; the other brokers have the next ports, below the ephemeral
+    range."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class PenstockCluster:
         line = first_line(self.process, time.monotonic() + PATIENCE_S)
         if line != READY + self.bootstrap:
             self.kill()
-            raise PenstockError(f"penstock up printed {line!r}; {self.said()}")
+            raise PenstockError(f"penstock up printed {line!r}; {self.logs()}")
 
     def stop(self) -> None:
         process, self.process = self.process, None
@@ -68,12 +67,12 @@ class PenstockCluster:
             process.kill()
             process.communicate()
             raise PenstockError(
-                f"penstock up did not end within {PATIENCE_S} s of SIGTERM; {self.said()}"
+                f"penstock up did not end within {PATIENCE_S} s of SIGTERM; {self.logs()}"
             ) from None
         if process.returncode != 0 or more:
             raise PenstockError(
                 f"after SIGTERM penstock up ended with {process.returncode} and printed {more!r}; "
-                f"{self.said()}"
+                f"{self.logs()}"
             )
 
     def kill(self) -> None:
@@ -86,7 +85,7 @@ class PenstockCluster:
         return self.command("nodes", *arguments, "--dir", str(self.directory))
 
     def command(self, *arguments: str) -> str:
-        """What the command printed, once it has ended well."""
+        """Run the command and return its standard output. A non-zero exit code is an error."""
         done = subprocess.run(
             [str(COMMAND), *arguments],
             capture_output=True,
@@ -97,7 +96,7 @@ class PenstockCluster:
         if done.returncode != 0:
             raise PenstockError(
                 f"penstock {' '.join(arguments)} ended with {done.returncode}: {done.stderr}; "
-                f"{self.said()}"
+                f"{self.logs()}"
             )
         return done.stdout
 
@@ -108,8 +107,8 @@ class PenstockCluster:
     def log_of(self, node: int) -> str:
         return (self.directory / str(node) / "penstock.log").read_text(errors="replace")
 
-    def said(self) -> str:
-        """The end of everything that was written, for whoever must find out why."""
+    def logs(self) -> str:
+        """Return the ends of all logs, for the message of a failure."""
         logs = sorted(self.directory.glob("*/penstock.log"))
         return "\n".join(
             f"{file}:\n{file.read_text(errors='replace')[-1500:]}"
@@ -117,12 +116,12 @@ class PenstockCluster:
             if file.exists()
         )
 
-    # Questions.
+    # Requests
 
     def ask(
         self, work: Callable[[Client], Coroutine[Any, Any, T]], *, broker: int | None = None
     ) -> T:
-        """Of any broker, or of this one."""
+        """Run `work` with a client of any broker, or of the given one."""
         bootstrap = self.bootstrap if broker is None else f"127.0.0.1:{self.port + broker - 1}"
 
         async def main(world: World) -> T:
@@ -132,7 +131,7 @@ class PenstockCluster:
         return run(main)
 
     def create_topic(self, name: str, assignments: Sequence[Sequence[int]], **configs: str) -> None:
-        """Settings are given with underscores for dots."""
+        """Create a topic. Config names have underscores in place of dots."""
         settings = {key.replace("_", "."): value for key, value in configs.items()}
 
         async def work(client: Client) -> None:
@@ -157,7 +156,7 @@ class PenstockCluster:
         self, topic: str, condition: Callable[[PartitionInfo], bool], *, index: int = 0
     ) -> PartitionInfo:
         return wait_for(
-            lambda: self.partition(topic, index), condition, f"{topic}-{index}", self.said
+            lambda: self.partition(topic, index), condition, f"{topic}-{index}", self.logs
         )
 
 
@@ -167,7 +166,8 @@ def wait_for(
     what: str,
     explain: Callable[[], str] = lambda: "",
 ) -> T:
-    """The first look that satisfies the condition. A cluster in change may not answer at times."""
+    """Return the first value that satisfies the condition. Kafka errors while the cluster
+    changes are retried."""
     deadline = time.monotonic() + PATIENCE_S
     seen: object = None
     while time.monotonic() < deadline:
@@ -179,13 +179,13 @@ def wait_for(
             seen = error
         time.sleep(0.05)
     raise PenstockError(
-        f"{what} did not become as it should within {PATIENCE_S} s, the last look at it gave "
+        f"{what} did not reach the expected state within {PATIENCE_S} s, the last value was "
         f"{seen!r}; {explain()}"
     )
 
 
 def _free_run(count: int) -> int:
-    """The first of so many ports that are free now."""
+    """Return the first of `count` consecutive free ports."""
     while True:
         (first,) = free_ports(1, ())
         if all(is_free(port) for port in range(first, first + count)):

@@ -1,7 +1,7 @@
-"""A real Penstock broker, `penstock up`, as a process of its own: started, stopped, killed and
-started again on its port and directory.
+"""A real Penstock broker (`penstock up`) in its own process, which can be stopped, killed and
+restarted on its port and directory.
 
-Knows the command line and nothing of what is behind it.
+It uses only the command line.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ COMMAND = Path(sys.executable).parent / "penstock"
 
 
 class PenstockError(Exception):
-    """The process did not do what it should; the text has what it printed."""
+    """The process failed; the text has its output."""
 
 
 class PenstockProcess:
-    """`start`, `stop` and `kill` may follow each other any number of times."""
+    """`start`, `stop` and `kill` can be called any number of times."""
 
     def __init__(self, directory: Path, *settings: str, port: int | None = None) -> None:
-        """On a free port that stays its own; with port 0 the broker chooses, and `bootstrap` is
-        known once it is ready."""
+        """The broker listens on a free port, which it keeps across restarts. With port 0 the
+        broker chooses the port, and `bootstrap` is known when it is ready."""
         self.directory = directory
         self.port = free_port() if port is None else port
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -47,7 +47,7 @@ class PenstockProcess:
         return self.process.pid
 
     def start(self) -> None:
-        """Returns when the process says that it serves."""
+        """Start the process and return when it prints that it is ready."""
         self.launch()
         self.wait_ready()
 
@@ -75,13 +75,12 @@ class PenstockProcess:
         if not re.fullmatch(READY + expected, line):
             self.kill()
             raise PenstockError(
-                f"penstock up printed {line!r} where {READY}{expected} should be{self._said()}"
+                f"penstock up printed {line!r}, expected {READY}{expected}{self._stderr_text()}"
             )
         self.bootstrap = line.removeprefix(READY)
 
     def stop(self) -> None:
-        """SIGTERM, and a clean end: exit code 0, and nothing more on stdout than the line that said
-        ready."""
+        """Send SIGTERM and require a clean exit: code 0 and no further standard output."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -92,16 +91,16 @@ class PenstockProcess:
             process.kill()
             process.communicate()
             raise PenstockError(
-                f"penstock up did not end within {STOP_TIMEOUT_S} s of SIGTERM{self._said()}"
+                f"penstock up did not end within {STOP_TIMEOUT_S} s of SIGTERM{self._stderr_text()}"
             ) from None
         if process.returncode != 0 or more:
             raise PenstockError(
                 f"after SIGTERM penstock up ended with {process.returncode} and printed "
-                f"{more!r}{self._said()}"
+                f"{more!r}{self._stderr_text()}"
             )
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()
@@ -111,18 +110,19 @@ class PenstockProcess:
     def _errors(self) -> Path:
         return self.directory / "stderr"
 
-    def _said(self) -> str:
-        said = self._errors.read_text(errors="replace")[-4000:] if self._errors.exists() else ""
-        return f"; on stderr:\n{said}" if said else ", nothing on stderr"
+    def _stderr_text(self) -> str:
+        text = self._errors.read_text(errors="replace")[-4000:] if self._errors.exists() else ""
+        return f"; on stderr:\n{text}" if text else ", nothing on stderr"
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
-    """The first line of stdout, or what came of it when the process ended or the time was up."""
+    """Return the first line of standard output, or as much of it as arrived before the process
+    ended or the deadline passed."""
     output: IO[bytes] | None = process.stdout
     if output is None:
         raise PenstockError("the process was started without a pipe for its stdout")
@@ -130,7 +130,7 @@ def first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
     while not line.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
         if not select.select([output], [], [], left)[0]:
             break
-        byte = os.read(output.fileno(), 1)  # not through the buffer, of which select knows nothing
+        byte = os.read(output.fileno(), 1)  # unbuffered: select does not see a buffer
         if not byte:
             break
         line += byte
@@ -149,11 +149,11 @@ S = TypeVar("S", bound=Startable)
 
 
 @contextmanager
-def running(one: S) -> Iterator[S]:
-    """Stopped cleanly at the end of a test that went well."""
+def running(process: S) -> Iterator[S]:
+    """Start the process, and stop it cleanly if the test passes; kill it otherwise."""
     try:
-        one.start()
-        yield one
-        one.stop()
+        process.start()
+        yield process
+        process.stop()
     finally:
-        one.kill()
+        process.kill()

@@ -1,5 +1,4 @@
-"""A socket that says to a broker what no client would, and hears what it answers. Knows Kafka's
-framing; sends anything."""
+"""A socket that sends any bytes to a broker and reads framed responses."""
 
 from __future__ import annotations
 
@@ -43,20 +42,21 @@ class RawConnection:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def ask(self, request: object, version: int, answer: type[R]) -> R:
+    def request(self, request: object, version: int, response: type[R]) -> R:
         self.send(encoded(request, version))
-        return self.hear(version, answer)
+        return self.receive(version, response)
 
-    def hear(self, version: int, answer: type[R]) -> R:
+    def receive(self, version: int, response: type[R]) -> R:
         body = memoryview(self.frame())
-        _header, position = decode_response_header(api_of(answer).key, version, body)
-        return decode(answer, version, body[position:])
+        _header, position = decode_response_header(api_of(response).key, version, body)
+        return decode(response, version, body[position:])
 
     def frame(self) -> bytes:
         return self._exactly(struct.unpack(">i", self._exactly(4))[0])
 
     def is_closed_by_broker(self) -> bool:
-        """Waits for the end of the connection. An answer, or nothing at all, is not an end."""
+        """Return True if the broker closes the connection; False if it responds or the timeout
+        passes."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
@@ -84,14 +84,14 @@ def encoded(request: object, version: int) -> bytes:
 
 
 def create_topic(connection: RawConnection, name: str, partitions: int = 1, factor: int = 1) -> int:
-    """The error code."""
+    """Create a topic and return the error code."""
     topic = CreateTopicsRequest.Topic(
         name=name, num_partitions=partitions, replication_factor=factor
     )
-    answer = connection.ask(
+    response = connection.request(
         CreateTopicsRequest(topics=(topic,), timeout_ms=10_000), 5, CreateTopicsResponse
     )
-    return answer.topics[0].error_code
+    return response.topics[0].error_code
 
 
 def produce(
@@ -101,13 +101,13 @@ def produce(
         name=topic,
         partition_data=(ProduceRequest.TopicData.PartitionData(index=partition, records=records),),
     )
-    answer = connection.ask(
+    response = connection.request(
         ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(data,)), 9, ProduceResponse
     )
-    return answer.responses[0].partition_responses[0]
+    return response.responses[0].partition_responses[0]
 
 
 def metadata(connection: RawConnection, topic: str | None = None) -> MetadataResponse:
-    """Of one topic, which may be created by the asking, or of the brokers alone."""
+    """Request metadata of one topic, which may create it, or of the brokers only."""
     topics = () if topic is None else (MetadataRequest.Topic(name=topic),)
-    return connection.ask(MetadataRequest(topics=topics), 9, MetadataResponse)
+    return connection.request(MetadataRequest(topics=topics), 9, MetadataResponse)

@@ -1,5 +1,5 @@
-"""What strangers, broken clients and greedy ones send to a real broker: Kafka's error code or a
-closed connection, and other clients are answered all the while."""
+"""Malformed and excessive input to a real broker gets Kafka's error code or a closed connection,
+and other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.e2e.raw_connection import (
     produce,
 )
 
-# Another client is connected all the while.
+# Another client stays connected.
 pytestmark = pytest.mark.usefixtures("bystander")
 
 CONNECTIONS = 1_000
-# Where fields of a batch begin.
+# Positions of fields in a batch.
 MAGIC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, COUNT_AT = 16, 21, 23, 57
-# A client that never reads may cost the broker this much, however much it asks for.
+# The most memory that a client that never reads may cost the broker.
 STUCK_CLIENT_BYTES = 200 * 1024 * 1024
 
 
@@ -44,8 +44,8 @@ def new_name() -> str:
 def topic(connection: RawConnection) -> str:
     name = new_name()
     assert create_topic(connection, name) == ErrorCode.NONE
-    # Apache Kafka answers before its broker has heard of the topic, and tells of it before it leads
-    # its partition.
+    # Apache Kafka responds before the broker has replayed the topic, and lists it before it leads
+    # the partition.
     deadline = time.monotonic() + TIMEOUT_S
     while (
         produce(connection, name, b"").error_code != ErrorCode.INVALID_RECORD
@@ -96,7 +96,7 @@ def with_crc(batch: bytearray) -> bytes:
         pytest.param(framed(header(3, 1) + struct.pack(">i", 2**31 - 1)), id="two-billion-topics"),
     ],
 )
-def test_a_peer_that_breaks_the_protocol_loses_its_connection(
+def test_the_broker_closes_the_connection_of_a_peer_that_violates_the_protocol(
     connection: RawConnection, data: bytes
 ) -> None:
     connection.send(data)
@@ -108,11 +108,11 @@ def test_a_peer_that_breaks_the_protocol_loses_its_connection(
     [struct.pack(">i", -7), struct.pack(">ih", 1, 2) + b"\xff\xfe"],
     ids=["minus-seven-topics", "not-utf-8"],
 )
-def test_what_kafka_reads_leniently_is_answered_or_ends_the_connection(
+def test_input_that_kafka_reads_leniently_gets_a_response_or_a_closed_connection(
     connection: RawConnection, data: bytes
 ) -> None:
-    """Kafka takes -7 for null and replaces what is not UTF-8; closing is as good an answer, silence
-    is none."""
+    """Kafka reads -7 as null and replaces invalid UTF-8. Closing the connection is acceptable
+    too; no response is not."""
     connection.send(framed(header(3, 1) + data))
     try:
         assert connection.frame()
@@ -125,9 +125,9 @@ def test_an_unknown_version_of_api_versions_is_answered_as_version_0(
     connection: RawConnection, version: int
 ) -> None:
     connection.send(framed(header(18, version) + b"\x00\x02x\x02y\x00"))
-    answer = connection.hear(0, ApiVersionsResponse)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert any(api.api_key == 18 and api.max_version >= 3 for api in answer.api_keys)
+    response = connection.receive(0, ApiVersionsResponse)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert any(api.api_key == 18 and api.max_version >= 3 for api in response.api_keys)
 
 
 def test_a_bad_crc_is_refused(connection: RawConnection, topic: str) -> None:
@@ -148,7 +148,7 @@ def test_a_bad_crc_is_refused(connection: RawConnection, topic: str) -> None:
 def test_a_wrong_magic_is_refused(
     connection: RawConnection, topic: str, magic: int, code: ErrorCode
 ) -> None:
-    """Formats that there once were are invalid, those that there never were corrupt."""
+    """Old formats are INVALID_RECORD, unknown ones CORRUPT_MESSAGE."""
     batch = a_batch()
     batch[MAGIC_AT] = magic
     assert produce(connection, topic, with_crc(batch)).error_code == code
@@ -158,7 +158,7 @@ def test_a_wrong_magic_is_refused(
     ("count", "last_delta"),
     [(2, 2), (4, 2), (3, 0), (3, 9), (0, -1), (-1, 2), (2**31 - 1, 2**31 - 2)],
 )
-def test_lying_record_counts_are_refused(
+def test_wrong_record_counts_are_refused(
     connection: RawConnection, topic: str, count: int, last_delta: int
 ) -> None:
     batch = a_batch()
@@ -179,11 +179,11 @@ def test_a_cut_batch_is_refused(connection: RawConnection, topic: str, cut: int)
     assert produce(connection, topic, bytes(a_batch()[:cut])).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_two_batches_where_one_belongs_are_refused(connection: RawConnection, topic: str) -> None:
+def test_two_batches_for_one_partition_are_refused(connection: RawConnection, topic: str) -> None:
     assert produce(connection, topic, bytes(a_batch() * 2)).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_what_was_refused_is_not_in_the_log(connection: RawConnection, topic: str) -> None:
+def test_a_refused_batch_is_not_in_the_log(connection: RawConnection, topic: str) -> None:
     bad = a_batch()
     bad[-1] ^= 1
     produce(connection, topic, bytes(bad))
@@ -191,11 +191,11 @@ def test_what_was_refused_is_not_in_the_log(connection: RawConnection, topic: st
 
 
 @pytest.mark.parametrize("partition", [1, -1, 2**31 - 1])
-def test_a_partition_that_is_not_there(
+def test_an_unknown_partition_is_refused(
     connection: RawConnection, topic: str, partition: int
 ) -> None:
-    answer = produce(connection, topic, bytes(a_batch()), partition=partition)
-    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = produce(connection, topic, bytes(a_batch()), partition=partition)
+    assert response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 ILLEGAL = [
@@ -228,7 +228,7 @@ def test_impossible_partition_counts_are_refused(
 
 
 @pytest.mark.parametrize("partitions", [10_000, 1_000_000, 2**31 - 1])
-def test_more_partitions_than_one_request_may_make_are_refused(
+def test_too_many_partitions_in_one_request_are_refused(
     connection: RawConnection, partitions: int
 ) -> None:
     assert create_topic(connection, new_name(), partitions=partitions) == ErrorCode.POLICY_VIOLATION
@@ -241,52 +241,56 @@ def test_impossible_replication_factors_are_refused(connection: RawConnection, f
     )
 
 
-def test_a_client_that_never_reads(
+def test_a_client_that_never_reads_costs_bounded_memory(
     bootstrap: str, broker: PenstockProcess | None, bystander: RawConnection, topic: str
 ) -> None:
     big = build_batch([(None, bytes(900_000), (), 1_700_000_000_000)])
     assert all(produce(bystander, topic, big).error_code == ErrorCode.NONE for _ in range(10))
-    where = FetchRequest.Topic.Partition(
+    partition = FetchRequest.Topic.Partition(
         partition=0, fetch_offset=0, partition_max_bytes=10_000_000
     )
-    wish = FetchRequest(
+    fetch = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=10_000_000,
-        topics=(FetchRequest.Topic(topic=topic, partitions=(where,)),),
+        topics=(FetchRequest.Topic(topic=topic, partitions=(partition,)),),
     )
     before = resident_bytes(broker)
     with RawConnection(bootstrap, receive_buffer=4096) as stuck:
         stuck.socket.settimeout(0.5)
-        asked = 0
-        with pytest.raises(
-            TimeoutError
-        ):  # 10 MB an answer: the broker stops listening long before this many
+        sent = 0
+        # A response has 10 MB: the broker stops reading long before this many requests.
+        with pytest.raises(TimeoutError):
             for _ in range(200_000):
-                stuck.send(encoded(wish, 11))
-                asked += 1
+                stuck.send(encoded(fetch, 11))
+                sent += 1
         for _ in range(100):
             assert metadata(bystander, topic).topics[0].error_code == ErrorCode.NONE
         assert resident_bytes(broker) - before < STUCK_CLIENT_BYTES, (
-            f"after {asked} fetches of 10 MB that nobody read"
+            f"after {sent} fetches of 10 MB without a read"
         )
 
 
 def resident_bytes(broker: PenstockProcess | None) -> int:
-    """Of our process; nothing is known of another's."""
+    """Return the resident memory of our process; 0 for an external broker."""
     if broker is None:
         return 0
     lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
-def test_a_thousand_connections_at_once(bootstrap: str, bystander: RawConnection) -> None:
-    question = encoded(ApiVersionsRequest(), 0)
+def test_a_thousand_concurrent_connections_are_served(
+    bootstrap: str, bystander: RawConnection
+) -> None:
+    request = encoded(ApiVersionsRequest(), 0)
     with ExitStack() as stack:
-        crowd = [stack.enter_context(RawConnection(bootstrap)) for _ in range(CONNECTIONS)]
-        for one in crowd:
-            one.send(question)
+        clients = [stack.enter_context(RawConnection(bootstrap)) for _ in range(CONNECTIONS)]
+        for client in clients:
+            client.send(request)
         assert metadata(bystander).brokers
-        assert all(one.hear(0, ApiVersionsResponse).error_code == ErrorCode.NONE for one in crowd)
+        assert all(
+            client.receive(0, ApiVersionsResponse).error_code == ErrorCode.NONE
+            for client in clients
+        )
     with RawConnection(bootstrap) as late:
         assert metadata(late).brokers

@@ -1,6 +1,5 @@
-"""Every in-sync replica of a partition gone: it is offline until the last leader returns; or, where
-unclean election is allowed, another replica leads, and what only the lost ones had is lost, which
-the log says."""
+"""A partition without in-sync replicas is offline until its last leader returns. With unclean
+election another replica leads; records that it does not have are lost, and the log says so."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def read(cluster: PenstockCluster) -> list[bytes | None]:
 
 
 def lose_all_in_sync(cluster: PenstockCluster, unclean: str) -> None:
-    """Broker 2 dies and misses a record; then broker 1, the only one in sync, dies too."""
+    """Kill broker 2, which then misses a record; then kill broker 1, the only in-sync replica."""
     cluster.create_topic(
         TOPIC, [[1, 2]], min_insync_replicas="1", unclean_leader_election_enable=unclean
     )
@@ -55,7 +54,7 @@ def lose_all_in_sync(cluster: PenstockCluster, unclean: str) -> None:
     cluster.wait_partition(TOPIC, lambda partition: partition.leader == -1)
 
 
-def test_without_unclean_election_the_last_leader_is_waited_for(tmp_path: Path) -> None:
+def test_without_unclean_election_the_partition_waits_for_its_last_leader(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path, controllers=1)) as cluster:
         lose_all_in_sync(cluster, unclean="false")
         cluster.nodes("restart", "2")
@@ -72,7 +71,7 @@ def test_without_unclean_election_the_last_leader_is_waited_for(tmp_path: Path) 
         assert read(cluster) == [b"both have it", b"one has it"]
 
 
-def test_with_unclean_election_another_replica_leads_and_the_loss_is_told(tmp_path: Path) -> None:
+def test_with_unclean_election_another_replica_leads_and_the_loss_is_logged(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path, controllers=1)) as cluster:
         lose_all_in_sync(cluster, unclean="true")
         cluster.nodes("restart", "2")
@@ -85,7 +84,7 @@ def test_with_unclean_election_another_replica_leads_and_the_loss_is_told(tmp_pa
         assert "unclean" in "".join(cluster.log_of(node) for node in (2, 101)).lower()
 
 
-def test_an_unclean_election_can_be_asked_for(tmp_path: Path) -> None:
+def test_elect_leaders_can_elect_uncleanly(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path, controllers=1)) as cluster:
         lose_all_in_sync(cluster, unclean="false")
         cluster.nodes("restart", "2")

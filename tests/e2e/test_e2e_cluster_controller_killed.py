@@ -1,4 +1,4 @@
-"""The active controller killed with -9: another is elected, and topics can be created again; with
+"""After kill -9 of the active controller another one is elected, and topics can be created; with
 and without a broker in its process."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_another_controller_is_elected_and_topics_are_created(
             cluster.quorum_leader,
             lambda leader: leader not in (first, -1),
             "the quorum's leader",
-            cluster.said,
+            cluster.logs,
         )
         survivors = [node for node in (1, 2, 3) if node != first]
         cluster.create_topic("after", [survivors])
@@ -38,7 +38,7 @@ def test_another_controller_is_elected_and_topics_are_created(
                 cluster.quorum_leader,
                 lambda leader: leader > 0,
                 "the quorum's leader",
-                cluster.said,
+                cluster.logs,
             )
             == second
         )

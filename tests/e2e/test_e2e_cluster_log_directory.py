@@ -1,5 +1,5 @@
-"""One of a broker's two log directories fails: its partitions move to other brokers, and the broker
-lives on with the other."""
+"""After one of a broker's two log directories fails, its partitions move to other brokers, and
+the broker serves those of the other directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.xdist_group("cluster")
 DIRECTORIES = ("one", "two")
 
 
-def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
+def test_partitions_of_a_failed_directory_move_and_the_broker_serves_the_others(
+    tmp_path: Path,
+) -> None:
     settings = (
         f"log.dirs={','.join(DIRECTORIES)}",
         "metadata.log.dir=meta",
@@ -33,9 +35,8 @@ def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
         assert lost
         assert kept
         failing.rename(home / "taken-away")
-        failing.write_text(
-            "no directory any more"
-        )  # as a disk that went away: nothing can be opened in it
+        # As with a failed disk, no file in it can be opened.
+        failing.write_text("not a directory")
         for index in lost:
             cluster.ask(partial(_fill, index=index))
             cluster.wait_partition(
@@ -52,7 +53,7 @@ def test_its_partitions_move_and_the_broker_lives_on(tmp_path: Path) -> None:
 
 
 async def _fill(client: Client, index: int) -> None:
-    """More than a segment."""
+    """Write more than one segment."""
     async with client.producer() as producer:
         for _ in range(3):
             await (await producer.send("placed", bytes(600_000), partition=index))

@@ -1,5 +1,5 @@
-"""Two of three brokers gone, min.insync.replicas 2: what is committed is still read, nothing is
-acknowledged, and all heals afterwards."""
+"""With two of three brokers down and min.insync.replicas 2, committed records are readable, no
+write is acknowledged, and the cluster recovers afterwards (rule 2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC = "careful"
 
 
 def produce(cluster: PenstockCluster, value: str, timeout_ms: int = 30_000) -> KafkaError | None:
-    """The error that the record came to, if any."""
+    """Produce one record and return its error, if any."""
     outcome: list[KafkaError | None] = []
     producer = Producer(
         {
@@ -53,7 +53,7 @@ def read(cluster: PenstockCluster, count: int) -> list[str]:
         consumer.close()
 
 
-def test_with_separate_controllers_writes_are_refused_and_reads_go_on(tmp_path: Path) -> None:
+def test_with_separate_controllers_writes_are_refused_and_reads_succeed(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path, controllers=3)) as cluster:
         cluster.create_topic(TOPIC, [[1, 2, 3]], min_insync_replicas="2")
         assert produce(cluster, "committed") is None
@@ -69,7 +69,9 @@ def test_with_separate_controllers_writes_are_refused_and_reads_go_on(tmp_path: 
         assert read(cluster, 2) == ["committed", "again"]
 
 
-def test_with_combined_nodes_writes_time_out_reads_go_on_and_it_heals(tmp_path: Path) -> None:
+def test_with_combined_nodes_writes_time_out_and_reads_succeed_until_it_recovers(
+    tmp_path: Path,
+) -> None:
     with running(PenstockCluster(tmp_path)) as cluster:
         cluster.create_topic(TOPIC, [[1, 2, 3]], min_insync_replicas="2")
         assert produce(cluster, "committed") is None
@@ -87,7 +89,7 @@ def test_with_combined_nodes_writes_time_out_reads_go_on_and_it_heals(tmp_path: 
         cluster.nodes("restart", "3")
         cluster.wait_partition(TOPIC, lambda partition: {1, 3} <= set(partition.isr))
         assert produce(cluster, "again") is None
-        # What was not answered may or may not have happened, but at most once, and in its place.
+        # A record without a response may be in the log, at most once, in order.
         healed = read(cluster, 2)
         assert healed in (["committed", "again"], ["committed", "unanswered"])
         if healed[1] == "unanswered":

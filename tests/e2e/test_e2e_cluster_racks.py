@@ -24,8 +24,8 @@ SELECTOR = "replica.selector.class=org.apache.kafka.common.replica.RackAwareRepl
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[PenstockCluster]:
-    with running(PenstockCluster(tmp_path, brokers=6, controllers=1, racks="a,b,c")) as one:
-        yield one
+    with running(PenstockCluster(tmp_path, brokers=6, controllers=1, racks="a,b,c")) as six_brokers:
+        yield six_brokers
 
 
 def test_replicas_are_spread_over_racks_and_one_rack_may_fail(cluster: PenstockCluster) -> None:
@@ -81,7 +81,7 @@ def test_a_consumer_fetches_from_the_follower_in_its_rack(tmp_path: Path) -> Non
                 return partition.get("leader", -1), partition.get("broker", -1)
 
             wait_for(
-                source, lambda found: found == (1, 2), "the broker that is read from", cluster.said
+                source, lambda found: found == (1, 2), "the broker that is read from", cluster.logs
             )
             cluster.ask(_produce)
             values: list[bytes | None] = []
@@ -92,7 +92,7 @@ def test_a_consumer_fetches_from_the_follower_in_its_rack(tmp_path: Path) -> Non
                     values.append(message.value())
                 return values
 
-            assert wait_for(read, lambda found: len(found) == 3, "what was read", cluster.said) == [
+            assert wait_for(read, lambda found: len(found) == 3, "what was read", cluster.logs) == [
                 b"0",
                 b"1",
                 b"2",

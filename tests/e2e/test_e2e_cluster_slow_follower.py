@@ -1,5 +1,5 @@
-"""A follower that stands still (SIGSTOP) leaves the in-sync replicas after replica.lag.time.max.ms
-and rejoins when it goes on."""
+"""A paused follower (SIGSTOP) leaves the ISR after replica.lag.time.max.ms, and rejoins after it
+resumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def produce(cluster: PenstockCluster, value: bytes) -> float:
-    """How long the acknowledgement of all in sync took."""
+    """Produce with acks=all and return the time until the acknowledgement."""
 
     async def work(client: Client) -> float:
         begun = time.monotonic()
@@ -27,7 +27,7 @@ def produce(cluster: PenstockCluster, value: bytes) -> float:
     return cluster.ask(work)
 
 
-def test_it_leaves_and_rejoins_the_in_sync_replicas(tmp_path: Path) -> None:
+def test_a_paused_follower_leaves_and_rejoins_the_isr(tmp_path: Path) -> None:
     with running(
         PenstockCluster(tmp_path, "replica.lag.time.max.ms=1500", controllers=1)
     ) as cluster:

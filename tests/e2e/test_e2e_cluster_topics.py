@@ -1,5 +1,4 @@
-"""The articles' first lines on a cluster of three: a replicated topic, described, by Kafka's own
-names and by ours."""
+"""A replicated topic on three brokers, created and described by Kafka's commands and by ours."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
-    with running(PenstockCluster(tmp_path_factory.mktemp("topics"))) as one:
-        yield one
+    with running(PenstockCluster(tmp_path_factory.mktemp("topics"))) as three_brokers:
+        yield three_brokers
 
 
 def kafka(name: str, cluster: PenstockCluster, *arguments: str) -> tuple[int, str]:
@@ -70,7 +69,9 @@ def test_each_broker_leads_one_partition_and_follows_the_others(cluster: Penstoc
     )
 
 
-def test_more_replicas_than_brokers_are_refused_in_kafkas_words(cluster: PenstockCluster) -> None:
+def test_more_replicas_than_brokers_are_refused_with_kafkas_message(
+    cluster: PenstockCluster,
+) -> None:
     reason = (
         "Error while executing topic command : Unable to replicate the partition 4 time(s): The "
         "target replication factor of 4 cannot be "
@@ -108,7 +109,7 @@ def test_brokers_nodes_and_quorum_are_shown(cluster: PenstockCluster) -> None:
     ]
 
 
-def test_any_broker_takes_what_is_the_controllers(cluster: PenstockCluster) -> None:
+def test_any_broker_forwards_requests_to_the_controller(cluster: PenstockCluster) -> None:
     for node in (1, 2, 3):
         at = f"127.0.0.1:{cluster.port + node - 1}"
         cluster.command(
@@ -129,7 +130,7 @@ def test_any_broker_takes_what_is_the_controllers(cluster: PenstockCluster) -> N
         cluster.command("topics", "delete", f"by-{node}", "--bootstrap-server", at)
 
 
-def test_an_added_broker_gets_its_share(cluster: PenstockCluster) -> None:
+def test_an_added_broker_gets_replicas(cluster: PenstockCluster) -> None:
     assert cluster.nodes("add") == "4\n"
     assert cluster.list()[3]["roles"] == ["broker"]
     assert kafka("topics", cluster, "--create", "--topic", "wide", "--replication-factor", "4") == (

@@ -1,9 +1,9 @@
-"""A compacted topic under load: readers from the start always see the last value of every key, also
-after kill -9 at random points, and in the end there is one record a key below the dirty tail.
+"""A compacted topic under load: a consumer from offset 0 always sees the last value of every key,
+also after kill -9 at random points, and finally there is one record per key below the dirty tail.
 
     PENSTOCK_DRILL=1 pytest tests/e2e/test_e2e_compaction.py
 
-is the full drill: a million updates of a thousand keys, and a hundred times kill -9.
+runs the full drill: a million updates of a thousand keys, and a hundred times kill -9.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ KILLS = 100 if DRILL else 10
 
 
 def check_scan(bootstrap: str, acknowledged: dict[bytes, int]) -> int:
-    """Nothing that was acknowledged before it began may be missing. Gives the number of records."""
+    """Assert that a scan has everything that was acknowledged before it began. Return the number
+    of records."""
     before = dict(acknowledged)
     found = scan(bootstrap)
     offsets = [offset for offset, _key, _number in found]
@@ -58,11 +59,11 @@ def check_scan(bootstrap: str, acknowledged: dict[bytes, int]) -> int:
         for key, number in before.items()
         if table.get(key, -1) < number
     }
-    assert behind == {}, "acknowledged, and found"
+    assert behind == {}, "acknowledged and read values of keys"
     return len(found)
 
 
-def test_many_updates_of_few_keys_end_in_few_records(
+def test_compaction_keeps_one_record_per_key(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     broker = PenstockProcess(tmp_path / "node", *SETTINGS)
@@ -74,13 +75,13 @@ def test_many_updates_of_few_keys_end_in_few_records(
         scans: list[int] = []
         failures: list[BaseException] = []
         reader = threading.Thread(
-            target=_read_on, args=(broker.bootstrap, updates.acknowledged, stop, scans, failures)
+            target=_scan_until, args=(broker.bootstrap, updates.acknowledged, stop, scans, failures)
         )
         reader.start()
         try:
             updates.send(UPDATES)
             updates.flush()
-            # What is dirty then is the active segment, and as much as the ratio allows.
+            # Dirty are the active segment, and as much as the dirty ratio allows.
             wait_clean(data_of(broker), active_segment(data_of(broker)) // 2)
         finally:
             stop.set()
@@ -106,7 +107,7 @@ def test_many_updates_of_few_keys_end_in_few_records(
         broker.kill()
 
 
-def _read_on(
+def _scan_until(
     bootstrap: str,
     acknowledged: dict[bytes, int],
     stop: threading.Event,
@@ -116,7 +117,7 @@ def _read_on(
     try:
         while not stop.is_set():
             scans.append(check_scan(bootstrap, acknowledged))
-    except BaseException as error:  # noqa: BLE001 - told by the test itself
+    except BaseException as error:  # noqa: BLE001 - the test reports it
         failures.append(error)
 
 
@@ -125,7 +126,7 @@ def check_dump(broker: PenstockProcess) -> None:
 
 
 def dump(broker: PenstockProcess) -> str:
-    """What `penstock log dump` (kafka-dump-log) says of the first segment."""
+    """Return the output of `penstock log dump` for the first segment."""
     segment = min((data_of(broker) / f"{TOPIC}-0").glob("*.log"))
     command = [str(Path(sys.executable).parent / "penstock"), "log", "dump", str(segment)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -159,17 +160,13 @@ def test_kill_9_at_random_points_loses_no_last_value(
         broker.stop()
         record_property(
             "note",
-            (
-                f"compaction: {KILLS} times kill -9, {updates.sent} updates, {len(found)} records "
-                "in "
-                "the end"
-            ),
+            f"compaction: {KILLS} times kill -9, {updates.sent} updates, {len(found)} records left",
         )
     finally:
         broker.kill()
 
 
-def test_keys_are_required_and_a_topics_codec_is_used(tmp_path: Path) -> None:
+def test_records_need_keys_and_the_topics_codec_is_used(tmp_path: Path) -> None:
     broker = PenstockProcess(tmp_path / "node")
     try:
         broker.start()

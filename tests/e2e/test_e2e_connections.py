@@ -1,5 +1,4 @@
-"""10,000 clients that are there and say nothing: they cost little memory, and nobody else is slowed
-down."""
+"""10,000 idle connections cost little memory and do not slow down other clients."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ from tests.e2e.penstock_process import PenstockProcess
 from tests.e2e.raw_connection import RawConnection, create_topic, metadata
 
 CONNECTIONS = 10_000
-# Files and sockets that both processes have open beside them.
+# Other files and sockets that the processes have open.
 OTHERS = 500
 MEGABYTE = 1024 * 1024
 
 
 @pytest.fixture
 def enough_open_files() -> Iterator[None]:
-    """For this process, and as little as is usual for the one it starts: a node raises its own
-    limit."""
+    """Raise the limit of this process. The broker starts with the usual limit, and raises its
+    own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard == resource.RLIM_INFINITY or hard >= CONNECTIONS + OTHERS, (
         f"at most {hard} files may be open here: ulimit -Hn"
@@ -52,7 +51,7 @@ def node(tmp_path: Path) -> Iterator[PenstockProcess]:
 
 
 @pytest.mark.usefixtures("enough_open_files")
-def test_ten_thousand_idle_connections(
+def test_ten_thousand_idle_connections_cost_little_memory(
     node: PenstockProcess, record_property: Callable[[str, object], None]
 ) -> None:
     with RawConnection(node.bootstrap) as busy, ExitStack() as crowd:
@@ -68,7 +67,7 @@ def test_ten_thousand_idle_connections(
         cost = resident_bytes(node) - before
     assert open_sockets > CONNECTIONS
     assert cost <= 200 * MEGABYTE
-    assert waited < 2  # the machine may be busy with other tests; alone it is some milliseconds
+    assert waited < 2  # some milliseconds on an idle machine
     record_property(
         "note",
         (
@@ -81,7 +80,7 @@ def test_ten_thousand_idle_connections(
 
 
 def ask(connection: RawConnection) -> float:
-    """How long an answer took."""
+    """Return the time until the response."""
     start = time.monotonic()
     assert metadata(connection, "quiet").topics[0].error_code == 0
     return time.monotonic() - start

@@ -57,7 +57,9 @@ class Member:
         assert create_topic(self.connection, self.topic, PARTITIONS) == ErrorCode.NONE
         find = FindCoordinatorRequest(coordinator_keys=(self.group,))
         self._wait(
-            lambda: self.connection.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code
+            lambda: (
+                self.connection.request(find, 4, FindCoordinatorResponse).coordinators[0].error_code
+            )
         )
 
     def _wait(self, ask: Callable[[], int], expected: ErrorCode = ErrorCode.NONE) -> None:
@@ -79,7 +81,10 @@ class Member:
         topic = OffsetCommitRequest.Topic(name=fields.pop("topic", self.topic), partitions=(part,))
         request = OffsetCommitRequest(**{**given, "topics": (topic,), **fields})
         return (
-            self.connection.ask(request, 9, OffsetCommitResponse).topics[0].partitions[0].error_code
+            self.connection.request(request, 9, OffsetCommitResponse)
+            .topics[0]
+            .partitions[0]
+            .error_code
         )
 
     def committed(self) -> int:
@@ -88,7 +93,7 @@ class Member:
             groups=(OffsetFetchRequest.Group(group_id=self.group, topics=(topic,)),)
         )
         return (
-            self.connection.ask(request, 9, OffsetFetchResponse)
+            self.connection.request(request, 9, OffsetFetchResponse)
             .groups[0]
             .topics[0]
             .partitions[0]
@@ -119,7 +124,7 @@ class ClassicMember(Member):
             "protocol_type": "consumer",
         }
         protocols = (JoinGroupRequest.Protocol(name="range", metadata=b""),)
-        return self.connection.ask(
+        return self.connection.request(
             JoinGroupRequest(**{**given, "protocols": protocols, **fields}), 9, JoinGroupResponse
         )
 
@@ -128,11 +133,11 @@ class ClassicMember(Member):
         named = {"protocol_type": "consumer", "protocol_name": "range"}
         assigned = (SyncGroupRequest.Assignment(member_id=self.id, assignment=b"mine"),)
         request = SyncGroupRequest(**{**given, **named, "assignments": assigned, **fields})
-        return self.connection.ask(request, 5, SyncGroupResponse).error_code
+        return self.connection.request(request, 5, SyncGroupResponse).error_code
 
     def beat(self, **fields: Any) -> int:
         given = {"group_id": self.group, "generation_id": self.generation, "member_id": self.id}
-        return self.connection.ask(
+        return self.connection.request(
             HeartbeatRequest(**{**given, **fields}), 4, HeartbeatResponse
         ).error_code
 
@@ -140,7 +145,7 @@ class ClassicMember(Member):
         request = LeaveGroupRequest(
             group_id=self.group, members=(LeaveGroupRequest.Member(**fields),)
         )
-        return self.connection.ask(request, 5, LeaveGroupResponse).members[0].error_code
+        return self.connection.request(request, 5, LeaveGroupResponse).members[0].error_code
 
 
 class NewMember(Member):
@@ -167,7 +172,7 @@ class NewMember(Member):
         request = ConsumerGroupHeartbeatRequest(
             **{"group_id": self.group, "member_id": self.id, **fields}
         )
-        answer = self.connection.ask(request, 1, ConsumerGroupHeartbeatResponse)
+        answer = self.connection.request(request, 1, ConsumerGroupHeartbeatResponse)
         if answer.error_code == ErrorCode.NONE and request.member_id == self.id:
             self.generation = answer.member_epoch
         return answer

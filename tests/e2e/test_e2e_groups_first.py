@@ -34,7 +34,7 @@ def test_who_comes_while_the_topic_is_made_finds_a_coordinator_that_serves() -> 
             groups=(OffsetFetchRequest.Group(group_id="second", topics=None),)
         )
         assert (
-            ErrorCode(second.ask(fetch, 9, OffsetFetchResponse).groups[0].error_code)
+            ErrorCode(second.request(fetch, 9, OffsetFetchResponse).groups[0].error_code)
             is ErrorCode.NONE
         )
         assert found.result() is ErrorCode.NONE
@@ -43,7 +43,7 @@ def test_who_comes_while_the_topic_is_made_finds_a_coordinator_that_serves() -> 
 def known_topics(connection: RawConnection) -> set[str | None]:
     return {
         topic.name
-        for topic in connection.ask(MetadataRequest(topics=None), 9, MetadataResponse).topics
+        for topic in connection.request(MetadataRequest(topics=None), 9, MetadataResponse).topics
     }
 
 
@@ -55,6 +55,6 @@ def find_coordinator(connection: RawConnection, group: str) -> ErrorCode:
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     while code is ErrorCode.COORDINATOR_NOT_AVAILABLE and time.monotonic() < deadline:
         code = ErrorCode(
-            connection.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code
+            connection.request(find, 4, FindCoordinatorResponse).coordinators[0].error_code
         )
     return code
