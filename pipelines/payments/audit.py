@@ -147,13 +147,13 @@ def audit(truth: Truth, output: PipelineOutput) -> list[Line]:
 
 
 def _difference(
-    expected: Totals, found: Iterable[tuple[tuple[str, str], Total]]
+    expected: Totals, written: Iterable[tuple[tuple[str, str], Total]]
 ) -> tuple[int, int]:
     """Return the number of missing and of surplus events over all windows."""
     missing: Counter[tuple[str, str, str]] = Counter()
     for window, total in expected.items():
         missing.update(_counts(window, total))
-    for window, total in found:
+    for window, total in written:
         missing.subtract(_counts(window, total))
     return (+missing).total(), (-missing).total()
 
@@ -176,17 +176,20 @@ def _again(written: Sequence[Hashable]) -> str:
     return f"; {repeated:,} written again" if repeated else ""
 
 
-def _balance(expected: dict[str, Total], found: dict[str, Total]) -> list[Line]:
+def _balance(expected: dict[str, Total], written: dict[str, Total]) -> list[Line]:
     lines = []
-    for day in sorted({*expected, *found}):
-        books, truth = found.get(day, Total()), expected.get(day, Total())
+    for day in sorted({*expected, *written}):
+        books, truth = written.get(day, Total()), expected.get(day, Total())
         text = (
             f"{day}  {euros(books.gross_cents)} taken - {euros(books.refunded_cents)} refunded "
             f"= {euros(books.net_cents)} EUR"
         )
         lines.append(Line("ledger", text, books == truth))
-    off_cents = sum_of(found.values()).net_cents - sum_of(expected.values()).net_cents
-    return [*lines, Line("balance", f"{euros(off_cents)} EUR off what was sent", expected == found)]
+    off_cents = sum_of(written.values()).net_cents - sum_of(expected.values()).net_cents
+    return [
+        *lines,
+        Line("balance", f"{euros(off_cents)} EUR off what was sent", expected == written),
+    ]
 
 
 def euros(cents: int) -> str:

@@ -151,14 +151,14 @@ def main(
 
     try:
         scenario = Scenario(payments, seed, customers, merchants, minutes)
-        found = run(work)
+        sent = run(work)
     except (KafkaError, ValueError) as error:
         typer.echo(f"payments: {error}", err=True)
         raise typer.Exit(1) from None
-    found.save(truth)
+    sent.save(truth)
     typer.echo(
-        f"{found.records} sent, {found.delivery['acknowledged']} acknowledged, in "
-        f"{found.delivery['seconds']:.1f} s"
+        f"{sent.records} sent, {sent.delivery['acknowledged']} acknowledged, in "
+        f"{sent.delivery['seconds']:.1f} s"
     )
 
 

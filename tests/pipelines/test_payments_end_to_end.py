@@ -68,7 +68,7 @@ def test_output_equals_what_was_sent(servers: str, tmp_path: Path) -> None:
     assert {rule for _payment, rule in truth.fraud} == {"velocity", "amount"}
     spark = session()
     # Sequentially: each query starts Python processes, for which Spark waits only ten seconds. On
-    # a busy machine several at once exceed that.
+    # a busy machine several together exceed that.
     for name, writer in pipeline.build(
         SmallBatchPipeline(spark, servers, {"tables": str(tmp_path)})
     ).items():

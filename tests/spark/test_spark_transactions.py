@@ -104,7 +104,7 @@ def test_isolation_levels_with_spark(servers: str) -> None:
     assert uncommitted.count() == len(expected(committed=False))
 
 
-def test_a_query_ends_at_the_last_stable_offset(servers: str, tmp_path: Path) -> None:
+def test_query_ends_at_the_last_stable_offset(servers: str, tmp_path: Path) -> None:
     offsets: list[int] = []
     rows = (
         session()
