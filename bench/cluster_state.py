@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from penstock.client.admin.elections import Election
-from penstock.client.admin.quorum_info import QuorumInfo
+from penstock.client.admin.admin_client import ElectionType
+from penstock.client.admin.quorum import QuorumInfo
 from penstock.client.client import Client
 from penstock.client.metadata import PartitionInfo
 from penstock.errors import KafkaError
@@ -90,7 +90,7 @@ async def _is_healthy(client: Client, brokers: int) -> bool:
     if any(len(one.isr) < len(one.replicas) for one in found):
         return False
     if any(one.leader != one.replicas[0] for one in found):
-        await client.admin.elect_leaders(Election.PREFERRED, None)
+        await client.admin.elect_leaders(ElectionType.PREFERRED, None)
         return False
     quorum = await client.admin.describe_quorum()
     return all(

@@ -20,11 +20,11 @@ from confluent_kafka.cimpl import NewTopic
 from bench.peer import Peer, new_peers
 from bench.results import Section
 from bench.side_by_side import COLUMNS, in_turn, row
+from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.client.client import Client
 from penstock.client.connection import Connection
-from penstock.client.faults import check
-from penstock.client.groups.admin import Committed
-from penstock.client.groups.coordinators import Coordinators
+from penstock.client.errors import check
+from penstock.client.routing import GroupCoordinators
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -132,8 +132,8 @@ def with_client(peer: Peer, work: Callable[[Client], Coroutine[Any, Any, T]]) ->
 
 async def requests_per_second(client: Client) -> list[float]:
     group = f"busy-{uuid4().hex[:8]}"
-    coordinators = Coordinators(client.cluster)
-    member_id, generation = await coordinators.retry(
+    coordinators = GroupCoordinators(client.cluster)
+    member_id, generation = await coordinators.send(
         group, lambda connection: join(connection, group)
     )
     part = OffsetCommitRequest.Topic.Partition(
@@ -147,7 +147,7 @@ async def requests_per_second(client: Client) -> list[float]:
 
     async def measure(connection: Connection) -> list[float]:
         commits = await rate(
-            lambda: connection.send(commit, OffsetCommitResponse, ceiling=9), committed
+            lambda: connection.send(commit, OffsetCommitResponse, max_version=9), committed
         )
         beats = await rate(
             lambda: connection.send(beat, HeartbeatResponse),
@@ -155,7 +155,7 @@ async def requests_per_second(client: Client) -> list[float]:
         )
         return [commits, beats]
 
-    return await coordinators.retry(group, measure)
+    return await coordinators.send(group, measure)
 
 
 def committed(answer: OffsetCommitResponse) -> None:
@@ -186,7 +186,7 @@ async def join(connection: Connection, group: str) -> tuple[str, int]:
         protocol_type="bench",
         protocols=protocols,
     )
-    joined = await connection.call(request, JoinGroupResponse, ceiling=3)
+    joined = await connection.call(request, JoinGroupResponse, max_version=3)
     check(joined.error_code, "join")
     sync = SyncGroupRequest(
         group_id=group,
@@ -194,14 +194,16 @@ async def join(connection: Connection, group: str) -> tuple[str, int]:
         member_id=joined.member_id,
         assignments=(SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b""),),
     )
-    check((await connection.call(sync, SyncGroupResponse, ceiling=3)).error_code, "sync")
+    check((await connection.call(sync, SyncGroupResponse, max_version=3)).error_code, "sync")
     return joined.member_id, joined.generation_id
 
 
 async def commit_many(client: Client) -> None:
-    offsets = {TopicPartition(NARROW, index): Committed(index) for index in range(OFFSETS_EACH)}
+    offsets = {
+        TopicPartition(NARROW, index): OffsetAndMetadata(index) for index in range(OFFSETS_EACH)
+    }
     for number in range(GROUPS):
-        await client.groups.commit(f"kept-{number}", offsets)
+        await client.groups.commit_offsets(f"kept-{number}", offsets)
 
 
 def seconds_to_load(peer: Peer) -> float:
@@ -211,7 +213,7 @@ def seconds_to_load(peer: Peer) -> float:
 
     async def fetch_all(client: Client) -> None:
         for number in range(GROUPS):
-            if len(await client.groups.committed(f"kept-{number}")) != OFFSETS_EACH:
+            if len(await client.groups.fetch_offsets(f"kept-{number}")) != OFFSETS_EACH:
                 raise SystemExit(
                     f"{peer.bootstrap}: kept-{number} has not all its offsets after a restart"
                 )

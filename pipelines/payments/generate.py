@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from penstock.client.client import Client
-from penstock.client.producer.pending import Delivered
+from penstock.client.producer.accumulator import RecordMetadata
 from penstock.client.producer.producer import Producer
 from penstock.errors import KafkaError
 from penstock.records.compression import Codec
@@ -43,7 +43,7 @@ class Acknowledgements:
     longest_pause_s: float = 0.0
     _last_s: dict[int, float] = field(default_factory=dict)
 
-    def note(self, future: asyncio.Future[Delivered]) -> None:
+    def note(self, future: asyncio.Future[RecordMetadata]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
         now_s, partition = self.world.clock.monotonic(), future.result().partition
@@ -96,7 +96,7 @@ class _Sender:
         self._topic = topic
         self._truth = truth
         self._acknowledgements = acknowledgements
-        self._waiting: deque[tuple[int, asyncio.Future[Delivered]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[RecordMetadata]]] = deque()
         self._reported_s = acknowledgements.world.clock.monotonic()
 
     async def send(self, arrivals: list[Arrival], partition: int | None = None) -> None:

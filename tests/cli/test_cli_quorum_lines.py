@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli.quorum_lines import replication_lines, status_lines
-from penstock.client.admin.quorum_info import QuorumInfo, QuorumReplica
+from penstock.client.admin.quorum import QuorumInfo, QuorumReplica
 from penstock.ids import NO_UUID, parse_uuid
 
 DIRECTORY = parse_uuid("AZ1wbf5DTkqHqR27MwNStg")

@@ -28,7 +28,7 @@ from penstock.cli.topics import (
     describe_command,
     list_command,
 )
-from penstock.client.consumer import ConsumerRecord
+from penstock.client.consumer.completed_fetch import ConsumerRecord
 from penstock.world import World
 from penstock.world.real import run
 from tests.client.scripted_broker import TOPIC, ScriptedBroker
@@ -66,8 +66,8 @@ class ServedBroker(ScriptedBroker):
         self.written = threading.Event()
         self._thread = threading.Thread(target=run, args=(self._serve,))
 
-    def answer(self, version: int, request: object) -> object:
-        answer = super().answer(version, request)
+    def handle(self, version: int, request: object) -> object:
+        answer = super().handle(version, request)
         if any(part.end for part in self.partitions):
             self.written.set()
         return answer

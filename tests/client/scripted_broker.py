@@ -1,5 +1,7 @@
-"""A broker in a few lines, for tests of the client: one topic kept in memory, sequences checked as
-Kafka does, and faults by order."""
+"""A minimal broker for tests of the client.
+
+It keeps one topic in memory, checks sequences as Kafka does, and injects the faults it is given.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,13 @@ SERVED = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4), 22: (0, 5)
 
 @dataclass(frozen=True)
 class Refuse:
-    """The next produce is not written, and answered with this."""
+    """Do not write the next produce request; respond with this error code."""
 
     code: ErrorCode
 
 
 LOSE_REQUEST = "lose request"
-LOSE_ANSWER = "lose answer"
+LOSE_RESPONSE = "lose response"
 Fault = Refuse | str | None
 
 
@@ -56,18 +58,18 @@ class Partition:
         self.sequences: dict[int, deque[tuple[int, int, int]]] = {}
 
     def append(self, records: Any) -> tuple[ErrorCode, int]:
-        """Base offset, or why not. A producer that is new here may begin with any sequence, as in
-        Kafka."""
+        """Return the error code and base offset. As in Kafka, an unknown producer id may begin with
+        any sequence."""
         batch = bytearray(records)
         (header,) = validate(batch, max_batch_bytes=1_000_000)
         if header.base_sequence != NO_SEQUENCE:
-            kept = self.sequences.setdefault(header.producer_id, deque(maxlen=5))
-            for first, last, offset in kept:
+            recent = self.sequences.setdefault(header.producer_id, deque(maxlen=5))
+            for first, last, offset in recent:
                 if (first, last) == (header.base_sequence, header.last_sequence):
                     return ErrorCode.NONE, offset
-            if kept and header.base_sequence != kept[-1][1] + 1:
+            if recent and header.base_sequence != recent[-1][1] + 1:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            kept.append((header.base_sequence, header.last_sequence, self.end))
+            recent.append((header.base_sequence, header.last_sequence, self.end))
         patch(batch, 0, self.end, 0)
         base, self.end = self.end, self.end + header.record_count
         self.data += batch
@@ -86,15 +88,15 @@ class ScriptedBroker:
         self.partitions = [Partition() for _ in range(partitions)]
         self.served = dict(SERVED)
         self.faults: deque[Fault] = deque()
-        self.asked: list[tuple[int, int, object]] = []
+        self.requests: list[tuple[int, int, object]] = []
         self.aborted: tuple[FetchResponse.Response.Partition.AbortedTransaction, ...] = ()
         self.producer_ids = 0
         self.greeting = b""
         self.silent = False
         self.most_in_flight = 0
 
-    def joined_by(self, host: str) -> ScriptedBroker:
-        """A second broker with the same partitions, of which it leads none yet."""
+    def add_broker(self, host: str) -> ScriptedBroker:
+        """Add a second broker with the same partitions, of which it leads none."""
         other = ScriptedBroker(host)
         self.brokers[2] = other
         other.node_id, other.leaders, other.partitions, other.brokers = (
@@ -108,7 +110,7 @@ class ScriptedBroker:
     async def listen(self, world: World) -> int:
         return (await world.network.listen(lambda: _Peer(self), "", self.port)).port
 
-    def answer(self, version: int, request: object) -> object:
+    def handle(self, version: int, request: object) -> object:
         if isinstance(request, MetadataRequest):
             return self._metadata(request)
         if isinstance(request, ProduceRequest):
@@ -135,10 +137,10 @@ class ScriptedBroker:
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         part = MetadataResponse.Topic.Partition
         parts = tuple(
-            part(partition_index=one, leader_id=leader, replica_nodes=(1,), isr_nodes=(1,))
-            for one, leader in enumerate(self.leaders)
+            part(partition_index=index, leader_id=leader, replica_nodes=(1,), isr_nodes=(1,))
+            for index, leader in enumerate(self.leaders)
         )
-        names = [TOPIC] if request.topics is None else [one.name for one in request.topics]
+        names = [TOPIC] if request.topics is None else [topic.name for topic in request.topics]
         topics = tuple(
             MetadataResponse.Topic(name=name, topic_id=TOPIC_ID, partitions=parts)
             if name == TOPIC
@@ -146,8 +148,8 @@ class ScriptedBroker:
             for name in names
         )
         brokers = tuple(
-            MetadataResponse.Broker(node_id=key, host=one.host, port=one.port)
-            for key, one in self.brokers.items()
+            MetadataResponse.Broker(node_id=node_id, host=broker.host, port=broker.port)
+            for node_id, broker in self.brokers.items()
         )
         return MetadataResponse(
             brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics
@@ -166,15 +168,15 @@ class ScriptedBroker:
             if isinstance(fault, Refuse)
             else self.partitions[part.index].append(part.records)
         )
-        if fault == LOSE_ANSWER:
-            return LOSE_ANSWER
-        answer = ProduceResponse.Response.PartitionResponse(
+        if fault == LOSE_RESPONSE:
+            return LOSE_RESPONSE
+        response = ProduceResponse.Response.PartitionResponse(
             index=part.index, error_code=code, base_offset=base
         )
         return ProduceResponse(
             responses=(
                 ProduceResponse.Response(
-                    name=topic.name, topic_id=topic.topic_id, partition_responses=(answer,)
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=(response,)
                 ),
             )
         )
@@ -182,18 +184,18 @@ class ScriptedBroker:
     def _fetch(self, request: FetchRequest) -> FetchResponse:
         (topic,) = request.topics
         parts = []
-        for asked in topic.partitions:
-            log = self.partitions[asked.partition]
-            code = ErrorCode.OFFSET_OUT_OF_RANGE if asked.fetch_offset > log.end else ErrorCode.NONE
-            if self.leaders[asked.partition] != self.node_id:
+        for fetch in topic.partitions:
+            log = self.partitions[fetch.partition]
+            code = ErrorCode.OFFSET_OUT_OF_RANGE if fetch.fetch_offset > log.end else ErrorCode.NONE
+            if self.leaders[fetch.partition] != self.node_id:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             parts.append(
                 FetchResponse.Response.Partition(
-                    partition_index=asked.partition,
+                    partition_index=fetch.partition,
                     error_code=code,
                     high_watermark=log.end,
                     aborted_transactions=self.aborted if request.isolation_level else None,
-                    records=bytes(log.data) if not code and asked.fetch_offset < log.end else b"",
+                    records=bytes(log.data) if not code and fetch.fetch_offset < log.end else b"",
                 )
             )
         return FetchResponse(
@@ -208,10 +210,10 @@ class ScriptedBroker:
         (topic,) = request.topics
         parts = tuple(
             ListOffsetsResponse.Topic.Partition(
-                partition_index=one.partition_index,
-                offset=self._offset(one.partition_index, one.timestamp),
+                partition_index=partition.partition_index,
+                offset=self._offset(partition.partition_index, partition.timestamp),
             )
-            for one in topic.partitions
+            for partition in topic.partitions
         )
         return ListOffsetsResponse(
             topics=(ListOffsetsResponse.Topic(name=topic.name, partitions=parts),)
@@ -221,14 +223,16 @@ class ScriptedBroker:
         log = self.partitions[index]
         if timestamp < 0:
             return log.end if timestamp == -1 else 0
-        return next((one.offset for one in log.records() if one.timestamp >= timestamp), -1)
+        return next(
+            (record.offset for record in log.records() if record.timestamp >= timestamp), -1
+        )
 
 
 class _Peer(asyncio.Protocol):
     def __init__(self, broker: ScriptedBroker) -> None:
         self._broker = broker
         self._data = b""
-        self._waiting = 0
+        self._in_flight = 0
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -238,45 +242,46 @@ class _Peer(asyncio.Protocol):
         if self._broker.greeting:
             self._transport.write(self._broker.greeting)
             return
-        frames, taken = split_frames(self._data + data, 100_000_000)
-        # Answers leave a turn later, so that requests that came together are in flight together.
+        frames, consumed = split_frames(self._data + data, 100_000_000)
+        # Responses are delayed, so that requests that arrive together are in flight together.
         for frame in frames:
-            self._waiting += 1
-            self._broker.most_in_flight = max(self._broker.most_in_flight, self._waiting)
-            asyncio.get_running_loop().call_later(0.001, self._answer, bytes(frame))
-        self._data = (self._data + data)[taken:]
+            self._in_flight += 1
+            self._broker.most_in_flight = max(self._broker.most_in_flight, self._in_flight)
+            asyncio.get_running_loop().call_later(0.001, self._handle, bytes(frame))
+        self._data = (self._data + data)[consumed:]
 
-    def _answer(self, frame: bytes) -> None:
-        self._waiting -= 1
+    def _handle(self, frame: bytes) -> None:
+        self._in_flight -= 1
         if self._transport.is_closing():
             return
         header, at = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
         if key == 18:
-            answered = self._broker.versions(version)
-            self._send(answered, 0 if answered.error_code else version, header.correlation_id)
+            versions = self._broker.versions(version)
+            self._send(versions, 0 if versions.error_code else version, header.correlation_id)
             return
         request: object = decode(request_class(key), version, frame[at:])
-        self._broker.asked.append((key, version, request))
+        self._broker.requests.append((key, version, request))
         if self._broker.silent:
             return
-        answer = self._broker.answer(version, request)
-        if answer in (LOSE_REQUEST, LOSE_ANSWER):
+        response = self._broker.handle(version, request)
+        if response in (LOSE_REQUEST, LOSE_RESPONSE):
             self._transport.abort()
             return
-        empty = isinstance(answer, FetchResponse) and not any(
-            one.records or one.error_code for one in answer.responses[0].partitions
+        empty = isinstance(response, FetchResponse) and not any(
+            partition.records or partition.error_code
+            for partition in response.responses[0].partitions
         )
         if empty and isinstance(request, FetchRequest):
             asyncio.get_running_loop().call_later(
-                request.max_wait_ms / 1000, self._send, answer, version, header.correlation_id
+                request.max_wait_ms / 1000, self._send, response, version, header.correlation_id
             )
         elif not (isinstance(request, ProduceRequest) and request.acks == 0):
-            self._send(answer, version, header.correlation_id)
+            self._send(response, version, header.correlation_id)
 
-    def _send(self, answer: object, version: int, correlation_id: int) -> None:
+    def _send(self, response: object, version: int, correlation_id: int) -> None:
         if not self._transport.is_closing():
-            parts: list[Any] = frame_response(answer, version, correlation_id)
+            parts: list[Any] = frame_response(response, version, correlation_id)
             self._transport.write(b"".join(parts))
 
 
@@ -286,21 +291,21 @@ def play(
     *,
     timeout_s: float = 30.0,
 ) -> None:
-    """A client and the broker in one simulation."""
+    """Run a client and the brokers in one simulation."""
 
     async def main() -> None:
-        for one in broker.brokers.values():
-            node = simulation.node(one.host)
-            await node.run(listen(one, node))
-        await a.run(talk())
+        for listener in broker.brokers.values():
+            node = simulation.node(listener.host)
+            await node.run(listen(listener, node))
+        await client_node.run(run_client())
 
-    async def listen(one: ScriptedBroker, node: Node) -> None:
-        await one.listen(node.world)
+    async def listen(listener: ScriptedBroker, node: Node) -> None:
+        await listener.listen(node.world)
 
-    async def talk() -> None:
-        async with Client(a.world, "b:9092", request_timeout_s=timeout_s) as client:
+    async def run_client() -> None:
+        async with Client(client_node.world, "b:9092", request_timeout_s=timeout_s) as client:
             await scenario(client)
 
     simulation = Simulation(seed=1)
-    a = simulation.node("a")
+    client_node = simulation.node("a")
     simulation.run(main())

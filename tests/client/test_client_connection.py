@@ -1,23 +1,22 @@
-"""Versions, strangers, silence: one connection against a scripted broker, in the simulated
-world."""
+"""A connection to a scripted broker in the simulated world: versions, timeouts, invalid peers."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.client.client import Client
-from penstock.client.consumer import BEGINNING
-from penstock.client.faults import ConnectionFailed, NotKafka
+from penstock.client.consumer.consumer import BEGINNING
+from penstock.client.errors import ConnectionFailed, NotKafka
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.world.sim import Simulation
 from tests.client.scripted_broker import TOPIC, ScriptedBroker, play
-from tests.client.workload import PARTITION, numbers, produce, versions_asked
+from tests.client.workload import PARTITION, numbers, produce, requested_versions
 
 
 @pytest.mark.parametrize("newest", [True, False])
-def test_both_sides_newest_versions_are_spoken(newest: bool) -> None:
+def test_the_newest_versions_that_both_sides_support_are_used(newest: bool) -> None:
     broker = ScriptedBroker()
     if not newest:
         broker.served |= {0: (3, 12), 1: (4, 12), 2: (1, 4), 3: (0, 9), 18: (0, 0), 22: (0, 1)}
@@ -26,14 +25,14 @@ def test_both_sides_newest_versions_are_spoken(newest: bool) -> None:
         await produce(client, 3)
         async with client.consumer() as consumer:
             await consumer.assign({PARTITION: BEGINNING})
-            assert [one.value for one in await consumer.poll()] == numbers(3)
+            assert [record.value for record in await consumer.poll()] == numbers(3)
 
     play(broker, scenario)
     expected = {0: 13, 1: 18, 2: 11, 3: 13, 22: 5} if newest else {0: 12, 1: 12, 2: 4, 3: 9, 22: 1}
-    assert versions_asked(broker) == expected
+    assert requested_versions(broker) == expected
 
 
-def test_topics_without_an_id_are_named() -> None:
+def test_topics_without_an_id_are_identified_by_name() -> None:
     broker = ScriptedBroker()
     broker.served |= {3: (0, 9)}
 
@@ -41,35 +40,35 @@ def test_topics_without_an_id_are_named() -> None:
         await produce(client, 1)
 
     play(broker, scenario)
-    assert versions_asked(broker)[0] == 12
+    assert requested_versions(broker)[0] == 12
 
 
 @pytest.mark.parametrize(
     ("greeting", "reason"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"),
-        (b"\0\0\0\x04\0\0\0\x63", "request 99, which was never asked"),
+        (b"\0\0\0\x04\0\0\0\x63", "correlation id 99, which no pending request has"),
         (b"\x15\x03\x03\0\x02", "frame"),
     ],
 )
-def test_a_peer_that_is_not_kafka(greeting: bytes, reason: str) -> None:
+def test_a_peer_that_is_not_kafka_is_refused_with_the_reason(greeting: bytes, reason: str) -> None:
     broker = ScriptedBroker()
     broker.greeting = greeting
 
     async def scenario(_client: Client) -> None:
-        raise AssertionError("it should not have connected")
+        raise AssertionError("the client connected")
 
     with pytest.raises(ConnectionFailed, match=reason):
         play(broker, scenario)
 
 
-def test_nobody_there() -> None:
+def test_unreachable_bootstrap_servers_are_all_named() -> None:
     async def main() -> None:
         with pytest.raises(
             ConnectionFailed, match=r"cannot connect to b:1: .*; cannot connect to b:2: "
         ):
             async with Client(node.world, "b:1,b:2"):
-                raise AssertionError("it should not have connected")
+                raise AssertionError("the client connected")
 
     simulation = Simulation(seed=1)
     node = simulation.node("a")
@@ -77,7 +76,7 @@ def test_nobody_there() -> None:
     simulation.run(node.run(main()))
 
 
-def test_a_silent_broker_is_left() -> None:
+def test_a_request_timeout_closes_the_connection_and_the_next_call_reconnects() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
@@ -85,9 +84,9 @@ def test_a_silent_broker_is_left() -> None:
         connection = await client.cluster.any_broker()
         first = connection.send(MetadataRequest(), MetadataResponse, timeout_s=5)
         second = connection.send(MetadataRequest(), MetadataResponse)
-        with pytest.raises(ConnectionFailed, match="b:9092 did not answer Metadata within 5 s"):
+        with pytest.raises(ConnectionFailed, match="b:9092 did not respond to Metadata within 5 s"):
             await first
-        with pytest.raises(ConnectionFailed, match="did not answer"):
+        with pytest.raises(ConnectionFailed, match="did not respond"):
             await second
         assert connection.closed
         broker.silent = False
@@ -96,7 +95,7 @@ def test_a_silent_broker_is_left() -> None:
     play(broker, scenario)
 
 
-def test_a_cancelled_question_leaves_the_others_alone() -> None:
+def test_a_cancelled_request_does_not_affect_the_others() -> None:
     async def scenario(client: Client) -> None:
         connection = await client.cluster.any_broker()
         first = connection.send(MetadataRequest(), MetadataResponse)
@@ -109,7 +108,7 @@ def test_a_cancelled_question_leaves_the_others_alone() -> None:
     play(ScriptedBroker(), scenario)
 
 
-def test_an_unknown_topic_is_given_up_soon() -> None:
+def test_an_unknown_topic_fails_before_the_request_timeout() -> None:
     async def scenario(client: Client) -> None:
         now = client.cluster.world.clock.monotonic
         began = now()
@@ -123,13 +122,13 @@ def test_an_unknown_topic_is_given_up_soon() -> None:
     play(ScriptedBroker(), scenario)
 
 
-def test_the_peer_that_breaks_the_protocol_later_loses_its_connection() -> None:
+def test_an_invalid_response_closes_the_connection() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
         connection = await client.cluster.any_broker()
         broker.greeting = b"\0\0\0\x01\0"
-        with pytest.raises(NotKafka, match="an answer of 1 bytes has no correlation id"):
+        with pytest.raises(NotKafka, match="a response of 1 bytes has no correlation id"):
             await connection.call(MetadataRequest(), MetadataResponse)
         assert connection.closed
 

@@ -1,5 +1,4 @@
-"""The consumer against a scripted broker, in the simulated world: positions, isolation, leaders
-that move."""
+"""The consumer against a scripted broker in the simulated world."""
 
 from __future__ import annotations
 
@@ -8,18 +7,19 @@ import asyncio
 import pytest
 
 from penstock.client.client import Client
-from penstock.client.consumer import BEGINNING, END, ConsumerRecord, Since
-from penstock.client.offsets import Isolation
+from penstock.client.consumer.completed_fetch import ConsumerRecord
+from penstock.client.consumer.consumer import BEGINNING, END, OffsetSpec
+from penstock.client.offsets import IsolationLevel
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.records.build import end_transaction_marker
 from tests.client.scripted_broker import TOPIC, ScriptedBroker, play
-from tests.client.test_client_pure import batch
+from tests.client.test_client_completed_fetch import batch
 from tests.client.workload import PARTITION, numbers, produce, written
 
 
-def test_a_fetch_carries_no_session_and_begins_within_a_batch() -> None:
+def test_positions_may_be_inside_a_batch_and_fetches_use_no_session() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
@@ -28,30 +28,28 @@ def test_a_fetch_carries_no_session_and_begins_within_a_batch() -> None:
                 await producer.send(TOPIC, value, timestamp=1000 + value[0])
         async with client.consumer() as consumer:
             await consumer.assign({PARTITION: 1})
-            assert [(one.offset, one.value) for one in await consumer.poll()] == [
-                (1, b"b"),
-                (2, b"c"),
-            ]
+            records = await consumer.poll()
+            assert [(record.offset, record.value) for record in records] == [(1, b"b"), (2, b"c")]
             assert consumer.positions == {PARTITION: 3}
             assert await consumer.poll() == []
-            await consumer.assign({PARTITION: Since(1000 + ord("c"))})
+            await consumer.assign({PARTITION: OffsetSpec(1000 + ord("c"))})
             assert consumer.positions == {PARTITION: 2}
-            await consumer.assign({PARTITION: Since(5000)})
+            await consumer.assign({PARTITION: OffsetSpec(5000)})
             assert consumer.positions == {PARTITION: 3}
             await consumer.assign({PARTITION: END})
             assert consumer.positions == await consumer.end_offsets() == {PARTITION: 3}
             await consumer.assign({PARTITION: 99})
-            with pytest.raises(KafkaError, match="events-0 does not have offset 99"):
+            with pytest.raises(KafkaError, match="events-0 has no offset 99"):
                 await consumer.poll()
 
     play(broker, scenario)
     fetches = [
-        request for _key, _version, request in broker.asked if isinstance(request, FetchRequest)
+        request for _key, _version, request in broker.requests if isinstance(request, FetchRequest)
     ]
-    assert {(one.session_id, one.session_epoch) for one in fetches} == {(0, -1)}
+    assert {(fetch.session_id, fetch.session_epoch) for fetch in fetches} == {(0, -1)}
 
 
-def test_a_new_record_ends_the_wait_of_an_iteration() -> None:
+def test_iteration_waits_for_the_next_record() -> None:
     async def scenario(client: Client) -> None:
         async with client.consumer(max_wait_s=0.2) as consumer:
             await consumer.assign({PARTITION: END})
@@ -63,7 +61,7 @@ def test_a_new_record_ends_the_wait_of_an_iteration() -> None:
     play(ScriptedBroker(), scenario)
 
 
-def test_read_committed_leaves_out_what_was_aborted_and_moves_on() -> None:
+def test_read_committed_skips_aborted_records_and_advances_the_position() -> None:
     broker = ScriptedBroker()
     log = broker.partitions[0]
     log.data += batch(0, 7, b"aborted") + end_transaction_marker(
@@ -81,18 +79,18 @@ def test_read_committed_leaves_out_what_was_aborted_and_moves_on() -> None:
 
     async def scenario(client: Client) -> None:
         for isolation, values in (
-            (Isolation.READ_COMMITTED, []),
-            (Isolation.READ_UNCOMMITTED, [b"aborted"]),
+            (IsolationLevel.READ_COMMITTED, []),
+            (IsolationLevel.READ_UNCOMMITTED, [b"aborted"]),
         ):
             async with client.consumer(isolation=isolation) as consumer:
                 await consumer.assign({PARTITION: BEGINNING})
-                assert [one.value for one in await consumer.poll()] == values
+                assert [record.value for record in await consumer.poll()] == values
                 assert consumer.positions == {PARTITION: 2}
 
     play(broker, scenario)
 
 
-def test_a_damaged_batch_is_an_error_and_never_a_record() -> None:
+def test_a_corrupt_batch_raises_an_error() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
@@ -109,7 +107,7 @@ def test_a_damaged_batch_is_an_error_and_never_a_record() -> None:
 
 def test_producer_and_consumer_follow_the_leader() -> None:
     broker = ScriptedBroker(partitions=2)
-    broker.joined_by("c")
+    broker.add_broker("c")
 
     async def scenario(client: Client) -> None:
         async with (
@@ -124,12 +122,12 @@ def test_producer_and_consumer_follow_the_leader() -> None:
                     await producer.send(TOPIC, b"%d" % (turn * 20 + number), partition=0)
                 while len(records) < (turn + 1) * 20:
                     records += await consumer.poll()
-        assert [one.value for one in records] == written(broker) == numbers(80)
+        assert [record.value for record in records] == written(broker) == numbers(80)
 
     play(broker, scenario)
 
 
-def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
+def test_a_partition_without_a_leader_does_not_block_the_others() -> None:
     broker = ScriptedBroker(partitions=2)
     both = {TopicPartition(TOPIC, index): 0 for index in (1, 0)}
 
@@ -139,7 +137,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
         client.cluster.metadata.forget(TOPIC)
         async with client.consumer(max_wait_s=0.1) as consumer:
             await consumer.assign(both)
-            assert [one.value for one in await consumer.poll()] == numbers(3)
+            assert [record.value for record in await consumer.poll()] == numbers(3)
             with pytest.raises(KafkaError, match="events-1 has no leader at present"):
                 while True:
                     assert await consumer.poll() == []

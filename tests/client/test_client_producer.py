@@ -1,5 +1,4 @@
-"""The producer against a scripted broker, in the simulated world: order, retries, and nothing
-twice."""
+"""The producer against a scripted broker in the simulated world: order, retries, no duplicates."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from penstock.client.client import Client
 from penstock.errors import ErrorCode, KafkaError
 from penstock.records.batch import batches
 from tests.client.scripted_broker import (
-    LOSE_ANSWER,
     LOSE_REQUEST,
+    LOSE_RESPONSE,
     TOPIC,
     Fault,
     Refuse,
@@ -22,7 +21,7 @@ from tests.client.scripted_broker import (
 from tests.client.workload import numbers, produce, written
 
 
-def test_five_requests_are_in_flight_once_the_first_was_answered() -> None:
+def test_five_requests_are_in_flight_after_the_first_response() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
@@ -42,11 +41,11 @@ NOT_LEADER = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     [
         [NOT_LEADER],
         [LOSE_REQUEST],
-        [LOSE_ANSWER],
+        [LOSE_RESPONSE],
         [None, NOT_LEADER],
         [None, None, LOSE_REQUEST],
-        [None, None, LOSE_ANSWER],
-        [None, None, LOSE_ANSWER, NOT_LEADER, LOSE_REQUEST, None, LOSE_ANSWER],
+        [None, None, LOSE_RESPONSE],
+        [None, None, LOSE_RESPONSE, NOT_LEADER, LOSE_REQUEST, None, LOSE_RESPONSE],
         [
             None,
             Refuse(ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -56,7 +55,7 @@ NOT_LEADER = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         ],
     ],
 )
-def test_retries_keep_order_and_write_nothing_twice(faults: list[Fault]) -> None:
+def test_retries_keep_order_without_duplicates(faults: list[Fault]) -> None:
     broker = ScriptedBroker()
     broker.faults.extend(faults)
 
@@ -71,24 +70,24 @@ def test_retries_keep_order_and_write_nothing_twice(faults: list[Fault]) -> None
 
 
 FAULTS = st.sampled_from(
-    [None, None, LOSE_REQUEST, LOSE_ANSWER, NOT_LEADER, Refuse(ErrorCode.REQUEST_TIMED_OUT)]
+    [None, None, LOSE_REQUEST, LOSE_RESPONSE, NOT_LEADER, Refuse(ErrorCode.REQUEST_TIMED_OUT)]
 )
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(FAULTS, max_size=12))
-def test_whatever_passes_away_everything_is_written_once_and_in_order(faults: list[Fault]) -> None:
-    test_retries_keep_order_and_write_nothing_twice(faults)
+def test_any_retriable_faults_keep_order_without_duplicates(faults: list[Fault]) -> None:
+    test_retries_keep_order_without_duplicates(faults)
 
 
-FINAL = st.sampled_from(
-    [None, None, LOSE_ANSWER, LOSE_REQUEST, NOT_LEADER, Refuse(ErrorCode.MESSAGE_TOO_LARGE)]
+FAULTS_AND_REFUSALS = st.sampled_from(
+    [None, None, LOSE_RESPONSE, LOSE_REQUEST, NOT_LEADER, Refuse(ErrorCode.MESSAGE_TOO_LARGE)]
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(FINAL, max_size=12))
-def test_whatever_is_given_up_the_rest_is_written_once_and_in_order(faults: list[Fault]) -> None:
+@given(st.lists(FAULTS_AND_REFUSALS, max_size=12))
+def test_after_failed_batches_the_rest_is_written_once_and_in_order(faults: list[Fault]) -> None:
     broker = ScriptedBroker()
     broker.faults.extend(faults)
 
@@ -103,7 +102,7 @@ def test_whatever_is_given_up_the_rest_is_written_once_and_in_order(faults: list
     play(broker, scenario)
 
 
-def test_without_idempotence_order_is_kept_by_one_request_at_a_time() -> None:
+def test_without_idempotence_one_request_is_in_flight() -> None:
     broker = ScriptedBroker()
     broker.faults.extend([None, NOT_LEADER, LOSE_REQUEST])
 
@@ -117,7 +116,7 @@ def test_without_idempotence_order_is_kept_by_one_request_at_a_time() -> None:
     assert {header.producer_id for _at, header in batches(broker.partitions[0].data)} == {-1}
 
 
-def test_a_refused_batch_fails_alone_and_the_rest_goes_on_under_a_new_producer_id() -> None:
+def test_a_refused_batch_fails_alone_and_the_rest_gets_a_new_producer_id() -> None:
     broker = ScriptedBroker()
     broker.faults.extend([None, None, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
 
@@ -135,11 +134,11 @@ def test_a_refused_batch_fails_alone_and_the_rest_goes_on_under_a_new_producer_i
     assert broker.producer_ids == 2
 
 
-def test_what_may_be_written_is_not_written_again_under_another_producer_id() -> None:
-    """The second batch's answer is lost, and its retry is refused for good: what followed it in
-    flight is never written twice."""
+def test_batches_that_may_be_written_are_not_sent_with_another_producer_id() -> None:
+    """The response to the second batch is lost, and its retry is refused with a fatal error. The
+    batches in flight behind it are written at most once."""
     broker = ScriptedBroker()
-    broker.faults.extend([None, LOSE_ANSWER, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
+    broker.faults.extend([None, LOSE_RESPONSE, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
 
     async def scenario(client: Client) -> None:
         futures = await produce(client, 100)
@@ -154,7 +153,7 @@ def test_what_may_be_written_is_not_written_again_under_another_producer_id() ->
     assert [int(value or b"") for value in values] == sorted(int(value or b"") for value in values)
 
 
-def test_records_that_cannot_be_delivered_are_given_up_in_time() -> None:
+def test_undeliverable_records_fail_at_the_delivery_timeout() -> None:
     broker = ScriptedBroker()
     broker.faults.extend([NOT_LEADER] * 1000)
 
@@ -168,7 +167,7 @@ def test_records_that_cannot_be_delivered_are_given_up_in_time() -> None:
     play(broker, scenario)
 
 
-def test_a_full_buffer_makes_the_sender_wait() -> None:
+def test_send_waits_for_buffer_memory() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
@@ -181,7 +180,7 @@ def test_a_full_buffer_makes_the_sender_wait() -> None:
     assert written(broker) == numbers(50)
 
 
-def test_an_error_in_the_body_is_not_wrapped_and_ends_what_is_under_way() -> None:
+def test_an_error_in_the_body_is_not_wrapped_and_cancels_pending_records() -> None:
     async def scenario(client: Client) -> None:
         with pytest.raises(KeyError):
             async with client.producer(linger_s=60.0) as producer:
@@ -194,7 +193,7 @@ def test_an_error_in_the_body_is_not_wrapped_and_ends_what_is_under_way() -> Non
     play(ScriptedBroker(), scenario)
 
 
-def test_nothing_is_waited_for_with_acks_0() -> None:
+def test_acks_0_waits_for_no_response() -> None:
     broker = ScriptedBroker()
 
     async def scenario(client: Client) -> None:
@@ -206,7 +205,7 @@ def test_nothing_is_waited_for_with_acks_0() -> None:
     assert written(broker) == numbers(50)
 
 
-def test_options_that_exclude_each_other() -> None:
+def test_conflicting_options_are_refused() -> None:
     async def scenario(client: Client) -> None:
         with pytest.raises(ValueError, match="idempotent producer needs acks=-1"):
             client.producer(acks=1, idempotent=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client.client import Client
-from penstock.client.consumer import BEGINNING
+from penstock.client.consumer.consumer import BEGINNING
 from penstock.ids import TopicPartition
 from tests.e2e.penstock_cluster import PenstockCluster
 from tests.e2e.penstock_process import running

@@ -12,10 +12,11 @@ import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 from typer.testing import CliRunner
 
-from penstock.client.admin.admin import ConfigSource, Resource
+from penstock.client.admin.configs import ConfigResourceType, ConfigSource
 from penstock.client.client import Client
-from penstock.client.consumer import BEGINNING, END, Consumer, ConsumerRecord, Since
-from penstock.client.offsets import EARLIEST, LATEST, Isolation
+from penstock.client.consumer.completed_fetch import ConsumerRecord
+from penstock.client.consumer.consumer import BEGINNING, END, Consumer, OffsetSpec
+from penstock.client.offsets import EARLIEST, LATEST, IsolationLevel
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
@@ -75,8 +76,10 @@ async def partition_count(client: Client, name: str) -> int:
 
 
 async def own_settings(client: Client, name: str) -> list[tuple[str, str]]:
-    entries = await client.admin.describe_configs(Resource.TOPIC, name)
-    return [(one.name, str(one.value)) for one in entries if one.source == ConfigSource.TOPIC]
+    entries = await client.admin.describe_configs(ConfigResourceType.TOPIC, name)
+    return [
+        (one.name, str(one.value)) for one in entries if one.source == ConfigSource.DYNAMIC_TOPIC
+    ]
 
 
 async def is_listed(client: Client, name: str) -> bool:
@@ -101,7 +104,10 @@ def test_topics_from_creation_to_deletion(play: Play[None]) -> None:
         await admin.create_partitions("life", 5)
         await eventually(lambda: partition_count(client, "life"), 5)
         await admin.alter_configs(
-            Resource.TOPIC, "life", put={"cleanup.policy": "compact"}, delete=["retention.ms"]
+            ConfigResourceType.TOPIC,
+            "life",
+            put={"cleanup.policy": "compact"},
+            delete=["retention.ms"],
         )
         await eventually(lambda: own_settings(client, "life"), [("cleanup.policy", "compact")])
         with pytest.raises(KafkaError, match="Unable to replicate") as factor:
@@ -120,10 +126,11 @@ def test_the_cluster_and_its_brokers_settings(play: Play[None], kafka: KafkaNode
         cluster = await client.admin.describe_cluster()
         assert [f"{one.host}:{one.port}" for one in cluster.brokers] == [kafka.bootstrap]
         settings = {
-            one.name: one for one in await client.admin.describe_configs(Resource.BROKER, "1")
+            one.name: one
+            for one in await client.admin.describe_configs(ConfigResourceType.BROKER, "1")
         }
         assert settings["message.max.bytes"].value == "200000"
-        assert settings["message.max.bytes"].source == ConfigSource.STATIC
+        assert settings["message.max.bytes"].source == ConfigSource.STATIC_BROKER
 
     play(scenario)
 
@@ -203,8 +210,8 @@ def test_positions_by_offset_end_and_time(play: Play[None]) -> None:
                 return await anext(aiter(consumer))
 
             assert (await first(7)).value == b"7"
-            assert (await first(Since(1_700_000_002_500))).value == b"3"
-            await consumer.assign({partition: Since(1_900_000_000_000)})
+            assert (await first(OffsetSpec(1_700_000_002_500))).value == b"3"
+            await consumer.assign({partition: OffsetSpec(1_900_000_000_000)})
             assert consumer.positions == {partition: 10}
             await consumer.assign({partition: END})
             assert consumer.positions == {partition: 10}
@@ -232,14 +239,14 @@ def test_aborted_records_are_not_seen_by_read_committed(play: Play[None], kafka:
                 await producer.send("transactions", b"plain")
             theirs.commit_transaction() if number % 2 else theirs.abort_transaction()
 
-        async def values(isolation: Isolation) -> list[bytes]:
+        async def values(isolation: IsolationLevel) -> list[bytes]:
             async with client.consumer(isolation=isolation) as consumer:
                 await consumer.assign({partition: BEGINNING})
                 return [one.value or b"" for one in await read_all(consumer)]
 
         plain = [b"plain"] * 6
-        assert sorted(await values(Isolation.READ_COMMITTED)) == [b"1", b"3", b"5", *plain]
-        assert sorted(await values(Isolation.READ_UNCOMMITTED)) == [
+        assert sorted(await values(IsolationLevel.READ_COMMITTED)) == [b"1", b"3", b"5", *plain]
+        assert sorted(await values(IsolationLevel.READ_UNCOMMITTED)) == [
             b"0",
             b"1",
             b"2",

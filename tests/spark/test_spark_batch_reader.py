@@ -10,7 +10,7 @@ import pytest
 
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
-from penstock.client.faults import ConnectionFailed
+from penstock.client.errors import ConnectionFailed
 from penstock.errors import KafkaError
 from penstock.spark.options import OptionError, source_options
 from penstock.spark.source.batch import BatchReader, plan, read_range

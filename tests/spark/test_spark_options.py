@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.offsets import EARLIEST, LATEST, Isolation
+from penstock.client.offsets import EARLIEST, LATEST, IsolationLevel
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
 from penstock.spark.options import OptionError, SourceOptions, sink_options, source_options
@@ -30,7 +30,7 @@ def test_defaults_equal_sparks_connector_except_isolation_level() -> None:
     assert (batch.starting, batch.ending, stream.starting) == (EARLIEST, LATEST, LATEST)
     assert batch.fail_on_data_loss
     assert not batch.include_headers
-    assert batch.fetch.isolation is Isolation.READ_COMMITTED
+    assert batch.fetch.isolation is IsolationLevel.READ_COMMITTED
     assert batch.max_trigger_delay_s == 900
     assert (batch.min_partitions, batch.max_offsets_per_trigger) == (None, None)
 
@@ -149,7 +149,7 @@ def test_durations(text: str, seconds: float) -> None:
             "is greater than maxOffsetsPerTrigger",
         ),
         ({"maxTriggerDelay": "soon"}, "a duration such as"),
-        ({"kafka__bootstrap__servers": "localhost:port"}, "no address"),
+        ({"kafka__bootstrap__servers": "localhost:port"}, "not an address"),
         ({"kafka__isolation__level": "serializable"}, "read_committed, read_uncommitted"),
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets"),
         ({"kafka__enable__auto__commit": "true"}, "checkpoint"),
@@ -202,7 +202,10 @@ def test_kafka_options() -> None:
         options.connection.api_timeout_s,
         options.connection.client_id,
     ) == (1.5, 9.0, "job")
-    assert (options.fetch.isolation, options.fetch.max_bytes) == (Isolation.READ_UNCOMMITTED, 1000)
+    assert (options.fetch.isolation, options.fetch.max_bytes) == (
+        IsolationLevel.READ_UNCOMMITTED,
+        1000,
+    )
 
 
 def test_sink_options() -> None:

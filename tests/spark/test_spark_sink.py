@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import penstock
 from penstock.client.connection import Connection
-from penstock.client.faults import ConnectionFailed
+from penstock.client.errors import ConnectionFailed
 from penstock.errors import KafkaError
 from penstock.protocol.messages.produce import ProduceRequest
 from penstock.spark.options import OptionError, sink_options

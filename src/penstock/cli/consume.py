@@ -17,8 +17,9 @@ from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.consumer import Consumer, ConsumerRecord, Since
-    from penstock.client.groups.consumer import GroupConsumer
+    from penstock.client.consumer.completed_fetch import ConsumerRecord
+    from penstock.client.consumer.consumer import Consumer, OffsetSpec
+    from penstock.client.consumer.group_consumer import GroupConsumer
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LARGEST_TIME_MS = 2**53
@@ -91,11 +92,13 @@ def consume_command(
         )
 
     async def work(client: Client) -> None:
-        from penstock.client.consumer import BEGINNING, END, Since
-        from penstock.client.offsets import Isolation
+        from penstock.client.consumer.consumer import BEGINNING, END, OffsetSpec
+        from penstock.client.offsets import IsolationLevel
 
-        start: int | Since = BEGINNING if from_beginning else END
-        isolation = Isolation.READ_COMMITTED if read_committed else Isolation.READ_UNCOMMITTED
+        start: int | OffsetSpec = BEGINNING if from_beginning else END
+        isolation = (
+            IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        )
         if group is not None:
             await client.cluster.topic(topic)
             async with client.group_consumer(
@@ -104,7 +107,7 @@ def consume_command(
                 await _write_records(member, None, max_messages, as_json=as_json)
             return
         if since is not None:
-            start = Since(parse_time(since, client.cluster.world.clock.now_ms()))
+            start = OffsetSpec(parse_time(since, client.cluster.world.clock.now_ms()))
         elif offset is not None:
             start = offset
         partitions = await _partitions(client, topic, partition, by_offset=offset is not None)

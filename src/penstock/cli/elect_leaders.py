@@ -36,13 +36,13 @@ def elect_leaders_command(
     """Elects leaders: the preferred ones or, where a partition has none left in sync, any."""
 
     async def work(client: Client) -> list[str]:
-        from penstock.client.admin.elections import Election
+        from penstock.client.admin.admin_client import ElectionType
 
         if partition and topic is None:
             raise CommandFailed("--partition needs --topic")
         partitions = None if topic is None else await _partitions(client, topic, partition or [])
         outcomes = await client.admin.elect_leaders(
-            Election.UNCLEAN if unclean else Election.PREFERRED, partitions
+            ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, partitions
         )
         failed = {
             one: error

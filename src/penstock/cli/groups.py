@@ -13,8 +13,8 @@ from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, ta
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from penstock.client.admin.group_offsets import GroupLag, PartitionLag, ResetTarget
     from penstock.client.client import Client
-    from penstock.client.groups.lag import GroupLag, PartitionLag, Target
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
@@ -26,7 +26,7 @@ def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LO
     """Lists all groups with their state."""
 
     async def work(client: Client) -> list[dict[str, str]]:
-        listed = await client.groups.listed()
+        listed = await client.groups.list_groups()
         return [
             {"group": one.id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
             for one in listed
@@ -62,15 +62,15 @@ def describe_command(
     async def work(client: Client) -> tuple[GroupLag, GroupLag]:
         import asyncio
 
-        from penstock.client.groups.lag import lag_of
+        from penstock.client.admin.group_offsets import group_lag
 
-        before = await lag_of(client.cluster, client.groups, group)
+        before = await group_lag(client.cluster, client.groups, group)
         if not over:
             return before, before
         if sys.stderr.isatty():
             print(f"measuring for {over:g} s …", file=sys.stderr)
         await asyncio.sleep(over)
-        return before, await lag_of(client.cluster, client.groups, group)
+        return before, await group_lag(client.cluster, client.groups, group)
 
     before, now = with_client("groups describe", bootstrap_server, work)
     rows = [_row(one, _rates(one, before, over)) for one in now.partitions]
@@ -153,18 +153,20 @@ def reset_offsets_command(
         fail("groups reset-offsets", "give either --topic, once or more, or --all-topics")
 
     async def work(client: Client) -> list[list[str]]:
-        from penstock.client.groups.admin import Committed
-        from penstock.client.groups.lag import reset_targets
+        from penstock.client.admin.group_offsets import reset_targets
+        from penstock.client.admin.groups import OffsetAndMetadata
 
         await refuse_with_members(client, group)
         target = _target(client, to_earliest, to_latest, to_offset, to_time, shift_by)
-        committed = await client.groups.committed(group)
+        committed = await client.groups.fetch_offsets(group)
         partitions = (
             sorted(committed) if all_topics else await chosen_partitions(client, topic or ())
         )
         new = await reset_targets(client.cluster, committed, partitions, target)
         if not dry_run:
-            await client.groups.commit(group, {one: Committed(at) for one, at in new.items()})
+            await client.groups.commit_offsets(
+                group, {one: OffsetAndMetadata(at) for one, at in new.items()}
+            )
         return [
             [
                 one.topic,
@@ -182,7 +184,7 @@ def reset_offsets_command(
 
 def delete_command(group: Name, bootstrap_server: BootstrapServer = LOCAL) -> None:
     """Deletes a group that has no members, with its offsets."""
-    with_client("groups delete", bootstrap_server, lambda client: client.groups.delete(group))
+    with_client("groups delete", bootstrap_server, lambda client: client.groups.delete_group(group))
     print(f"Deleted group {group}.")
 
 
@@ -193,19 +195,25 @@ def _target(
     to_offset: int | None,
     to_time: str | None,
     shift_by: int | None,
-) -> Target:
+) -> ResetTarget:
     from penstock.cli.consume import parse_time
-    from penstock.client.groups.lag import At, Earliest, Latest, Shift, SinceTime
+    from penstock.client.admin.group_offsets import (
+        ShiftBy,
+        ToEarliest,
+        ToLatest,
+        ToOffset,
+        ToTimestamp,
+    )
 
     if to_earliest:
-        return Earliest()
+        return ToEarliest()
     if to_latest:
-        return Latest()
+        return ToLatest()
     if to_offset is not None:
-        return At(to_offset)
+        return ToOffset(to_offset)
     if to_time is not None:
-        return SinceTime(parse_time(to_time, client.cluster.world.clock.now_ms()))
-    return Shift(shift_by or 0)
+        return ToTimestamp(parse_time(to_time, client.cluster.world.clock.now_ms()))
+    return ShiftBy(shift_by or 0)
 
 
 async def refuse_with_members(client: Client, group: str) -> None:
@@ -214,7 +222,7 @@ async def refuse_with_members(client: Client, group: str) -> None:
     from penstock.errors import ErrorCode, KafkaError
 
     try:
-        members = (await client.groups.describe(group)).members
+        members = (await client.groups.describe_group(group)).members
     except KafkaError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise

@@ -16,7 +16,7 @@ from penstock.limits import MAX_PRODUCED_LINE_BYTES
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.producer.pending import Delivered
+    from penstock.client.producer.accumulator import RecordMetadata
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -45,7 +45,7 @@ def produce_command(
             raise CommandFailed("the key separator is empty")
         failures: list[BaseException] = []
 
-        def done(future: asyncio.Future[Delivered]) -> None:
+        def done(future: asyncio.Future[RecordMetadata]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
                 failures.append(error)
 

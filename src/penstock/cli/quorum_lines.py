@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.client.admin.quorum_info import QuorumInfo, QuorumReplica
+from penstock.client.admin.quorum import QuorumInfo, QuorumReplica
 from penstock.ids import NO_UUID, uuid_text
 
 _HEADING = [

@@ -57,12 +57,12 @@ def with_client(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        end_unread()
+        exit_on_closed_pipe()
     except (KafkaError, CommandFailed) as error:
         fail(command, str(error))
 
 
-def end_unread() -> NoReturn:
+def exit_on_closed_pipe() -> NoReturn:
     """Who read our output has enough. What is still buffered must not be written when Python
     ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.client.admin.admin import ConfigEntry, ConfigSource
+from penstock.client.admin.configs import ConfigEntry, ConfigSource
 from penstock.client.metadata import PartitionInfo, TopicInfo
 from penstock.ids import NO_UUID, uuid_text
 

@@ -108,7 +108,7 @@ def describe_command(
 async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> list[str]:
     """In Kafka's form."""
     from penstock.cli.topic_lines import topic_lines
-    from penstock.client.admin.admin import Resource
+    from penstock.client.admin.configs import ConfigResourceType
 
     live = (
         {broker.id for broker in (await client.admin.describe_cluster()).brokers}
@@ -118,7 +118,10 @@ async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> li
     lines: list[str] = []
     for topic in topics:
         lines += topic_lines(
-            topic, await client.admin.describe_configs(Resource.TOPIC, topic.name), live, shown
+            topic,
+            await client.admin.describe_configs(ConfigResourceType.TOPIC, topic.name),
+            live,
+            shown,
         )
     return lines
 
@@ -140,7 +143,7 @@ def alter_command(
         fail("topics alter", "nothing to alter: give --partitions, -c or --delete-config")
 
     async def work(client: Client) -> None:
-        from penstock.client.admin.admin import Resource
+        from penstock.client.admin.configs import ConfigResourceType
 
         put = parse_pairs(config or (), "setting")
         both = put.keys() & set(delete_config or ())
@@ -149,7 +152,7 @@ def alter_command(
         # Settings first: they are checked as a whole, and unlike partitions they can be taken back.
         if put or delete_config:
             await client.admin.alter_configs(
-                Resource.TOPIC, name, put=put, delete=delete_config or ()
+                ConfigResourceType.TOPIC, name, put=put, delete=delete_config or ()
             )
         if partitions is not None:
             await client.admin.create_partitions(name, partitions)

@@ -1,4 +1,4 @@
-"""The client: one cluster, and what can be done with it.
+"""The client's entry point: producers, consumers and administration of one cluster.
 
 async with Client(world, "localhost:9092") as client:
     await client.admin.create_topic("events", partitions=3)
@@ -19,19 +19,18 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from penstock.client.admin.admin import Admin
-from penstock.client.bootstrap import parse_bootstrap
-from penstock.client.cluster import Cluster
-from penstock.client.consumer import Consumer
-from penstock.client.groups.admin import Groups
-from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.admin.admin_client import AdminClient
+from penstock.client.admin.groups import GroupAdmin
+from penstock.client.cluster import Cluster, parse_bootstrap
+from penstock.client.consumer.consumer import Consumer
+from penstock.client.consumer.group_consumer import GroupConsumer
 from penstock.client.producer.producer import Producer
 from penstock.world import World
 
 
 class Client:
-    """ValueError for a bootstrap list that cannot be read; ConnectionFailed when no broker
-    answers."""
+    """Raises ValueError for an invalid bootstrap list, and ConnectionFailed if no broker
+    responds."""
 
     def __init__(
         self,
@@ -47,8 +46,8 @@ class Client:
             client_id=client_id,
             request_timeout_s=request_timeout_s,
         )
-        self.admin = Admin(self.cluster)
-        self.groups = Groups(self.cluster)
+        self.admin = AdminClient(self.cluster)
+        self.groups = GroupAdmin(self.cluster)
 
     async def __aenter__(self) -> Client:
         try:
@@ -67,13 +66,13 @@ class Client:
         self.cluster.close()
 
     def producer(self, **options: Any) -> Producer:
-        """To be entered with `async with`; the options are those of `Producer`."""
+        """Return a producer, to be entered with `async with`; takes the options of `Producer`."""
         return Producer(self.cluster, **options)
 
     def consumer(self, **options: Any) -> Consumer:
-        """The options are those of `Consumer`."""
+        """Return a consumer without a group; takes the options of `Consumer`."""
         return Consumer(self.cluster, **options)
 
     def group_consumer(self, group_id: str, topics: Sequence[str], **options: Any) -> GroupConsumer:
-        """The options are those of `GroupConsumer`."""
+        """Return a member of a consumer group; takes the options of `GroupConsumer`."""
         return GroupConsumer(self.cluster, group_id, topics, **options)

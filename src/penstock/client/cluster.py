@@ -1,7 +1,6 @@
-"""The brokers of a cluster as a client reaches them: a connection to each, made when first needed,
-and metadata kept up to date.
+"""A cluster's brokers: one connection to each, opened on first use, and cached metadata.
 
-Must never know what is produced, consumed or administered.
+Must not know about producing, consuming or administration.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from penstock.client.connection import Connection, open_connection
-from penstock.client.faults import ConnectionFailed
+from penstock.client.errors import ConnectionFailed, retry
 from penstock.client.metadata import Metadata, PartitionInfo, TopicInfo, check_topics, no_leader
-from penstock.client.retry import retrying
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -21,8 +19,34 @@ from penstock.world import World
 
 T = TypeVar("T")
 
-# A broker that takes longer to accept a connection and to say its versions is taken for dead.
+DEFAULT_PORT = 9092
+# A broker that does not accept a connection and answer ApiVersions within this time is down.
 CONNECT_TIMEOUT_S = 10.0
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """Parse "a:9092,b:9092,[::1]:9092"; the port defaults to 9092.
+
+    Raises ValueError for an invalid list.
+    """
+    addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
+    if not addresses:
+        raise ValueError("the list of bootstrap servers is empty: give at least one host:port")
+    return addresses
+
+
+def _parse_address(text: str) -> tuple[str, int]:
+    host, port = text, str(DEFAULT_PORT)
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"{text!r} is not an address: write IPv6 addresses as [::1]:9092")
+        port = rest[1:] if rest else port
+    elif ":" in text:
+        host, _colon, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+        raise ValueError(f"{text!r} is not an address: give host:port, with a port from 1 to 65535")
+    return host, int(port)
 
 
 class Cluster:
@@ -43,17 +67,19 @@ class Cluster:
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
 
     async def open(self) -> None:
-        """Learns the brokers from the first bootstrap server that answers; there is no second
-        try."""
-        await self._ask_metadata(MetadataRequest(topics=(), allow_auto_topic_creation=False))
+        """Fetch the list of brokers from the first bootstrap server that responds.
+
+        Does not retry.
+        """
+        await self._fetch_metadata(MetadataRequest(topics=(), allow_auto_topic_creation=False))
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        return await retrying(
+        return await retry(
             self.world, attempt, self.request_timeout_s if timeout_s is None else timeout_s
         )
 
     async def call(self, request: object, response: type[T]) -> T:
-        """Asks any broker."""
+        """Send a request to any broker and return its response."""
         return await (await self.any_broker()).call(request, response)
 
     async def broker(self, node_id: int) -> Connection:
@@ -65,15 +91,17 @@ class Cluster:
         return await self._connect(broker.host, broker.port)
 
     async def any_broker(self) -> Connection:
-        """One that is connected, or else the first that can be: known brokers in any order, then
-        the bootstrap servers."""
+        """Return an open connection, or open one to a known broker or a bootstrap server.
+
+        The known brokers are tried from a random one on, so that clients spread over them.
+        """
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
-        known = [(one.host, one.port) for one in self.metadata.brokers.values()]
-        begin = self.world.rng.randrange(len(known)) if known else 0
+        known = [(broker.host, broker.port) for broker in self.metadata.brokers.values()]
+        first = self.world.rng.randrange(len(known)) if known else 0
         problems = []
-        for host, port in dict.fromkeys([*known[begin:], *known[:begin], *self._bootstrap]):
+        for host, port in dict.fromkeys([*known[first:], *known[:first], *self._bootstrap]):
             try:
                 return await self._connect(host, port)
             except ConnectionFailed as error:
@@ -81,8 +109,10 @@ class Cluster:
         raise ConnectionFailed("; ".join(problems))
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """From memory where it is known. With create, a broker that may makes the topic
-        (auto.create.topics.enable)."""
+        """Return a topic from the cache, or fetch it.
+
+        With `create`, the broker creates a missing topic if auto.create.topics.enable is on.
+        """
         known = self.metadata.topics.get(name)
         if known is None:
             await self.retry(lambda: self.topics([name], create=create))
@@ -90,23 +120,27 @@ class Cluster:
         return known
 
     async def topics(self, names: Iterable[str] | None, *, create: bool = False) -> list[TopicInfo]:
-        """Asked anew: these topics or, with None, all of them. An error of any is raised."""
-        asked = None if names is None else tuple(MetadataRequest.Topic(name=name) for name in names)
-        answer = await self._ask_metadata(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+        """Fetch these topics or, with None, all topics. Raises the first topic's error."""
+        requested = (
+            None if names is None else tuple(MetadataRequest.Topic(name=name) for name in names)
+        )
+        response = await self._fetch_metadata(
+            MetadataRequest(topics=requested, allow_auto_topic_creation=create)
         )
         if names is not None:
-            check_topics(answer.topics)
-        known = (
-            self.metadata.topics[one.name]
-            for one in answer.topics
-            if one.error_code == 0 and one.name is not None
+            check_topics(response.topics)
+        topics = (
+            self.metadata.topics[topic.name]
+            for topic in response.topics
+            if topic.error_code == 0 and topic.name is not None
         )
-        return sorted(known, key=lambda one: one.name)
+        return sorted(topics, key=lambda topic: topic.name)
 
     async def leader(self, partition: TopicPartition) -> tuple[TopicInfo, PartitionInfo]:
-        """Who leads a partition, as far as is known; asked once when it is not. KafkaError where
-        nobody does."""
+        """Return a partition's topic and leader; fetches metadata once if it is not cached.
+
+        Raises KafkaError if the partition does not exist or has no leader.
+        """
         topic = (
             self.metadata.topics.get(partition.topic) or (await self.topics([partition.topic]))[0]
         )
@@ -125,13 +159,13 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    async def _ask_metadata(self, request: MetadataRequest) -> MetadataResponse:
-        answer = await self.call(request, MetadataResponse)
-        self.metadata.take(answer)
-        return answer
+    async def _fetch_metadata(self, request: MetadataRequest) -> MetadataResponse:
+        response = await self.call(request, MetadataResponse)
+        self.metadata.update(response)
+        return response
 
     async def _connect(self, host: str, port: int) -> Connection:
-        """One connection to a broker, however many ask for it at once."""
+        """Return the broker's connection; concurrent callers share one attempt to open it."""
         async with self._opening.setdefault((host, port), asyncio.Lock()):
             connection = self._connections.get((host, port))
             if connection is None or connection.closed:

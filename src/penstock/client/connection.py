@@ -1,20 +1,18 @@
-"""One connection to one broker: requests pipelined, answers matched, versions agreed on when it
-opens.
+"""One connection to one broker: negotiates API versions, pipelines requests, matches responses.
 
-A request that is not answered in time closes the connection: answers come in order, so those behind
-it would wait as well. Must never know which broker leads what, nor try anything twice.
+A request that times out closes the connection: responses arrive in order, so the responses behind
+it would be late as well. Must not know partition leaders, and must not retry.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from penstock.client.faults import ConnectionFailed, NotKafka, check, reason
-from penstock.client.versions import choose_version, offered_by
-from penstock.client.wire import FrameReader, Ledger, Waiting
-from penstock.errors import ErrorCode, ProtocolError
+from penstock.client.errors import ConnectionFailed, NotKafka, check, reason
+from penstock.client.in_flight import FrameReader, InFlightRequests, PendingRequest
+from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.apis import Api, api_of, find_api
 from penstock.protocol.framing import frame_request
 from penstock.protocol.headers import API_VERSIONS_KEY
@@ -24,23 +22,55 @@ from penstock.world import World
 
 T = TypeVar("T")
 
-SOFTWARE = ApiVersionsRequest(client_software_name="penstock", client_software_version="0.1.0")
+API_VERSIONS_REQUEST = ApiVersionsRequest(
+    client_software_name="penstock", client_software_version="0.1.0"
+)
+
+
+def broker_versions(api_keys: Iterable[ApiVersionsResponse.ApiKey]) -> dict[int, Versions]:
+    """Return the version range a broker supports for each API key."""
+    return {api.api_key: Versions(api.min_version, api.max_version) for api in api_keys}
+
+
+def choose_version(
+    api: Api, supported: Mapping[int, Versions], max_version: int | None = None
+) -> int:
+    """Return the highest stable version of an API that both sides support.
+
+    Raises KafkaError UNSUPPORTED_VERSION if there is none.
+    """
+    theirs = supported.get(api.key)
+    if theirs is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not support {api.name}")
+    ours = Versions(api.versions.first, api.versions.last - api.newest_unstable)
+    highest = min(ours.last, theirs.last, ours.last if max_version is None else max_version)
+    if highest < max(ours.first, theirs.first):
+        message = f"the broker supports {api.name} versions {theirs}, this client {ours}"
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            message
+            if max_version is None
+            else f"{message}, and this request needs version {max_version} or lower",
+        )
+    return highest
 
 
 class Connection(asyncio.Protocol):
-    """Made by `open_connection`. `send` writes at once, so that the order of calls is the order on
-    the wire."""
+    """Created by `open_connection`.
+
+    `send` writes synchronously, so requests go out in the order of the calls.
+    """
 
     def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
         self.address = address
-        # Called once, when nothing can be asked of the broker by this connection any more.
+        # Called once, when the connection no longer accepts requests.
         self.on_closed: Callable[[], None] = lambda: None
-        self.offered: Mapping[int, Versions] = {}
+        self.broker_versions: Mapping[int, Versions] = {}
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader()
-        self._ledger = Ledger()
+        self._in_flight = InFlightRequests()
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
         self._writable = asyncio.Event()
@@ -52,70 +82,74 @@ class Connection(asyncio.Protocol):
 
     @property
     def in_flight(self) -> int:
-        return len(self._ledger)
+        return len(self._in_flight)
 
     async def call(
         self,
         request: object,
         response: type[T],
         *,
-        ceiling: int | None = None,
+        max_version: int | None = None,
         timeout_s: float | None = None,
     ) -> T:
-        """Asks and waits for the answer. ConnectionFailed when the broker goes away or is silent
-        for too long."""
+        """Send a request and return its response.
+
+        Raises ConnectionFailed if the broker disconnects or does not respond in time.
+        """
         await self._writable.wait()
-        return await self.send(request, response, ceiling=ceiling, timeout_s=timeout_s)
+        return await self.send(request, response, max_version=max_version, timeout_s=timeout_s)
 
     def send(
         self,
         request: object,
         response: type[T],
         *,
-        ceiling: int | None = None,
+        max_version: int | None = None,
         timeout_s: float | None = None,
     ) -> asyncio.Future[T]:
-        """Writes the request now; the future has its answer."""
-        version = choose_version(api_of(type(request)), self.offered, ceiling)
+        """Write a request now and return a future of its response."""
+        api = api_of(type(request))
+        version = choose_version(api, self.broker_versions, max_version)
         return self._send(
-            request,
-            response,
-            api_of(type(request)),
-            version,
-            self._timeout_s if timeout_s is None else timeout_s,
+            request, response, api, version, self._timeout_s if timeout_s is None else timeout_s
         )
 
-    def post(self, request: object, *, ceiling: int | None = None) -> None:
-        """Writes a request that has no answer: a produce with acks=0."""
+    def send_without_response(self, request: object, *, max_version: int | None = None) -> None:
+        """Write a request that has no response: Produce with acks=0."""
         self._write(
             request,
-            choose_version(api_of(type(request)), self.offered, ceiling),
-            self._ledger.next_id(),
+            choose_version(api_of(type(request)), self.broker_versions, max_version),
+            self._in_flight.next_correlation_id(),
         )
 
-    async def agree(self, timeout_s: float) -> None:
-        """Learns what the broker serves. A broker older than our newest ApiVersions says which one
-        to ask again with."""
+    async def negotiate_versions(self, timeout_s: float) -> None:
+        """Ask the broker which API versions it supports.
+
+        A broker that does not support our ApiVersions version responds with the range it
+        supports; the request is then sent again in a supported version (KIP-511).
+        """
         api = find_api(API_VERSIONS_KEY)
-        answer = await self._send(SOFTWARE, ApiVersionsResponse, api, api.versions.last, timeout_s)
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The oldest broker to do so sends no list at all, and serves v0.
-            version = choose_version(
-                api, offered_by(answer.api_keys) or {API_VERSIONS_KEY: Versions(0, 0)}
+        response = await self._send(
+            API_VERSIONS_REQUEST, ApiVersionsResponse, api, api.versions.last, timeout_s
+        )
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # Brokers before KIP-511 respond with an empty list, and support v0.
+            supported = broker_versions(response.api_keys) or {API_VERSIONS_KEY: Versions(0, 0)}
+            version = choose_version(api, supported)
+            response = await self._send(
+                API_VERSIONS_REQUEST, ApiVersionsResponse, api, version, timeout_s
             )
-            answer = await self._send(SOFTWARE, ApiVersionsResponse, api, version, timeout_s)
-        check(answer.error_code, f"{self.address} refuses to say which versions it serves")
-        self.offered = offered_by(answer.api_keys)
+        check(response.error_code, f"{self.address} refused the ApiVersions request")
+        self.broker_versions = broker_versions(response.api_keys)
 
     def close(self, error: Exception | None = None) -> None:
-        """Ends everything under way with the error, or says that the connection was closed by
-        us."""
+        """Close the connection and fail all pending requests with the error."""
         if self._error is None:
             self._error = error or ConnectionFailed(
-                f"the connection to {self.address} was closed by this client"
+                f"this client closed the connection to {self.address}"
             )
             self._writable.set()
-            self._ledger.fail(self._error)
+            self._in_flight.fail(self._error)
             self.on_closed()
         if self._transport is not None:
             self._transport.abort() if error else self._transport.close()
@@ -123,11 +157,11 @@ class Connection(asyncio.Protocol):
     def _send(
         self, request: object, response: type[T], api: Api, version: int, timeout_s: float
     ) -> asyncio.Future[T]:
-        correlation_id = self._ledger.next_id()
+        correlation_id = self._in_flight.next_correlation_id()
         self._write(request, version, correlation_id)
         future: asyncio.Future[T] = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._expire, api.name, timeout_s)
-        self._ledger.enter(correlation_id, Waiting(api, version, response, future, timer))
+        timer = self._loop.call_later(timeout_s, self._time_out, api.name, timeout_s)
+        self._in_flight.add(correlation_id, PendingRequest(api, version, response, future, timer))
         return future
 
     def _write(self, request: object, version: int, correlation_id: int) -> None:
@@ -137,10 +171,12 @@ class Connection(asyncio.Protocol):
             cast("list[Any]", frame_request(request, version, correlation_id, self._client_id))
         )
 
-    def _expire(self, name: str, timeout_s: float) -> None:
-        self.close(ConnectionFailed(f"{self.address} did not answer {name} within {timeout_s:g} s"))
+    def _time_out(self, name: str, timeout_s: float) -> None:
+        self.close(
+            ConnectionFailed(f"{self.address} did not respond to {name} within {timeout_s:g} s")
+        )
 
-    # What the transport calls.
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -148,11 +184,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._frames.feed(data):
-                self._ledger.answer(frame)
+                self._in_flight.complete(frame)
         except ProtocolError as error:
-            self.close(
-                NotKafka(f"{self.address} does not speak Kafka's protocol as it should: {error}")
-            )
+            self.close(NotKafka(f"{self.address} does not speak Kafka's protocol: {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         because = f": {reason(error)}" if isinstance(error, OSError) else ""
@@ -174,8 +208,10 @@ async def open_connection(
     connect_timeout_s: float,
     request_timeout_s: float,
 ) -> Connection:
-    """Connects and agrees on versions. ConnectionFailed when nobody is there, NotKafka when it is
-    not a Kafka broker."""
+    """Connect and negotiate versions.
+
+    Raises ConnectionFailed if the broker cannot be reached, NotKafka if it is not a broker.
+    """
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         async with asyncio.timeout(connect_timeout_s):
@@ -184,19 +220,19 @@ async def open_connection(
             )
     except TimeoutError as error:
         raise ConnectionFailed(
-            f"cannot connect to {address}: no answer within {connect_timeout_s:g} s"
+            f"cannot connect to {address}: timed out after {connect_timeout_s:g} s"
         ) from error
     except OSError as error:
         raise ConnectionFailed(f"cannot connect to {address}: {reason(error)}") from error
     connection = cast(Connection, protocol)
     try:
-        await connection.agree(connect_timeout_s)
+        await connection.negotiate_versions(connect_timeout_s)
     except NotKafka:
         raise
     except ConnectionFailed as error:
-        hint = "is it the plaintext listener of a Kafka broker?"
         raise ConnectionFailed(
-            f"{error.message} before it said which versions it serves: {hint}"
+            f"{error.message} before it answered ApiVersions: "
+            "is this the plaintext listener of a Kafka broker?"
         ) from error
     except BaseException:
         connection.close()

@@ -1,5 +1,7 @@
-"""What a client knows of a cluster: brokers, topics, and who leads each partition. Values alone;
-`cluster` fetches them."""
+"""Cluster metadata as a client caches it: brokers, topics and partition leaders.
+
+Values only; `cluster` fetches them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from penstock.client.faults import check
+from penstock.client.errors import check
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataResponse
@@ -24,7 +26,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A leader of -1 is none at present."""
+    """A leader of -1 means that the partition has no leader."""
 
     index: int
     leader: int
@@ -32,7 +34,7 @@ class PartitionInfo:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
-    # Eligible leader replicas (KIP-966); None is not known.
+    # Eligible leader replicas (KIP-966); None if the broker does not report them.
     elr: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
 
@@ -52,8 +54,7 @@ class TopicInfo:
 
 
 class Metadata:
-    """The last that brokers said. What turned out to be stale is forgotten, and asked for again
-    when next needed."""
+    """The newest metadata received. Stale topics are forgotten and fetched again on next use."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -61,62 +62,66 @@ class Metadata:
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
-        # Of each partition, what was said in the highest leader epoch.
+        # Per partition, the state received with the highest leader epoch.
         self._newest: dict[tuple[UUID, int], PartitionInfo] = {}
 
-    def take(self, answer: MetadataResponse) -> None:
-        """Brokers are all of them; topics are those that were asked for, without those that have an
-        error."""
-        self.cluster_id, self.controller_id = answer.cluster_id, answer.controller_id
-        if answer.brokers:
+    def update(self, response: MetadataResponse) -> None:
+        """Replace the brokers, and the topics that the response describes without an error."""
+        self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
+        if response.brokers:
             self.brokers = {
-                one.node_id: Broker(one.node_id, one.host, one.port, one.rack)
-                for one in answer.brokers
+                broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack)
+                for broker in response.brokers
             }
-        for topic in answer.topics:
+        for topic in response.topics:
             if topic.error_code == 0 and topic.name is not None:
-                self.topics[topic.name] = info = self._without_older(topic_info(topic))
+                self.topics[topic.name] = info = self._without_older_epochs(topic_info(topic))
                 self._names[info.id] = info.name
 
-    def _without_older(self, topic: TopicInfo) -> TopicInfo:
-        """A broker that lags behind may name the leader of an earlier epoch, whose log may be
-        shorter than what was read (KIP-320)."""
-        for one in topic.partitions:
-            known = self._newest.get((topic.id, one.index))
-            if known is None or one.leader_epoch < 0 or one.leader_epoch >= known.leader_epoch:
-                self._newest[topic.id, one.index] = one
+    def _without_older_epochs(self, topic: TopicInfo) -> TopicInfo:
+        """Ignore partition states with an older leader epoch.
+
+        A broker with stale metadata may name a former leader, whose log may end before the
+        consumer's position (KIP-320).
+        """
+        for info in topic.partitions:
+            known = self._newest.get((topic.id, info.index))
+            if known is None or info.leader_epoch < 0 or info.leader_epoch >= known.leader_epoch:
+                self._newest[topic.id, info.index] = info
         return replace(
-            topic, partitions=tuple(self._newest[topic.id, one.index] for one in topic.partitions)
+            topic, partitions=tuple(self._newest[topic.id, info.index] for info in topic.partitions)
         )
 
     def forget(self, topic: str) -> None:
         self.topics.pop(topic, None)
 
     def name_of(self, topic_id: UUID, name: str = "") -> str:
-        """Newer versions name topics by id alone."""
+        """Return a topic's name; newer API versions identify topics by id only."""
         return name or self._names.get(topic_id, "")
 
 
 def topic_info(topic: MetadataResponse.Topic) -> TopicInfo:
-    partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     return TopicInfo(
         topic.name or "",
         topic.topic_id,
         topic.is_internal,
-        tuple(_partition(one) for one in partitions),
+        tuple(_partition_info(partition) for partition in partitions),
     )
 
 
 def check_topics(topics: Iterable[MetadataResponse.Topic]) -> None:
-    """Raises the first error that a topic has."""
+    """Raise the first topic's error."""
     for topic in topics:
-        check(topic.error_code, f"topic {topic.name} {absence(topic.error_code)}")
+        check(topic.error_code, topic_error(topic.name, topic.error_code))
 
 
-def absence(code: int) -> str:
+def topic_error(name: str | None, code: int) -> str:
     if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-        return "is no name that a topic can have"
-    return "does not exist" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else "cannot be had now"
+        return f"{name!r} is not a valid topic name"
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {name} does not exist"
+    return f"topic {name} is not available at present"
 
 
 def no_leader(partition: TopicPartition) -> KafkaError:
@@ -125,12 +130,12 @@ def no_leader(partition: TopicPartition) -> KafkaError:
     )
 
 
-def _partition(one: MetadataResponse.Topic.Partition) -> PartitionInfo:
+def _partition_info(partition: MetadataResponse.Topic.Partition) -> PartitionInfo:
     return PartitionInfo(
-        one.partition_index,
-        one.leader_id,
-        one.leader_epoch,
-        one.replica_nodes,
-        one.isr_nodes,
-        one.offline_replicas,
+        partition.partition_index,
+        partition.leader_id,
+        partition.leader_epoch,
+        partition.replica_nodes,
+        partition.isr_nodes,
+        partition.offline_replicas,
     )

@@ -1,5 +1,4 @@
-"""Offsets of partitions, as their leaders know them: found by time, and the log's start moved
-forward."""
+"""Requests to partition leaders about offsets: ListOffsets and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from enum import IntEnum
 
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
-from penstock.client.faults import error_of
-from penstock.client.leaders import Outcomes, ask_leaders, by_topic
+from penstock.client.errors import error_of
+from penstock.client.routing import PartitionResults, by_topic, send_to_leaders
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -19,18 +18,18 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 
-# DeleteRecords: everything below the high watermark.
+# DeleteRecords: delete up to the high watermark.
 HIGH_WATERMARK = -1
 
 
-class Isolation(IntEnum):
+class IsolationLevel(IntEnum):
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class FoundOffset:
-    """An offset of -1 is none: no record is as young as the time that was asked for."""
+class OffsetAndTimestamp:
+    """An offset of -1 means that no record has the requested timestamp or a later one."""
 
     offset: int
     timestamp: int
@@ -40,14 +39,16 @@ class FoundOffset:
 async def list_offsets(
     cluster: Cluster,
     times: Mapping[TopicPartition, int],
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
-) -> dict[TopicPartition, FoundOffset]:
-    """The first offset at or after a time in milliseconds, or at EARLIEST, LATEST or
-    MAX_TIMESTAMP."""
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Return each partition's first offset at or after a timestamp in milliseconds.
 
-    async def ask(
+    EARLIEST, LATEST and MAX_TIMESTAMP are valid timestamps too.
+    """
+
+    async def send(
         connection: Connection, partitions: list[TopicPartition]
-    ) -> Outcomes[FoundOffset]:
+    ) -> PartitionResults[OffsetAndTimestamp]:
         part = ListOffsetsRequest.Topic.Partition
         topics = tuple(
             ListOffsetsRequest.Topic(
@@ -63,29 +64,31 @@ async def list_offsets(
         request = ListOffsetsRequest(
             replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=timeout_ms
         )
-        answer = await connection.call(request, ListOffsetsResponse)
+        response = await connection.call(request, ListOffsetsResponse)
         return {
-            TopicPartition(topic.name, one.partition_index): FoundOffset(
-                one.offset, one.timestamp, one.leader_epoch
+            TopicPartition(topic.name, partition.partition_index): OffsetAndTimestamp(
+                partition.offset, partition.timestamp, partition.leader_epoch
             )
-            if one.error_code == 0
+            if partition.error_code == 0
             else error_of(
-                one.error_code,
-                f"the offsets of {topic.name}-{one.partition_index} cannot be listed",
+                partition.error_code,
+                f"ListOffsets failed for {topic.name}-{partition.partition_index}",
             )
-            for topic in answer.topics
-            for one in topic.partitions
+            for topic in response.topics
+            for partition in topic.partitions
         }
 
-    return await ask_leaders(cluster, times, ask)
+    return await send_to_leaders(cluster, times, send)
 
 
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Everything before these offsets goes; gives the new start of each log."""
+    """Delete the records before these offsets; return each partition's new log start offset."""
 
-    async def ask(connection: Connection, partitions: list[TopicPartition]) -> Outcomes[int]:
+    async def send(
+        connection: Connection, partitions: list[TopicPartition]
+    ) -> PartitionResults[int]:
         part = DeleteRecordsRequest.Topic.Partition
         topics = tuple(
             DeleteRecordsRequest.Topic(
@@ -100,15 +103,16 @@ async def delete_records(
         request = DeleteRecordsRequest(
             topics=topics, timeout_ms=int(cluster.request_timeout_s * 1000)
         )
-        answer = await connection.call(request, DeleteRecordsResponse)
+        response = await connection.call(request, DeleteRecordsResponse)
         return {
-            TopicPartition(topic.name, one.partition_index): one.low_watermark
-            if one.error_code == 0
+            TopicPartition(topic.name, partition.partition_index): partition.low_watermark
+            if partition.error_code == 0
             else error_of(
-                one.error_code, f"records of {topic.name}-{one.partition_index} cannot be deleted"
+                partition.error_code,
+                f"DeleteRecords failed for {topic.name}-{partition.partition_index}",
             )
-            for topic in answer.topics
-            for one in topic.partitions
+            for topic in response.topics
+            for partition in topic.partitions
         }
 
-    return await ask_leaders(cluster, before, ask)
+    return await send_to_leaders(cluster, before, send)

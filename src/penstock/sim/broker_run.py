@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from penstock.client.client import Client
-from penstock.client.consumer import BEGINNING
-from penstock.client.faults import ConnectionFailed
-from penstock.client.producer.pending import Delivered
+from penstock.client.consumer.consumer import BEGINNING
+from penstock.client.errors import ConnectionFailed
+from penstock.client.producer.accumulator import RecordMetadata
 from penstock.client.producer.producer import Producer
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.ids import TopicPartition
@@ -125,7 +125,7 @@ class BrokerRun:
                 future.add_done_callback(partial(self._note, value))
                 await asyncio.sleep(self.rng.random() * 0.15)
 
-    async def _send(self, producer: Producer, value: bytes) -> asyncio.Future[Delivered]:
+    async def _send(self, producer: Producer, value: bytes) -> asyncio.Future[RecordMetadata]:
         """A producer that does not know the topic yet asks for it, and gives up where nobody
         answers: nothing was sent then."""
         partition = self.rng.randrange(PARTITIONS)
@@ -135,7 +135,7 @@ class BrokerRun:
             except ConnectionFailed:
                 await asyncio.sleep(0.1)
 
-    def _note(self, value: bytes, done: asyncio.Future[Delivered]) -> None:
+    def _note(self, value: bytes, done: asyncio.Future[RecordMetadata]) -> None:
         """A record that a retry found written long before has no offset: that it is there once is
         checked all the same."""
         if not done.cancelled() and done.exception() is None and done.result().offset >= 0:

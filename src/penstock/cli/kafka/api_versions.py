@@ -43,7 +43,7 @@ def run(words: Sequence[str]) -> int:
 
 async def _show(client: Client) -> None:
     for broker in sorted((await client.admin.describe_cluster()).brokers, key=lambda one: one.id):
-        offered = (await client.cluster.broker(broker.id)).offered
+        offered = (await client.cluster.broker(broker.id)).broker_versions
         lines = [f"\t{line}" for line in _lines(offered)]
         fenced = "true" if broker.fenced else "false"
         print(

@@ -13,7 +13,7 @@ from penstock.cli.kafka.session import read_settings, with_admin
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.client.admin.admin import ConfigEntry, Resource
+    from penstock.client.admin.configs import ConfigEntry, ConfigResourceType
     from penstock.client.client import Client
 
 _PURPOSE = (
@@ -203,15 +203,19 @@ async def _names(client: Client, kind: str) -> list[str]:
         return await client.admin.list_topics()
     if kind == "groups":
         with_settings = await client.admin.list_config_resources(_resource(kind))
-        return sorted({*with_settings, *(one.id for one in await client.groups.listed())})
+        return sorted({*with_settings, *(one.id for one in await client.groups.list_groups())})
     brokers = (await client.admin.describe_cluster()).brokers
     return [*(str(one.id) for one in sorted(brokers, key=lambda one: one.id)), _BROKER_DEFAULTS]
 
 
-def _resource(kind: str) -> Resource:
-    from penstock.client.admin.admin import Resource
+def _resource(kind: str) -> ConfigResourceType:
+    from penstock.client.admin.configs import ConfigResourceType
 
-    return {"topics": Resource.TOPIC, "brokers": Resource.BROKER, "groups": Resource.GROUP}[kind]
+    return {
+        "topics": ConfigResourceType.TOPIC,
+        "brokers": ConfigResourceType.BROKER,
+        "groups": ConfigResourceType.GROUP,
+    }[kind]
 
 
 def parse_added(text: str | None) -> dict[str, str]:

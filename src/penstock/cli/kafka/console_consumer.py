@@ -18,8 +18,9 @@ from penstock.ids import NO_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.consumer import Consumer, ConsumerRecord, Start
-    from penstock.client.groups.consumer import GroupConsumer
+    from penstock.client.consumer.completed_fetch import ConsumerRecord
+    from penstock.client.consumer.consumer import Consumer, StartOffset
+    from penstock.client.consumer.group_consumer import GroupConsumer
 
 _PURPOSE = "This tool helps to read data from Kafka topics and outputs it to standard output."
 _FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
@@ -182,10 +183,10 @@ async def _consume(
     formatter: Formatter,
     shown: list[int],
 ) -> None:
-    from penstock.client.offsets import Isolation
+    from penstock.client.offsets import IsolationLevel
 
     level = options.value("isolation-level") or settings.get("isolation.level", "read_uncommitted")
-    if level not in (levels := {one.name.lower(): one for one in Isolation}):
+    if level not in (levels := {one.name.lower(): one for one in IsolationLevel}):
         raise Refused(
             f"Invalid value {level} for configuration isolation.level: String must be one of: "
             "read_committed, read_uncommitted"
@@ -211,8 +212,8 @@ async def _consume(
         await _show(consumer, options, formatter, shown)
 
 
-def _start(options: Options, settings: Mapping[str, str]) -> Start:
-    from penstock.client.consumer import BEGINNING, END
+def _start(options: Options, settings: Mapping[str, str]) -> StartOffset:
+    from penstock.client.consumer.consumer import BEGINNING, END
 
     offset = options.value("offset")
     if offset is None:

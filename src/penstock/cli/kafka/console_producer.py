@@ -17,7 +17,7 @@ from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.producer.pending import Delivered
+    from penstock.client.producer.accumulator import RecordMetadata
     from penstock.records.record import Headers
 
 _PURPOSE = "This tool helps to read data from standard input and publish it to Kafka."
@@ -160,7 +160,7 @@ async def _produce(
     topic = options.value("topic") or ""
     failed: list[BaseException] = []
 
-    def done(future: asyncio.Future[Delivered]) -> None:
+    def done(future: asyncio.Future[RecordMetadata]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             failed.append(error)
             text = java_text(error) if isinstance(error, KafkaError) else str(error)

@@ -131,7 +131,7 @@ async def _act(client: Client, options: Options) -> None:
     from penstock.cli.kafka import group_resets, group_tables
 
     if options.has("list"):
-        listed = await client.groups.listed()
+        listed = await client.groups.list_groups()
         for line in group_tables.listing(listed, options):
             print(line)
     elif options.has("describe"):
@@ -147,7 +147,7 @@ async def _act(client: Client, options: Options) -> None:
 
 async def _groups(client: Client, options: Options) -> list[str]:
     if options.has("all-groups"):
-        return [one.id for one in await client.groups.listed()]
+        return [one.id for one in await client.groups.list_groups()]
     return sorted(dict.fromkeys(options.values("group")))
 
 
@@ -155,7 +155,7 @@ async def _delete(client: Client, groups: list[str]) -> None:
     failures: dict[str, KafkaError] = {}
     for group in groups:
         try:
-            await client.groups.delete(group)
+            await client.groups.delete_group(group)
         except KafkaError as error:
             failures[group] = error
     done = [group for group in groups if group not in failures]

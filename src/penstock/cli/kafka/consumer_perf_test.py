@@ -69,7 +69,7 @@ def run(words: Sequence[str]) -> int:
 
 
 async def _consume(client: Client, options: Options) -> None:
-    from penstock.client.consumer import BEGINNING, END
+    from penstock.client.consumer.consumer import BEGINNING, END
 
     clock = client.cluster.world.clock
     topic, wanted = (

@@ -69,10 +69,10 @@ async def _act(client: Client, asked: argparse.Namespace) -> None:
 
 
 async def _describe(client: Client) -> None:
-    from penstock.client.connection import SOFTWARE
+    from penstock.client.connection import API_VERSIONS_REQUEST
     from penstock.protocol.messages.api_versions import ApiVersionsResponse
 
-    answer = await client.cluster.call(SOFTWARE, ApiVersionsResponse)
+    answer = await client.cluster.call(API_VERSIONS_REQUEST, ApiVersionsResponse)
     finalized = {one.name: one.max_version_level for one in answer.finalized_features}
     for one in sorted(answer.supported_features, key=lambda each: each.name):
         levels = (one.min_version, one.max_version, finalized.get(one.name, 0))
@@ -97,7 +97,7 @@ async def _describe(client: Client) -> None:
 
 
 async def _update(client: Client, asked: argparse.Namespace) -> None:
-    from penstock.client.faults import check
+    from penstock.client.errors import check
     from penstock.protocol.messages.update_features import (
         UpdateFeaturesRequest,
         UpdateFeaturesResponse,

@@ -12,9 +12,9 @@ from penstock.cli.kafka.options import Options, Refused
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from penstock.client.admin.group_offsets import ResetTarget
+    from penstock.client.admin.groups import OffsetAndMetadata
     from penstock.client.client import Client
-    from penstock.client.groups.admin import Committed
-    from penstock.client.groups.lag import Target
 
 _SCENARIOS = (
     "to-offset",
@@ -43,7 +43,7 @@ async def reset(client: Client, groups: list[str], options: Options) -> None:
         if state in ("Empty", "Dead"):
             planned[group] = await _plan(client, group, options, alone=len(groups) == 1)
             if options.has("execute"):
-                await client.groups.commit(
+                await client.groups.commit_offsets(
                     group, {one: _at(offset) for one, offset in planned[group].items()}
                 )
         else:
@@ -63,7 +63,7 @@ async def _state(client: Client, group: str) -> str:
     from penstock.errors import ErrorCode, KafkaError
 
     try:
-        return (await client.groups.describe(group)).state
+        return (await client.groups.describe_group(group)).state
     except KafkaError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
@@ -74,15 +74,15 @@ async def _plan(
     client: Client, group: str, options: Options, *, alone: bool
 ) -> dict[TopicPartition, int]:
     from penstock.cli.groups import chosen_partitions
-    from penstock.client.groups.lag import At, reset_targets
+    from penstock.client.admin.group_offsets import ToOffset, reset_targets
 
-    committed: Mapping[TopicPartition, Committed] = await client.groups.committed(group)
+    committed: Mapping[TopicPartition, OffsetAndMetadata] = await client.groups.fetch_offsets(group)
     file = options.value("from-file")
     if file is not None:
         rows = _read_csv(file, group, alone=alone)
         planned: dict[TopicPartition, int] = {}
         for partition, offset in rows.items():
-            planned |= await reset_targets(client.cluster, committed, [partition], At(offset))
+            planned |= await reset_targets(client.cluster, committed, [partition], ToOffset(offset))
         return planned
     partitions = (
         sorted(committed)
@@ -92,27 +92,34 @@ async def _plan(
     return await reset_targets(client.cluster, committed, partitions, _target(client, options))
 
 
-def _target(client: Client, options: Options) -> Target:
-    from penstock.client.groups.lag import At, Current, Earliest, Latest, Shift, SinceTime
+def _target(client: Client, options: Options) -> ResetTarget:
+    from penstock.client.admin.group_offsets import (
+        ShiftBy,
+        ToCurrent,
+        ToEarliest,
+        ToLatest,
+        ToOffset,
+        ToTimestamp,
+    )
 
     if options.has("to-earliest"):
-        return Earliest()
+        return ToEarliest()
     if options.has("to-latest"):
-        return Latest()
+        return ToLatest()
     if options.has("to-current"):
-        return Current()
+        return ToCurrent()
     offset, shift, duration = (
         options.number("to-offset"),
         options.number("shift-by"),
         options.value("by-duration"),
     )
     if offset is not None:
-        return At(offset)
+        return ToOffset(offset)
     if shift is not None:
-        return Shift(shift)
+        return ShiftBy(shift)
     if duration is not None:
-        return SinceTime(client.cluster.world.clock.now_ms() - _duration_ms(duration))
-    return SinceTime(_datetime_ms(options.value("to-datetime") or ""))
+        return ToTimestamp(client.cluster.world.clock.now_ms() - _duration_ms(duration))
+    return ToTimestamp(_datetime_ms(options.value("to-datetime") or ""))
 
 
 def _duration_ms(text: str) -> int:
@@ -155,10 +162,10 @@ def _read_csv(file: str, group: str, *, alone: bool) -> dict[TopicPartition, int
     return found
 
 
-def _at(offset: int) -> Committed:
-    from penstock.client.groups.admin import Committed
+def _at(offset: int) -> OffsetAndMetadata:
+    from penstock.client.admin.groups import OffsetAndMetadata
 
-    return Committed(offset)
+    return OffsetAndMetadata(offset)
 
 
 def _print_csv(planned: dict[str, dict[TopicPartition, int]]) -> None:

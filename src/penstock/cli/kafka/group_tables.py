@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli.kafka.options import Options, Refused
-from penstock.client.leaders import by_topic
+from penstock.client.routing import by_topic
 from penstock.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from penstock.client.admin.group_offsets import PartitionLag
+    from penstock.client.admin.groups import GroupDescription, GroupListing, MemberDescription
     from penstock.client.client import Client
-    from penstock.client.groups.admin import GroupDescription, GroupListing, GroupMember
-    from penstock.client.groups.lag import PartitionLag
 
 _STATES = (
     "Empty",
@@ -65,11 +65,11 @@ def _wanted(text: str | None, known: Sequence[str], what: str) -> set[str]:
 
 
 async def describe(client: Client, group: str, options: Options) -> None:
-    from penstock.client.groups.lag import lag_of
+    from penstock.client.admin.group_offsets import group_lag
 
     verbose = options.has("verbose")
     try:
-        lag = await lag_of(client.cluster, client.groups, group)
+        lag = await group_lag(client.cluster, client.groups, group)
     except KafkaError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
@@ -181,7 +181,7 @@ def _members(group: GroupDescription, *, verbose: bool) -> list[str]:
     return ["", _line(heading, widths), *(_line(row, widths) for row in rows)]
 
 
-def _assignment(member: GroupMember) -> str:
+def _assignment(member: MemberDescription) -> str:
     topics = by_topic(sorted(member.assignment)).items()
     return ";".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in topics) or "-"
 

@@ -116,9 +116,11 @@ def _read(file: str) -> list[TopicPartition]:
 
 
 async def _elect(client: Client, election: str, partitions: list[TopicPartition] | None) -> None:
-    from penstock.client.admin.elections import Election
+    from penstock.client.admin.admin_client import ElectionType
 
-    outcomes = sorted((await client.admin.elect_leaders(Election[election], partitions)).items())
+    outcomes = sorted(
+        (await client.admin.elect_leaders(ElectionType[election], partitions)).items()
+    )
     elected = [str(one) for one, error in outcomes if error is None]
     not_needed = [
         str(one) for one, error in outcomes if error and error.code is ErrorCode.ELECTION_NOT_NEEDED

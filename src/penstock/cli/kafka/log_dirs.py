@@ -79,7 +79,7 @@ async def _describe(client: Client, options: Options) -> None:
 
 
 async def _ask(client: Client, broker: int) -> Sequence[DescribeLogDirsResponse.Result]:
-    from penstock.client.faults import check
+    from penstock.client.errors import check
     from penstock.protocol.messages.describe_log_dirs import (
         DescribeLogDirsRequest,
         DescribeLogDirsResponse,

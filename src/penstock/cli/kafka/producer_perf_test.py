@@ -17,7 +17,7 @@ from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-    from penstock.client.producer.pending import Delivered
+    from penstock.client.producer.accumulator import RecordMetadata
 
 _MEGABYTE = 1024 * 1024
 _SHARES = (0.5, 0.95, 0.99, 0.999)
@@ -145,7 +145,9 @@ async def _produce(client: Client, asked: argparse.Namespace, settings: dict[str
             future = await producer.send(asked.topic, value)
 
             def done(
-                delivered: asyncio.Future[Delivered], sent_at: float = now, size: int = len(value)
+                delivered: asyncio.Future[RecordMetadata],
+                sent_at: float = now,
+                size: int = len(value),
             ) -> None:
                 if (error := delivered.exception()) is not None:
                     print(f"error when sending: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ from penstock.cli.session import (
     LOCAL,
     BootstrapServer,
     CommandFailed,
-    end_unread,
+    exit_on_closed_pipe,
     fail,
     parse_pairs,
 )
@@ -234,7 +234,7 @@ def report_errors(command: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        end_unread()
+        exit_on_closed_pipe()
     except (
         CommandFailed,
         JavaNotFoundError,

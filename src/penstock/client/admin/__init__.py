@@ -1,1 +1,1 @@
-"""Administrative requests."""
+"""Administrative requests: topics, configs, consumer groups, the controller quorum."""

@@ -1,1 +1,1 @@
-"""The producer."""
+"""The producer: partitioner, record accumulator and sender."""

@@ -1,5 +1,4 @@
-"""Which partition a record goes to, as Kafka's own producer decides it: by the murmur2 of its key,
-or sticky where it has none."""
+"""Kafka's default partitioner: murmur2 of the key, or sticky for records without a key."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash, unsigned. Kafka's has a seed of its own."""
+    """Return the unsigned 32-bit murmur2 hash with Kafka's seed."""
     length = len(data)
     whole = length & ~3
     hashed = _SEED ^ length
@@ -29,8 +28,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class StickyPartitioner:
-    """Records without a key stay on one partition until a batch's worth of bytes went there, then
-    move to another (KIP-794)."""
+    """Keeps records without a key on one partition for a batch's worth of bytes (KIP-794)."""
 
     def __init__(self, rng: Rng, batch_bytes: int) -> None:
         self._rng = rng
@@ -38,13 +36,13 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}
 
     def partition_of(self, topic: str, partitions: int, size: int) -> int:
-        partition, taken = self._current.get(topic, (-1, 0))
-        if not 0 <= partition < partitions or taken >= self._batch_bytes:
-            partition, taken = self._another(partition, partitions), 0
-        self._current[topic] = partition, taken + size
+        partition, produced = self._current.get(topic, (-1, 0))
+        if not 0 <= partition < partitions or produced >= self._batch_bytes:
+            partition, produced = self._next(partition, partitions), 0
+        self._current[topic] = partition, produced + size
         return partition
 
-    def _another(self, current: int, partitions: int) -> int:
+    def _next(self, current: int, partitions: int) -> int:
         if not 0 <= current < partitions or partitions == 1:
             return self._rng.randrange(partitions)
         return (current + 1 + self._rng.randrange(partitions - 1)) % partitions

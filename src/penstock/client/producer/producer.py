@@ -1,5 +1,4 @@
-"""A producer: records to partitions, in batches. Owns the choice of partition, the memory that
-waits, and one delivery per partition."""
+"""The producer: chooses partitions, bounds buffered memory, and runs one sender per partition."""
 
 from __future__ import annotations
 
@@ -7,16 +6,16 @@ import asyncio
 from types import TracebackType
 
 from penstock.client.cluster import Cluster
-from penstock.client.faults import check
-from penstock.client.producer.delivery import DeliverySettings, PartitionDelivery
-from penstock.client.producer.partitioner import StickyPartitioner, partition_of_key
-from penstock.client.producer.pending import (
-    BatchQueue,
-    Delivered,
-    PendingBatch,
-    ProducerIdentity,
+from penstock.client.errors import check
+from penstock.client.producer.accumulator import (
+    ProducerBatch,
+    ProducerIdAndEpoch,
+    RecordAccumulator,
+    RecordMetadata,
     size_of,
 )
+from penstock.client.producer.partitioner import StickyPartitioner, partition_of_key
+from penstock.client.producer.sender import Sender, SenderConfig
 from penstock.ids import TopicPartition
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.protocol.messages.init_producer_id import (
@@ -29,18 +28,17 @@ from penstock.records.record import Headers
 
 BATCH_BYTES = 128 * 1024
 BUFFER_BYTES = 32 * 1024 * 1024
-ALL = -1
+ACKS_ALL = -1
 
 
 class Producer:
-    """`async with client.producer() as producer`: leaving it flushes. Each partition has its own
-    requests; they share the connections."""
+    """Use as `async with client.producer() as producer`; leaving the block flushes."""
 
     def __init__(
         self,
         cluster: Cluster,
         *,
-        acks: int = ALL,
+        acks: int = ACKS_ALL,
         idempotent: bool | None = None,
         codec: Codec = Codec.NONE,
         batch_bytes: int = BATCH_BYTES,
@@ -50,24 +48,25 @@ class Producer:
     ) -> None:
         if acks not in (-1, 0, 1):
             raise ValueError(f"acks must be -1 (all), 0 or 1, not {acks}")
-        if idempotent and acks != ALL:
+        if idempotent and acks != ACKS_ALL:
             raise ValueError(f"an idempotent producer needs acks=-1 (all), not {acks}")
         self._cluster = cluster
-        exactly_once = acks == ALL if idempotent is None else idempotent
-        self._settings = DeliverySettings(
-            acks, codec, exactly_once, delivery_timeout_s, cluster.request_timeout_s
+        if idempotent is None:
+            idempotent = acks == ACKS_ALL
+        self._config = SenderConfig(
+            acks, codec, idempotent, delivery_timeout_s, cluster.request_timeout_s
         )
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
         self._linger_s = linger_s
         self._sticky = StickyPartitioner(cluster.world.rng, batch_bytes)
-        self._deliveries: dict[TopicPartition, PartitionDelivery] = {}
-        self._identity: ProducerIdentity | None = None
-        self._identifying = asyncio.Lock()
+        self._senders: dict[TopicPartition, Sender] = {}
+        self._producer: ProducerIdAndEpoch | None = None
+        self._producer_lock = asyncio.Lock()
         self._buffered = 0
-        self._less_buffered = asyncio.Event()
+        self._buffer_freed = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
-        self._running: list[asyncio.Task[None]] = []
+        self._sender_tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
     async def __aenter__(self) -> Producer:
@@ -85,18 +84,18 @@ class Producer:
                 await self.flush()
         finally:
             self._closed = True
-            for task in self._running:
+            for task in self._sender_tasks:
                 task.cancel()
-            for delivery in self._deliveries.values():
-                delivery.abandon()
-            # A task group would wrap what the body raised into a group; a cancellation it must see,
-            # for it may be its own.
-            seen = (
+            for sender in self._senders.values():
+                sender.close()
+            # The task group would wrap the body's exception in an ExceptionGroup. It must see a
+            # CancelledError, which it may have caused itself.
+            raised = (
                 (kind, error, trace)
                 if isinstance(error, asyncio.CancelledError)
                 else (None, None, None)
             )
-            await self._tasks.__aexit__(*seen)
+            await self._tasks.__aexit__(*raised)
 
     async def send(
         self,
@@ -107,9 +106,12 @@ class Producer:
         headers: Headers = (),
         timestamp: int | None = None,
         partition: int | None = None,
-    ) -> asyncio.Future[Delivered]:
-        """Takes the record, and waits only where the topic is not known yet or too much is on its
-        way. The future says where it went, or raises KafkaError."""
+    ) -> asyncio.Future[RecordMetadata]:
+        """Buffer a record and return a future of its position.
+
+        Waits only for metadata of an unknown topic, or for buffer memory. The future raises
+        KafkaError if the record cannot be delivered.
+        """
         if self._closed:
             raise RuntimeError("this producer is closed")
         record = NewRecord(
@@ -123,8 +125,8 @@ class Producer:
             topic, create=True
         )
         while self._buffered > 0 and self._buffered + size > self._buffer_bytes:
-            self._less_buffered.clear()
-            await self._less_buffered.wait()
+            self._buffer_freed.clear()
+            await self._buffer_freed.wait()
         if partition is None:
             count = len(info.partitions)
             partition = (
@@ -137,51 +139,56 @@ class Producer:
         return self._add(TopicPartition(topic, partition), record, size)
 
     async def flush(self) -> None:
-        """Until everything that was taken is delivered or given up."""
+        """Wait until every buffered record is delivered or failed."""
         while self._buffered:
-            for delivery in self._deliveries.values():
-                delivery.flushing = True
-                delivery.wake.set()
-            self._less_buffered.clear()
-            await self._less_buffered.wait()
-        for delivery in self._deliveries.values():
-            delivery.flushing = False
+            for sender in self._senders.values():
+                sender.flushing = True
+                sender.wake.set()
+            self._buffer_freed.clear()
+            await self._buffer_freed.wait()
+        for sender in self._senders.values():
+            sender.flushing = False
 
     def _add(
         self, partition: TopicPartition, record: NewRecord, size: int
-    ) -> asyncio.Future[Delivered]:
-        delivery = self._deliveries.get(partition) or self._begin(partition)
-        future: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
-        delivery.queue.add(record, size, future, self._cluster.world.clock.monotonic())
-        delivery.wake.set()
+    ) -> asyncio.Future[RecordMetadata]:
+        sender = self._senders.get(partition) or self._start_sender(partition)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        sender.accumulator.add(record, size, future, self._cluster.world.clock.monotonic())
+        sender.wake.set()
         self._buffered += size
         return future
 
-    def _begin(self, partition: TopicPartition) -> PartitionDelivery:
-        queue = BatchQueue(partition, self._batch_bytes, self._linger_s)
-        delivery = PartitionDelivery(
-            self._cluster, partition, queue, self._settings, self._identify, self._gone
+    def _start_sender(self, partition: TopicPartition) -> Sender:
+        accumulator = RecordAccumulator(partition, self._batch_bytes, self._linger_s)
+        sender = Sender(
+            self._cluster,
+            partition,
+            accumulator,
+            self._config,
+            self._init_producer_id,
+            self._release_memory,
         )
-        self._deliveries[partition] = delivery
-        self._running.append(
-            self._tasks.create_task(delivery.run(), name=f"delivery to {partition}")
+        self._senders[partition] = sender
+        self._sender_tasks.append(
+            self._tasks.create_task(sender.run(), name=f"sender of {partition}")
         )
-        return delivery
+        return sender
 
-    def _gone(self, batch: PendingBatch) -> None:
+    def _release_memory(self, batch: ProducerBatch) -> None:
         self._buffered -= batch.size - BATCH_HEADER_BYTES
-        self._less_buffered.set()
+        self._buffer_freed.set()
 
-    async def _identify(self, stale: ProducerIdentity | None) -> ProducerIdentity:
-        """The producer id that all partitions share, or a new one for the partition that can no
-        longer use it."""
-        async with self._identifying:
-            if self._identity is None or self._identity == stale:
-                self._identity = await self._cluster.retry(self._ask_identity)
-            return self._identity
+    async def _init_producer_id(self, stale: ProducerIdAndEpoch | None) -> ProducerIdAndEpoch:
+        """Return the producer id that the partitions share, or a new one if it is the stale
+        one."""
+        async with self._producer_lock:
+            if self._producer is None or self._producer == stale:
+                self._producer = await self._cluster.retry(self._request_producer_id)
+            return self._producer
 
-    async def _ask_identity(self) -> ProducerIdentity:
+    async def _request_producer_id(self) -> ProducerIdAndEpoch:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
-        answer = await self._cluster.call(request, InitProducerIdResponse)
-        check(answer.error_code, "the broker gave no producer id")
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        response = await self._cluster.call(request, InitProducerIdResponse)
+        check(response.error_code, "InitProducerId failed")
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar, cast
 
 from penstock.client.connection import Connection, open_connection
-from penstock.client.faults import ConnectionFailed
+from penstock.client.errors import ConnectionFailed
 from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
 from penstock.errors import ErrorCode, KafkaError

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from penstock.client.connection import Connection, open_connection
-from penstock.client.faults import ConnectionFailed
+from penstock.client.errors import ConnectionFailed
 from penstock.config.quorum import Address
 from penstock.world import World
 

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from penstock.client.connection import SOFTWARE
-from penstock.client.faults import ConnectionFailed, check, reason
-from penstock.client.versions import choose_version, offered_by
+from penstock.client.connection import API_VERSIONS_REQUEST, broker_versions, choose_version
+from penstock.client.errors import ConnectionFailed, check, reason
 from penstock.errors import ProtocolError
 from penstock.limits import MAX_RESPONSE_BYTES, READ_BYTES
 from penstock.protocol.apis import api_of
@@ -187,7 +186,7 @@ async def open_connection(
 async def _negotiate_version(connection: FetchConnection, api: type) -> int:
     received: asyncio.Future[ApiVersionsResponse] = asyncio.get_running_loop().create_future()
     connection.send(
-        SOFTWARE,
+        API_VERSIONS_REQUEST,
         _API_VERSIONS_VERSION,
         ApiVersionsResponse,
         lambda response: None if received.done() else received.set_result(response),
@@ -198,7 +197,7 @@ async def _negotiate_version(connection: FetchConnection, api: type) -> int:
         if not received.done():
             raise connection.lost.result()
         check(received.result().error_code, f"{connection.address} refused ApiVersions")
-        return choose_version(api_of(api), offered_by(received.result().api_keys))
+        return choose_version(api_of(api), broker_versions(received.result().api_keys))
     except BaseException:
         connection.close()
         raise

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 from uuid import UUID
 
-from penstock.client.faults import ConnectionFailed
+from penstock.client.errors import ConnectionFailed
 from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
 from penstock.errors import ErrorCode, KafkaError

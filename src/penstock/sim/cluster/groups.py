@@ -8,9 +8,9 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
+from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.client.client import Client
-from penstock.client.groups.admin import Committed
-from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.consumer.group_consumer import GroupConsumer
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.sim.cluster.history import Assigned, CommitBegan, CommitEnded, Event, OffsetsFound
@@ -80,7 +80,7 @@ class GroupWorkload:
 
     async def _freeze(self, consumer: GroupConsumer) -> None:
         """As a process that was stopped: the group goes on without it, and it does not know."""
-        consumer._member._stop_beating()  # no product code would do this
+        consumer._coordinator._stop_heartbeat()  # no product code would do this
         await asyncio.sleep(_SESSION_S * self._rng.choice((0.5, 2)))
 
     async def _commit(
@@ -90,8 +90,10 @@ class GroupWorkload:
         number, offsets = self._commits, dict(consumer.positions)
         self._note(CommitBegan(now(), number, name, consumer.generation, offsets))
         try:
-            await client.groups.commit(
-                GROUP, {one: Committed(at) for one, at in offsets.items()}, consumer.membership
+            await client.groups.commit_offsets(
+                GROUP,
+                {one: OffsetAndMetadata(at) for one, at in offsets.items()},
+                consumer.group_metadata,
             )
         except KafkaError as error:
             self._note(CommitEnded(now(), number, error.code.name))
@@ -106,10 +108,10 @@ class GroupWorkload:
                 await asyncio.sleep(self._rng.random() * 0.5)
                 began = now()
                 try:
-                    found = await client.groups.committed(GROUP, self._topic.all_partitions)
+                    found = await client.groups.fetch_offsets(GROUP, self._topic.all_partitions)
                 except KafkaError:
                     continue
-                broker = client.groups.coordinators.known(GROUP)
+                broker = client.groups.coordinators.cached(GROUP)
                 self._note(
                     OffsetsFound(
                         now(), began, broker, {one: at.offset for one, at in found.items()}
@@ -127,7 +129,7 @@ class GroupWorkload:
         while True:
             await asyncio.sleep(_TRY_AGAIN_S)
             try:
-                group = await client.groups.describe(GROUP)
+                group = await client.groups.describe_group(GROUP)
             except KafkaError:
                 continue
             if group.state == "Stable":

@@ -90,7 +90,7 @@ class Impostor:
             else {"replica_id": replica}
         )
         request = FetchRequest(max_wait_ms=200, min_bytes=1, topics=(wanted,), **who)
-        response = await connection.call(request, FetchResponse, ceiling=ceiling)
+        response = await connection.call(request, FetchResponse, max_version=ceiling)
         for answer in (answer for one in response.responses for answer in one.partitions):
             for _position, header in batches(cast(bytes, answer.records or b"")):
                 self._history.events.append(

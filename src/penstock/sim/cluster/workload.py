@@ -9,11 +9,11 @@ import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from penstock.client.admin.admin import Resource
-from penstock.client.admin.elections import Election
+from penstock.client.admin.admin_client import ElectionType
+from penstock.client.admin.configs import ConfigResourceType
 from penstock.client.client import Client
-from penstock.client.consumer import BEGINNING
-from penstock.client.producer.pending import Delivered
+from penstock.client.consumer.consumer import BEGINNING
+from penstock.client.producer.accumulator import RecordMetadata
 from penstock.client.producer.producer import Producer
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
@@ -157,7 +157,7 @@ class Workload:
         name: str,
         partition: TopicPartition,
         value: bytes,
-        done: asyncio.Future[Delivered],
+        done: asyncio.Future[RecordMetadata],
     ) -> None:
         if not done.cancelled() and done.exception() is None:
             offset = done.result().offset
@@ -237,9 +237,11 @@ class Workload:
                         case 1:
                             retention = str(self._rng.randrange(10**8, 10**9))
                             await client.admin.alter_configs(
-                                Resource.TOPIC, topic.name, put={"retention.ms": retention}
+                                ConfigResourceType.TOPIC,
+                                topic.name,
+                                put={"retention.ms": retention},
                             )
                         case 2:
                             await client.admin.elect_leaders(
-                                Election.PREFERRED, topic.all_partitions
+                                ElectionType.PREFERRED, topic.all_partitions
                             )

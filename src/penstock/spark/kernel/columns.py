@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from penstock.client.isolation import shown_batches
+from penstock.client.consumer.completed_fetch import visible_batches
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 from penstock.limits import BATCH_HEADER_BYTES, MAX_COLUMNS_BYTES, MAX_COLUMNS_ROWS
@@ -87,7 +87,7 @@ def decode(
     selection = _BatchSelection(batches, start, end)
     try:
         _check_format(batches)
-        for at, header, visible in shown_batches(batches, aborted):
+        for at, header, visible in visible_batches(batches, aborted):
             if not selection.add(at, header, visible):
                 break
         columns = kernel.decode(selection.batches, start, selection.end, headers=headers)

@@ -7,8 +7,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.client.bootstrap import parse_bootstrap
-from penstock.client.offsets import Isolation
+from penstock.client.cluster import parse_bootstrap
+from penstock.client.offsets import IsolationLevel
 from penstock.records.compression import Codec
 from penstock.spark.options.values import OptionError, bool_option, int_option
 
@@ -121,10 +121,10 @@ class KafkaOptions:
         )
         return default if value is None else value
 
-    def isolation(self) -> Isolation:
+    def isolation(self) -> IsolationLevel:
         """read_committed is the default, unlike in Spark's own connector."""
         levels = ("read_committed", "read_uncommitted")
-        return Isolation[self._choice("isolation.level", "read_committed", levels).upper()]
+        return IsolationLevel[self._choice("isolation.level", "read_committed", levels).upper()]
 
     def codec(self) -> Codec:
         codecs = tuple(codec.name.lower() for codec in Codec)

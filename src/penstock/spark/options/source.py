@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.client.offsets import Isolation
+from penstock.client.offsets import IsolationLevel
 from penstock.ids import TopicPartition
 from penstock.spark.options.kafka import ConnectionOptions, KafkaOptions
 from penstock.spark.options.offset_limits import OffsetLimit, ending_limit, starting_limit
@@ -78,7 +78,7 @@ Subscription = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    isolation: Isolation
+    isolation: IsolationLevel
     max_bytes: int
     max_wait_s: float
 

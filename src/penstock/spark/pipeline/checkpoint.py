@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.client.client import Client
-from penstock.client.offsets import LATEST, Isolation
+from penstock.client.offsets import LATEST, IsolationLevel
 from penstock.ids import TopicPartition
 from penstock.spark.options import OptionError
 from penstock.spark.source.offset_reader import list_offsets
@@ -83,7 +83,7 @@ async def latest_offsets(
         for partition in topic.partitions
     }
     return await list_offsets(
-        client, dict.fromkeys(sorted(partitions & existing), LATEST), Isolation.READ_COMMITTED
+        client, dict.fromkeys(sorted(partitions & existing), LATEST), IsolationLevel.READ_COMMITTED
     )
 
 

@@ -13,8 +13,7 @@ import asyncio
 from dataclasses import dataclass
 
 from penstock.client.client import Client
-from penstock.client.faults import check, error_of
-from penstock.client.retry import Backoff
+from penstock.client.errors import Backoff, check, error_of
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_UUID, TopicPartition
 from penstock.protocol.messages.init_producer_id import (
@@ -130,7 +129,9 @@ class BatchSender:
             topic_data=(topic_data,),
         )
         response = await connection.call(
-            request, ProduceResponse, ceiling=_LAST_VERSION_BY_NAME if topic.id == NO_UUID else None
+            request,
+            ProduceResponse,
+            max_version=_LAST_VERSION_BY_NAME if topic.id == NO_UUID else None,
         )
         for topic_response in response.responses:
             for result in topic_response.partition_responses:

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from penstock.client.client import Client
-from penstock.client.faults import check, error_of
+from penstock.client.errors import Backoff, check, error_of
 from penstock.client.offsets import EARLIEST, LATEST
-from penstock.client.retry import Backoff
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, Buffer, TopicPartition
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -120,7 +119,7 @@ class RangeFetcher:
             FetchRequest.Topic(topic=topic.name, topic_id=topic.id), info.leader_epoch
         )
         response = await connection.call(
-            request, FetchResponse, ceiling=ceiling, timeout_s=timeout_s
+            request, FetchResponse, max_version=ceiling, timeout_s=timeout_s
         )
         check(response.error_code, f"{self._partition} cannot be read")
         partitions = [

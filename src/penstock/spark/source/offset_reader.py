@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from penstock.client.client import Client
 from penstock.client.metadata import TopicInfo
-from penstock.client.offsets import EARLIEST, LATEST, Isolation
+from penstock.client.offsets import EARLIEST, LATEST, IsolationLevel
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.spark.options import OptionError, SourceOptions
@@ -43,7 +43,7 @@ async def read_limit(
     limit: OffsetLimit,
     option: str,
     snapshot: Snapshot,
-    isolation: Isolation,
+    isolation: IsolationLevel,
     *,
     starting: bool,
 ) -> tuple[dict[TopicPartition, int], list[DataLoss]]:
@@ -53,7 +53,7 @@ async def read_limit(
 
 
 async def list_offsets(
-    client: Client, timestamps: Mapping[TopicPartition, int], isolation: Isolation
+    client: Client, timestamps: Mapping[TopicPartition, int], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Return the first offset whose timestamp is equal or later; NO_OFFSET if there is none."""
     if not timestamps:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.client.groups.admin import Committed
+from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.spark.blocking_client import BlockingClient
@@ -154,9 +154,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group_id is None or offsets == self._committed:
             return
         self._committed = offsets
-        commits = {partition: Committed(offset) for partition, offset in offsets.items()}
+        commits = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         try:
-            self._connected().call(lambda client: client.groups.commit(group_id, commits))
+            self._connected().call(lambda client: client.groups.commit_offsets(group_id, commits))
         except KafkaError as error:
             advice = (
                 "; the group has members, so set groupId to a group that no consumer joins"

@@ -1,4 +1,4 @@
-"""The quorum of controllers as its leader describes it."""
+"""DescribeQuorum: the state of the controller quorum, as its leader reports it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.client.cluster import Cluster
-from penstock.client.faults import check
+from penstock.client.errors import check
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
-Described = DescribeQuorumResponse.Topic.Partition
+ReplicaState = DescribeQuorumResponse.Topic.Partition.Replica
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """Times are in milliseconds since 1970; -1 is not known."""
+    """Timestamps are in milliseconds since the epoch; -1 is unknown."""
 
     id: int
     directory_id: UUID
@@ -42,7 +42,7 @@ class QuorumInfo:
                 return voter
         raise KafkaError(
             ErrorCode.LEADER_NOT_AVAILABLE,
-            f"the quorum's leader {self.leader_id} is none of its voters",
+            f"the quorum's leader {self.leader_id} is not one of its voters",
         )
 
 
@@ -53,38 +53,39 @@ async def describe_quorum(cluster: Cluster) -> QuorumInfo:
     )
 
     async def attempt() -> QuorumInfo:
-        answer = await cluster.call(request, DescribeQuorumResponse)
-        check(answer.error_code, answer.error_message or "the quorum cannot be described")
-        described = [one for topic in answer.topics for one in topic.partitions]
-        if len(described) != 1:
+        response = await cluster.call(request, DescribeQuorumResponse)
+        check(response.error_code, response.error_message or "DescribeQuorum failed")
+        partitions = [partition for topic in response.topics for partition in topic.partitions]
+        if len(partitions) != 1:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"the quorum has one partition, but {len(described)} were described",
+                f"DescribeQuorum returned {len(partitions)} partitions; expected 1",
             )
-        (one,) = described
-        check(one.error_code, one.error_message or "the quorum cannot be described")
+        (state,) = partitions
+        check(state.error_code, state.error_message or "DescribeQuorum failed")
         return QuorumInfo(
-            one.leader_id,
-            one.leader_epoch,
-            one.high_watermark,
-            tuple(_replica(replica, answer) for replica in one.current_voters),
-            tuple(_replica(replica, answer) for replica in one.observers),
+            state.leader_id,
+            state.leader_epoch,
+            state.high_watermark,
+            tuple(_replica(replica, response) for replica in state.current_voters),
+            tuple(_replica(replica, response) for replica in state.observers),
         )
 
     return await cluster.retry(attempt)
 
 
-def _replica(one: Described.Replica, answer: DescribeQuorumResponse) -> QuorumReplica:
-    listeners = (
-        listener
-        for node in answer.nodes
-        if node.node_id == one.replica_id
+def _replica(replica: ReplicaState, response: DescribeQuorumResponse) -> QuorumReplica:
+    endpoints = tuple(
+        f"{listener.name}://{listener.host}:{listener.port}"
+        for node in response.nodes
+        if node.node_id == replica.replica_id
         for listener in node.listeners
     )
-    endpoints = tuple(
-        f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners
-    )
-    times = one.last_fetch_timestamp, one.last_caught_up_timestamp
     return QuorumReplica(
-        one.replica_id, one.replica_directory_id, one.log_end_offset, *times, endpoints
+        replica.replica_id,
+        replica.replica_directory_id,
+        replica.log_end_offset,
+        replica.last_fetch_timestamp,
+        replica.last_caught_up_timestamp,
+        endpoints,
     )

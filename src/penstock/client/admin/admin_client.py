@@ -1,0 +1,251 @@
+"""AdminClient: topics, partitions, configs, offsets, leader elections and the cluster itself.
+
+Every failure is a KafkaError with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from uuid import UUID
+
+from penstock.client import offsets
+from penstock.client.admin import configs, quorum, topics
+from penstock.client.admin.configs import ConfigEntry, ConfigResourceType
+from penstock.client.admin.quorum import QuorumInfo
+from penstock.client.cluster import Cluster
+from penstock.client.errors import check, error_of
+from penstock.client.metadata import Broker, TopicInfo
+from penstock.client.offsets import IsolationLevel, OffsetAndTimestamp
+from penstock.client.routing import by_topic
+from penstock.errors import KafkaError
+from penstock.ids import TopicPartition
+from penstock.limits import MAX_DESCRIBED_PARTITIONS
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+# The broker uses num.partitions and default.replication.factor.
+BROKER_DEFAULT = -1
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    id: str
+    controller_id: int
+    brokers: tuple[Broker, ...]
+
+
+class AdminClient:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._timeout_ms = int(cluster.request_timeout_s * 1000)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        assignments: Sequence[Sequence[int]] = (),
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> UUID:
+        """Create a topic and return its id.
+
+        `assignments` lists the brokers of each partition, and requires that `partitions` and
+        `replication_factor` keep their defaults.
+        """
+        topic = CreateTopicsRequest.Topic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=tuple(
+                CreateTopicsRequest.Topic.Assignment(
+                    partition_index=index, broker_ids=tuple(brokers)
+                )
+                for index, brokers in enumerate(assignments)
+            ),
+            configs=tuple(
+                CreateTopicsRequest.Topic.Config(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ),
+        )
+        request = CreateTopicsRequest(
+            topics=(topic,), timeout_ms=self._timeout_ms, validate_only=validate_only
+        )
+
+        async def attempt() -> UUID:
+            response = await self._cluster.call(request, CreateTopicsResponse)
+            for result in response.topics:
+                check(result.error_code, result.error_message or f"topic {name} was not created")
+            return response.topics[0].topic_id
+
+        return await self._cluster.retry(attempt)
+
+    async def delete_topic(self, name: str) -> None:
+        topic = DeleteTopicsRequest.Topic(name=name)
+        request = DeleteTopicsRequest(
+            topics=(topic,), topic_names=(name,), timeout_ms=self._timeout_ms
+        )
+
+        async def attempt() -> None:
+            response = await self._cluster.call(request, DeleteTopicsResponse)
+            for result in response.responses:
+                check(result.error_code, result.error_message or f"topic {name} was not deleted")
+
+        await self._cluster.retry(attempt)
+        self._cluster.metadata.forget(name)
+
+    async def list_topics(self) -> list[str]:
+        return [topic.name for topic in await self.describe_topics()]
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
+        """Return these topics or, without names, all topics, sorted by name."""
+        requested = None if names is None else list(names)
+        return await self._cluster.retry(lambda: self._cluster.topics(requested))
+
+    async def describe_partitions(
+        self, names: Sequence[str] = (), page_size: int = MAX_DESCRIBED_PARTITIONS
+    ) -> list[TopicInfo]:
+        """As describe_topics, with eligible leader replicas where the broker reports them."""
+        return await topics.describe_partitions(self._cluster, names, page_size)
+
+    async def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Increase a topic's partitions to `count`; `assignments` lists each new one's brokers."""
+        brokers = tuple(
+            CreatePartitionsRequest.Topic.Assignment(broker_ids=tuple(replicas))
+            for replicas in assignments
+        )
+        topic = CreatePartitionsRequest.Topic(name=name, count=count, assignments=brokers or None)
+        request = CreatePartitionsRequest(topics=(topic,), timeout_ms=self._timeout_ms)
+
+        async def attempt() -> None:
+            response = await self._cluster.call(request, CreatePartitionsResponse)
+            for result in response.results:
+                check(
+                    result.error_code,
+                    result.error_message or f"no partitions were added to topic {name}",
+                )
+
+        await self._cluster.retry(attempt)
+        self._cluster.metadata.forget(name)
+
+    async def list_config_resources(self, kind: ConfigResourceType) -> list[str]:
+        """Return the names of the resources with configs; of groups, those with own configs."""
+        return await configs.list_config_resources(self._cluster, kind)
+
+    async def describe_configs(self, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
+        return await configs.describe_configs(self._cluster, kind, name)
+
+    async def alter_configs(
+        self,
+        kind: ConfigResourceType,
+        name: str,
+        *,
+        put: Mapping[str, str] | None = None,
+        delete: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set and delete configs incrementally; other configs keep their values."""
+        await configs.alter_configs(
+            self._cluster, kind, name, put=put or {}, delete=delete, validate_only=validate_only
+        )
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        return await offsets.delete_records(self._cluster, before)
+
+    async def list_offsets(
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return await offsets.list_offsets(self._cluster, times, isolation)
+
+    async def describe_cluster(self, *, with_fenced: bool = False) -> ClusterInfo:
+        """Return the unfenced brokers and, with `with_fenced`, the fenced ones too."""
+
+        async def attempt() -> ClusterInfo:
+            response = await self._cluster.call(
+                DescribeClusterRequest(include_fenced_brokers=with_fenced), DescribeClusterResponse
+            )
+            check(response.error_code, response.error_message or "DescribeCluster failed")
+            brokers = tuple(
+                Broker(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+                for broker in response.brokers
+            )
+            return ClusterInfo(response.cluster_id, response.controller_id, brokers)
+
+        return await self._cluster.retry(attempt)
+
+    async def describe_quorum(self) -> QuorumInfo:
+        return await quorum.describe_quorum(self._cluster)
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect leaders (KIP-460) and return each partition's error or None.
+
+        Without partitions, the controller elects leaders for all partitions that need one, and
+        the result has only these.
+        """
+        requested = None
+        if partitions is not None:
+            requested = tuple(
+                ElectLeadersRequest.TopicPartition(topic=topic, partitions=tuple(indexes))
+                for topic, indexes in by_topic(partitions).items()
+            )
+        request = ElectLeadersRequest(
+            election_type=election_type, topic_partitions=requested, timeout_ms=self._timeout_ms
+        )
+
+        async def attempt() -> dict[TopicPartition, KafkaError | None]:
+            response = await self._cluster.call(request, ElectLeadersResponse)
+            check(response.error_code, "ElectLeaders failed")
+            return {
+                TopicPartition(topic.topic, result.partition_id): error_of(
+                    result.error_code, result.error_message or "no leader was elected"
+                )
+                if result.error_code
+                else None
+                for topic in response.replica_election_results
+                for result in topic.partition_result
+            }
+
+        return await self._cluster.retry(attempt)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Remove the registration of a broker that will not return."""
+
+        async def attempt() -> None:
+            response = await self._cluster.call(
+                UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse
+            )
+            check(
+                response.error_code,
+                response.error_message or f"broker {broker_id} is still registered",
+            )
+
+        await self._cluster.retry(attempt)

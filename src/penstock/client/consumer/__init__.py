@@ -1,0 +1,1 @@
+"""The consumer: fetcher, group coordinator client, and consumers with and without a group."""

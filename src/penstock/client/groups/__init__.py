@@ -1,1 +1,0 @@
-"""Group members and group administration."""
