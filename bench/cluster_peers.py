@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 
 from bench.peer import EAGER, HEAP, JVM, resident_mb
 from bench.side_by_side import OURS
-from penstock.cli import control
-from penstock.cli.layout import free_ports
+from penstock.cli.cluster import control
+from penstock.cli.cluster.layout import free_ports
 from tests.e2e.penstock_cluster import PenstockCluster
 from tests.java.kafka_jars import fetch_jars, run_java
 from tests.java.kafka_node import CLUSTER_ID
@@ -67,7 +67,7 @@ class PenstockPeer:
         self._cluster.start()
 
     def pids(self) -> dict[int, int]:
-        nodes = control.ask(self._cluster.directory, {"do": "list"}, READY_TIMEOUT_S)
+        nodes = control.send_request(self._cluster.directory, {"do": "list"}, READY_TIMEOUT_S)
         return {node["id"]: node["pid"] for node in nodes if node["pid"] is not None}
 
     def restart(self, node: int) -> None:

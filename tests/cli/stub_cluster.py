@@ -1,8 +1,6 @@
-"""`penstock up` of a cluster whose nodes do nothing: `python -m tests.cli.stub_cluster DIR
-BROKERS`. Supervision is real, brokers are not.
+"""A supervised cluster with stub nodes: `python -m tests.cli.stub_cluster DIR BROKERS`.
 
-A node whose directory has a file `refuse` ends at once, and one with `linger` is not stopped by
-SIGTERM.
+A node whose directory has a file `refuse` fails to start; one with `linger` ignores SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,14 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.cli import control, layout
-from penstock.cli.layout import Layout
-from penstock.cli.supervisor import Supervisor
+from penstock.cli.cluster import control, layout
+from penstock.cli.cluster.layout import Layout
+from penstock.cli.cluster.supervisor import Supervisor
 
 
 def serve(home: Path, ready: Callable[[], None]) -> int:
     if (home / "refuse").exists():
-        sys.stderr.write("it was told to refuse\n")
+        sys.stderr.write("the node refuses to start\n")
         return 7
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
     ready()
@@ -28,7 +26,7 @@ def serve(home: Path, ready: Callable[[], None]) -> int:
     return 0
 
 
-def grow(old: Layout) -> Layout:
+def add_broker(old: Layout) -> Layout:
     new = layout.with_broker(old)
     (DIRECTORY / str(new.nodes[-1].id)).mkdir(exist_ok=True)
     return new
@@ -46,7 +44,7 @@ def main() -> str | None:
         sys.stdout.flush()
 
     return Supervisor(
-        DIRECTORY, cluster, serve, probe=lambda: 0, announce=announce, grow=grow
+        DIRECTORY, cluster, serve, probe=lambda: 0, announce=announce, add_broker=add_broker
     ).run()
 
 

@@ -20,7 +20,7 @@ app.command("format")(format_command)
 
 @app.callback()
 def main() -> None:
-    """With a callback typer keeps the command's name."""
+    """With a callback, typer keeps the command's name."""
 
 
 def run(*arguments: str | Path) -> Result:
@@ -28,8 +28,8 @@ def run(*arguments: str | Path) -> Result:
 
 
 def write_config(tmp_path: Path, *lines: str, node_id: int = 1) -> Path:
-    """A combined node with two data directories and one for metadata, unless lines say
-    otherwise."""
+    """Write the properties of a combined node with two data directories and a metadata
+    directory; `lines` override them."""
     path = tmp_path / "server.properties"
     base = [
         "process.roles=broker,controller",
@@ -67,7 +67,7 @@ def test_every_directory_gets_its_meta_properties(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["meta.properties"]
 
 
-def test_without_a_cluster_id_a_random_one_is_made_and_printed(tmp_path: Path) -> None:
+def test_the_default_cluster_id_is_random_and_printed(tmp_path: Path) -> None:
     result = run("--config", write_config(tmp_path), "-s")
     assert result.exit_code == 0, result.output
     cluster_id = meta_of(tmp_path / "a").cluster_id
@@ -89,7 +89,7 @@ def test_a_formatted_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cluster_id", [["-t", CLUSTER], []])
-def test_ignoring_what_is_formatted_formats_the_others_into_the_same_cluster(
+def test_ignore_formatted_formats_the_other_directories_into_the_same_cluster(
     tmp_path: Path, cluster_id: list[str]
 ) -> None:
     config = write_config(tmp_path)
@@ -129,7 +129,7 @@ def test_another_cluster_or_node_is_refused(tmp_path: Path, ignore: list[str]) -
     assert not (tmp_path / "meta" / "meta.properties").exists()
 
 
-def test_a_copied_directory_is_found_by_its_id(tmp_path: Path) -> None:
+def test_a_copied_directory_is_refused_by_its_directory_id(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     run("-t", CLUSTER, "-c", config, "-s")
     (tmp_path / "meta" / "meta.properties").write_bytes(
@@ -140,7 +140,7 @@ def test_a_copied_directory_is_found_by_its_id(tmp_path: Path) -> None:
     assert f"It was the ID of {tmp_path}/a, but also of {tmp_path}/meta" in result.stderr
 
 
-def test_damage_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_corrupt_meta_properties_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "meta.properties").write_text("version=1\nnode.id=1\n")
     result = run("-t", CLUSTER, "-c", write_config(tmp_path), "-s", "-g")
@@ -149,7 +149,7 @@ def test_damage_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "meta").exists()
 
 
-def test_a_file_in_a_directorys_place_is_an_error(tmp_path: Path) -> None:
+def test_a_log_directory_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     result = run("-t", CLUSTER, "-c", write_config(tmp_path), "-s")
     assert result.exit_code == 1
@@ -183,7 +183,7 @@ def test_a_file_in_a_directorys_place_is_an_error(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_contradictions_are_refused(
+def test_contradictory_standalone_options_are_refused(
     tmp_path: Path, lines: list[str], standalone: bool, reason: str
 ) -> None:
     result = run(
@@ -220,7 +220,7 @@ def test_a_cluster_id_must_be_one_word(tmp_path: Path, cluster_id: str) -> None:
     assert "Invalid cluster id" in result.stderr
 
 
-def test_every_problem_of_the_file_is_told(tmp_path: Path) -> None:
+def test_every_problem_of_the_file_is_reported(tmp_path: Path) -> None:
     result = run(
         "-t",
         CLUSTER,
@@ -238,7 +238,7 @@ def test_every_problem_of_the_file_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_warnings_are_told_beside_the_work(tmp_path: Path) -> None:
+def test_warnings_are_printed_to_stderr(tmp_path: Path) -> None:
     result = run("-t", CLUSTER, "-c", write_config(tmp_path, "num.partition=2"), "-s")
     assert result.exit_code == 0
     assert result.stderr == (

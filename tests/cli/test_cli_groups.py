@@ -1,4 +1,4 @@
-"""penstock groups, penstock consume --group and kafka-consumer-groups.sh, against a real broker."""
+"""penstock groups, penstock consume --group and kafka-consumer-groups.sh with a real broker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import penstock
 from penstock.cli import build
 from penstock.cli.groups import time_to_catch_up
 from penstock.cli.kafka import consumer_groups, consumer_perf_test
+from tests.cli.kafka_tool import Result
 
-Ended = tuple[int, str, str]
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 RECORDS = 20
 
 
@@ -30,8 +30,8 @@ def servers() -> Iterator[str]:
 
 
 @pytest.fixture
-def ours(servers: str) -> Callable[..., Ended]:
-    def call(*words: str) -> Ended:
+def penstock_command(servers: str) -> Callable[..., Result]:
+    def call(*words: str) -> Result:
         done = CliRunner().invoke(build(), [*words, "--bootstrap-server", servers])
         return done.exit_code, done.stdout, done.stderr
 
@@ -39,31 +39,31 @@ def ours(servers: str) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def theirs(servers: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    def call(run: Callable[[Sequence[str]], int], *words: str) -> Ended:
+def kafka_tool(servers: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    def call(run: Callable[[Sequence[str]], int], *words: str) -> Result:
         try:
             code = run(["--bootstrap-server", servers, *words])
-        except SystemExit as ended:
-            code = int(ended.code or 0)
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
     return call
 
 
-def filled(servers: str, topic: str, partitions: int = 1) -> str:
+def create_topic(servers: str, topic: str, partitions: int = 1) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(topic, partitions)]).values():
         created.result()
     producer = Producer({"bootstrap.servers": servers})
     for number in range(RECORDS):
         producer.produce(topic, value=str(number), partition=number % partitions)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     return topic
 
 
-def joined(servers: str, group: str, topic: str) -> Consumer:
-    """A member that has its assignment, and has committed nothing."""
+def join_group(servers: str, group: str, topic: str) -> Consumer:
+    """Return a member that has its assignment and has committed nothing."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -73,16 +73,18 @@ def joined(servers: str, group: str, topic: str) -> Consumer:
         }
     )
     consumer.subscribe([topic])
-    assert consumer.poll(PATIENCE_S) is not None
+    assert consumer.poll(TIMEOUT_S) is not None
     return consumer
 
 
-def test_a_group_goes_on_from_where_it_was(servers: str, ours: Callable[..., Ended]) -> None:
-    filled(servers, "gone-on")
-    reading = ("consume", "gone-on", "--group", "goers", "--from-beginning", "--max-messages")
-    assert ours(*reading, "5") == (0, "".join(f"{number}\n" for number in range(5)), "")
-    assert ours(*reading, "3") == (0, "5\n6\n7\n", "")
-    code, out, _err = ours("groups", "describe", "goers", "--over", "0", "--json")
+def test_a_group_continues_at_its_committed_offset(
+    servers: str, penstock_command: Callable[..., Result]
+) -> None:
+    create_topic(servers, "gone-on")
+    consume = ("consume", "gone-on", "--group", "goers", "--from-beginning", "--max-messages")
+    assert penstock_command(*consume, "5") == (0, "".join(f"{number}\n" for number in range(5)), "")
+    assert penstock_command(*consume, "3") == (0, "5\n6\n7\n", "")
+    code, out, _err = penstock_command("groups", "describe", "goers", "--over", "0", "--json")
     described = json.loads(out)
     assert (code, described["state"], described["members"], described["lag"]) == (
         0,
@@ -90,22 +92,24 @@ def test_a_group_goes_on_from_where_it_was(servers: str, ours: Callable[..., End
         [],
         RECORDS - 8,
     )
-    assert [(one["offset"], one["end"], one["lag"]) for one in described["partitions"]] == [
-        (8, RECORDS, RECORDS - 8)
-    ]
-    assert re.search(r"^goers +Classic +consumer +Empty$", ours("groups", "list")[1], re.M)
+    (partition,) = described["partitions"]
+    assert (partition["offset"], partition["end"]) == (8, RECORDS)
+    assert partition["lag"] == RECORDS - 8
+    assert re.search(
+        r"^goers +Classic +consumer +Empty$", penstock_command("groups", "list")[1], re.M
+    )
 
 
 def test_members_and_their_partitions_are_shown(
-    servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended]
+    servers: str, penstock_command: Callable[..., Result], kafka_tool: Callable[..., Result]
 ) -> None:
-    topic = filled(servers, "shown", 2)
-    consumer = joined(servers, "viewers", topic)
+    topic = create_topic(servers, "shown", 2)
+    consumer = join_group(servers, "viewers", topic)
     try:
-        code, out, err = ours("groups", "describe", "viewers", "--over", "0")
+        code, out, err = penstock_command("groups", "describe", "viewers", "--over", "0")
         assert (code, err) == (0, "")
         assert out.startswith("group viewers  Stable  classic  assignor range\n")
-        code, out, err = theirs(consumer_groups.run, "--describe", "--group", "viewers")
+        code, out, err = kafka_tool(consumer_groups.run, "--describe", "--group", "viewers")
         rows = [line.split() for line in out.splitlines() if line]
         assert rows[0] == [
             "GROUP",
@@ -122,16 +126,19 @@ def test_members_and_their_partitions_are_shown(
             ["viewers", topic, str(index), "-", str(RECORDS // 2), "-"] for index in (0, 1)
         ]
         assert {(row[7], row[8]) for row in rows[1:]} == {("/127.0.0.1", "rdkafka")}
-        members = theirs(
+        members = kafka_tool(
             consumer_groups.run, "--describe", "--group", "viewers", "--members", "--verbose"
         )[1]
         assert f"{topic}:0,1" in members
-        refused = ours("groups", "reset-offsets", "viewers", "--topic", topic, "--to-earliest")
+        refused = penstock_command(
+            "groups", "reset-offsets", "viewers", "--topic", topic, "--to-earliest"
+        )
         assert refused[0] == 1
         assert (
-            "group viewers has members, whose offsets are their own: stop them first" in refused[2]
+            "group viewers has active members, which would overwrite its offsets: stop them first"
+            in refused[2]
         )
-        executed = theirs(
+        executed = kafka_tool(
             consumer_groups.run,
             "--reset-offsets",
             "--group",
@@ -145,22 +152,27 @@ def test_members_and_their_partitions_are_shown(
             "can only be reset if the group 'viewers' is inactive, but the current state is Stable."
             in executed[1]
         )
-        assert ours("groups", "delete", "viewers")[0] == 1
+        assert penstock_command("groups", "delete", "viewers")[0] == 1
     finally:
         consumer.close()
 
 
-def test_offsets_are_set(
-    servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended], tmp_path: Path
+def test_offsets_are_reset(
+    servers: str,
+    penstock_command: Callable[..., Result],
+    kafka_tool: Callable[..., Result],
+    tmp_path: Path,
 ) -> None:
-    topic = filled(servers, "moved", 2)
+    topic = create_topic(servers, "moved", 2)
 
     def now() -> list[int]:
-        described = json.loads(ours("groups", "describe", "movers", "--over", "0", "--json")[1])
-        return [one["offset"] for one in described["partitions"]]
+        described = json.loads(
+            penstock_command("groups", "describe", "movers", "--over", "0", "--json")[1]
+        )
+        return [partition["offset"] for partition in described["partitions"]]
 
-    def reset(*words: str) -> Ended:
-        return ours("groups", "reset-offsets", "movers", *words)
+    def reset(*words: str) -> Result:
+        return penstock_command("groups", "reset-offsets", "movers", *words)
 
     assert reset("--topic", topic, "--to-latest")[0] == 0
     assert now() == [10, 10]
@@ -179,14 +191,14 @@ def test_offsets_are_set(
     file = tmp_path / "plan.csv"
     file.write_text(f'"{topic}",0,3\n"{topic}",1,99\n')
     words = ("--reset-offsets", "--group", "movers", "--from-file", str(file))
-    code, out, _err = theirs(consumer_groups.run, *words, "--export", "--dry-run")
+    code, out, _err = kafka_tool(consumer_groups.run, *words, "--export", "--dry-run")
     assert (code, out) == (0, f'"{topic}",0,3\n"{topic}",1,10\n')
     assert now() == [0, 0]
-    theirs(consumer_groups.run, *words, "--execute")
+    kafka_tool(consumer_groups.run, *words, "--execute")
     assert now() == [3, 10]
     assert (
         "NEW-OFFSET"
-        in theirs(
+        in kafka_tool(
             consumer_groups.run,
             "--reset-offsets",
             "--group",
@@ -205,45 +217,45 @@ def test_offsets_are_set(
         (["reset-offsets", "g", "--topic", "t"], "give one of --to-earliest"),
         (["reset-offsets", "g", "--to-latest"], "give either --topic"),
         (["reset-offsets", "g", "--topic", "no-such", "--to-latest"], "no-such"),
-        (["describe", "nobody", "--over", "0"], "GROUP_ID_NOT_FOUND"),
-        (["delete", "nobody"], "GROUP_ID_NOT_FOUND"),
+        (["describe", "missing", "--over", "0"], "GROUP_ID_NOT_FOUND"),
+        (["delete", "missing"], "GROUP_ID_NOT_FOUND"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    ours: Callable[..., Ended], words: list[str], reason: str
+def test_invalid_arguments_are_refused(
+    penstock_command: Callable[..., Result], words: list[str], reason: str
 ) -> None:
-    code, out, err = ours("groups", *words)
+    code, out, err = penstock_command("groups", *words)
     assert (code, out) == (1, "")
     assert err.startswith(f"penstock groups {words[0]}: ")
     assert reason in err
 
 
 def test_offsets_and_groups_are_deleted(
-    servers: str, ours: Callable[..., Ended], theirs: Callable[..., Ended]
+    servers: str, penstock_command: Callable[..., Result], kafka_tool: Callable[..., Result]
 ) -> None:
-    topic = filled(servers, "left")
-    ours("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
-    code, out, _err = theirs(
+    topic = create_topic(servers, "left")
+    penstock_command("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
+    code, out, _err = kafka_tool(
         consumer_groups.run, "--delete-offsets", "--group", "leavers", "--topic", topic
     )
     assert code == 0
     assert re.search(rf"^{topic} +0 +Successful", out, re.M)
-    ours("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
-    assert ours("groups", "delete", "leavers") == (0, "Deleted group leavers.\n", "")
-    gone = theirs(consumer_groups.run, "--describe", "--group", "leavers")
+    penstock_command("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
+    assert penstock_command("groups", "delete", "leavers") == (0, "Deleted group leavers.\n", "")
+    gone = kafka_tool(consumer_groups.run, "--describe", "--group", "leavers")
     assert gone[:2] == (0, "\nError: Consumer group 'leavers' does not exist.\n")
-    failed = theirs(consumer_groups.run, "--delete", "--group", "leavers")[1]
+    failed = kafka_tool(consumer_groups.run, "--delete", "--group", "leavers")[1]
     assert (
         "* Group 'leavers' could not be deleted due to: "
         "org.apache.kafka.common.errors.GroupIdNotFoundException"
     ) in failed
 
 
-def test_the_performance_tool_reads_what_is_there(
-    servers: str, theirs: Callable[..., Ended]
+def test_the_consumer_perf_test_counts_its_records(
+    servers: str, kafka_tool: Callable[..., Result]
 ) -> None:
-    topic = filled(servers, "perf", 2)
-    code, out, _err = theirs(
+    topic = create_topic(servers, "perf", 2)
+    code, out, _err = kafka_tool(
         consumer_perf_test.run, "--topic", topic, "--num-records", str(RECORDS)
     )
     heading, figures = out.splitlines()
@@ -253,17 +265,17 @@ def test_the_performance_tool_reads_what_is_there(
     ] == str(RECORDS)
 
 
-def test_a_regex_is_judged_as_re2_would(theirs: Callable[..., Ended]) -> None:
+def test_validate_regex_accepts_valid_re2(kafka_tool: Callable[..., Result]) -> None:
     assert (
-        theirs(consumer_groups.run, "--validate-regex", "orders-.*")[1]
+        kafka_tool(consumer_groups.run, "--validate-regex", "orders-.*")[1]
         == "The regular expression `orders-.*` is valid.\n"
     )
-    assert theirs(consumer_groups.run, "--validate-regex", "(unclosed")[1].startswith(
+    assert kafka_tool(consumer_groups.run, "--validate-regex", "(unclosed")[1].startswith(
         "The regular expression `(unclosed` is invalid: "
     )
 
 
-def test_when_a_group_will_have_caught_up() -> None:
+def test_time_to_catch_up() -> None:
     assert time_to_catch_up(0, 0.0, 5.0) == "0 s"
     assert time_to_catch_up(10, 1.0, 1.0) == "never"
     assert time_to_catch_up(100, 30.0, 20.0) == "10 s"

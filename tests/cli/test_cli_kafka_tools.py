@@ -1,5 +1,4 @@
-"""Kafka's own names for reading, writing and looking (kafka-console-consumer.sh and so on), against
-a real broker."""
+"""Kafka's tools for producing, consuming and inspecting, against a real broker."""
 
 from __future__ import annotations
 
@@ -25,10 +24,9 @@ from penstock.cli.kafka import (
     producer_perf_test,
     topics,
 )
+from tests.cli.kafka_tool import Result, Tool
 
-Ended = tuple[int, str, str]
-Tool = Callable[..., Ended]
-PATIENCE_MS = "20000"
+TIMEOUT_MS = "20000"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def tool(
 ) -> Tool:
     def call(
         run: Callable[[Sequence[str]], int], *words: str, stdin: bytes = b"", bootstrap: bool = True
-    ) -> Ended:
+    ) -> Result:
         monkeypatch.setattr(
             "sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
         )
@@ -53,8 +51,8 @@ def tool(
             code = run(
                 [*(["--bootstrap-server", cluster.bootstrap_servers] if bootstrap else []), *words]
             )
-        except SystemExit as ended:
-            code = int(ended.code or 0)
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
         captured = capfdbinary.readouterr()
         return code, captured.out.decode(), captured.err.decode()
 
@@ -62,8 +60,8 @@ def tool(
 
 
 @pytest.fixture
-def produce(tool: Tool) -> Callable[..., Ended]:
-    def call(topic: str, text: str, *words: str, partitions: int = 1) -> Ended:
+def produce(tool: Tool) -> Callable[..., Result]:
+    def call(topic: str, text: str, *words: str, partitions: int = 1) -> Result:
         tool(
             topics.run,
             "--create",
@@ -79,28 +77,32 @@ def produce(tool: Tool) -> Callable[..., Ended]:
 
 
 def consume(tool: Tool, topic: str, count: int, *words: str) -> list[str]:
-    wanted = (
+    options = (
         "--topic",
         topic,
         "--from-beginning",
         "--max-messages",
         str(count),
         "--timeout-ms",
-        PATIENCE_MS,
+        TIMEOUT_MS,
     )
-    code, out, err = tool(console_consumer.run, *wanted, *words)
+    code, out, err = tool(console_consumer.run, *options, *words)
     assert (code, err) == (0, f"Processed a total of {count} messages\n")
     return out.splitlines()
 
 
-def test_lines_become_records_and_records_lines(tool: Tool, produce: Callable[..., Ended]) -> None:
+def test_console_producer_and_consumer_exchange_lines(
+    tool: Tool, produce: Callable[..., Result]
+) -> None:
     assert produce("lines", "one\ntwo\n", "--compression-codec", "zstd") == (0, "", "")
     assert consume(tool, "lines", 2) == ["one", "two"]
     assert consume(tool, "lines", 1) == ["one"]
 
 
-def test_keys_headers_and_nulls(tool: Tool, produce: Callable[..., Ended]) -> None:
-    reading = (
+def test_console_tools_parse_and_print_keys_headers_and_nulls(
+    tool: Tool, produce: Callable[..., Result]
+) -> None:
+    reader_options = (
         "--property",
         "parse.key=true",
         "--reader-property",
@@ -108,10 +110,14 @@ def test_keys_headers_and_nulls(tool: Tool, produce: Callable[..., Ended]) -> No
         "--reader-property",
         "null.marker=NONE",
     )
-    assert produce("full", "a:1,b:2\tk\tv\nNONE\tk\tNONE\n", *reading, "--sync") == (0, "", "")
-    shown = ("print.key", "print.headers", "print.partition", "print.offset")
-    flags = [word for name in shown for word in ("--formatter-property", f"{name}=true")]
-    assert consume(tool, "full", 2, *flags) == [
+    assert produce("full", "a:1,b:2\tk\tv\nNONE\tk\tNONE\n", *reader_options, "--sync") == (
+        0,
+        "",
+        "",
+    )
+    printed = ("print.key", "print.headers", "print.partition", "print.offset")
+    options = [word for name in printed for word in ("--formatter-property", f"{name}=true")]
+    assert consume(tool, "full", 2, *options) == [
         "Partition:0\tOffset:0\ta:1,b:2\tk\tv",
         "Partition:0\tOffset:1\tNO_HEADERS\tk\tnull",
     ]
@@ -119,8 +125,8 @@ def test_keys_headers_and_nulls(tool: Tool, produce: Callable[..., Ended]) -> No
     assert (code, out, err) == (1, "", "No key separator found on line number 1: 'no tab'\n")
 
 
-def test_a_consumer_gives_up_where_there_is_no_more(
-    tool: Tool, produce: Callable[..., Ended]
+def test_the_console_consumer_exits_after_the_timeout(
+    tool: Tool, produce: Callable[..., Result]
 ) -> None:
     produce("short", "one\n")
     code, out, err = tool(
@@ -148,14 +154,14 @@ def test_a_consumer_gives_up_where_there_is_no_more(
             ["--topic", "t", "--partition", "0", "--offset", "x"],
             "The provided offset value 'x' is incorrect.",
         ),
-        (["--topic", "t", "--formatter", "a.B"], "a.B cannot be used"),
+        (["--topic", "t", "--formatter", "a.B"], "--formatter a.B is not supported"),
         (
             ["--topic", "t", "--isolation-level", "x"],
             "Invalid value x for configuration isolation.level",
         ),
     ],
 )
-def test_a_consumer_that_makes_no_sense_is_refused(
+def test_invalid_console_consumer_arguments_are_refused(
     tool: Tool, words: list[str], reason: str
 ) -> None:
     code, out, err = tool(console_consumer.run, *words)
@@ -163,7 +169,7 @@ def test_a_consumer_that_makes_no_sense_is_refused(
     assert err.startswith(reason)
 
 
-def test_offsets_by_time_and_by_partition(tool: Tool, produce: Callable[..., Ended]) -> None:
+def test_get_offsets_by_time_and_by_partition(tool: Tool, produce: Callable[..., Result]) -> None:
     produce("spread-a", "x\ny\n", partitions=1)
     produce("spread-b", "", partitions=3)
 
@@ -190,7 +196,9 @@ def test_offsets_by_time_and_by_partition(tool: Tool, produce: Callable[..., End
     )
 
 
-def test_deleted_records(tool: Tool, produce: Callable[..., Ended], tmp_path: Path) -> None:
+def test_delete_records_moves_the_log_start(
+    tool: Tool, produce: Callable[..., Result], tmp_path: Path
+) -> None:
     produce("shed", "a\nb\nc\n")
     file = tmp_path / "offsets.json"
 
@@ -211,15 +219,17 @@ def test_deleted_records(tool: Tool, produce: Callable[..., Ended], tmp_path: Pa
     assert delete(-1) == "partition: shed-0\tlow_watermark: 3"
 
 
-def test_log_directories_hold_what_was_written(tool: Tool, produce: Callable[..., Ended]) -> None:
+def test_log_dirs_reports_the_sizes_of_partitions(
+    tool: Tool, produce: Callable[..., Result]
+) -> None:
     produce("placed", "something\n", partitions=2)
     code, out, err = tool(log_dirs.run, "--describe", "--topic-list", "placed")
     assert (code, err) == (0, "")
     (broker,) = json.loads(out.splitlines()[-1])["brokers"]
     partitions = {
-        one["partition"]: one["size"]
+        partition["partition"]: partition["size"]
         for directory in broker["logDirs"]
-        for one in directory["partitions"]
+        for partition in directory["partitions"]
     }
     assert set(partitions) == {"placed-0", "placed-1"}
     assert sum(partitions.values()) > 0
@@ -249,36 +259,36 @@ def test_api_versions_and_features(tool: Tool, cluster: penstock.Cluster) -> Non
     )
 
 
-def test_a_feature_is_switched_off_and_on(tool: Tool) -> None:
+def test_a_feature_is_disabled_and_upgraded(tool: Tool) -> None:
     def described() -> str:
         (line,) = (
-            one
-            for one in tool(features.run, "describe")[1].splitlines()
-            if one.startswith("Feature: group.version\t")
+            line
+            for line in tool(features.run, "describe")[1].splitlines()
+            if line.startswith("Feature: group.version\t")
         )
         return line.rpartition("\t")[0]
 
-    of_group = (
+    prefix = (
         "Feature: group.version\tSupportedMinVersion: 0\tSupportedMaxVersion: "
         "1\tFinalizedVersionLevel: "
     )
-    assert described() == f"{of_group}1"
+    assert described() == f"{prefix}1"
     assert tool(features.run, "disable", "--feature", "group.version") == (
         0,
         "group.version was disabled.\n",
         "",
     )
-    assert described() == f"{of_group}0"
+    assert described() == f"{prefix}0"
     assert tool(features.run, "upgrade", "--feature", "group.version=1") == (
         0,
         "group.version was upgraded to 1.\n",
         "",
     )
-    assert described() == f"{of_group}1"
+    assert described() == f"{prefix}1"
 
 
-def test_the_performance_tool_counts_what_it_wrote(
-    tool: Tool, produce: Callable[..., Ended]
+def test_the_producer_perf_test_writes_and_counts_its_records(
+    tool: Tool, produce: Callable[..., Result]
 ) -> None:
     produce("fast", "")
     words = (
@@ -297,7 +307,7 @@ def test_the_performance_tool_counts_what_it_wrote(
     assert tool(get_offsets.run, "--topic", "fast")[1] == "fast:0:500\n"
 
 
-def test_the_files_of_a_log_in_kafkas_words(tool: Tool, produce: Callable[..., Ended]) -> None:
+def test_dump_log_prints_kafkas_format(tool: Tool, produce: Callable[..., Result]) -> None:
     produce("dumped", "k=v\n", "--property", "parse.key=true", "--property", "key.separator==")
     directory = Path(
         json.loads(tool(log_dirs.run, "--describe")[1].splitlines()[-1])["brokers"][0]["logDirs"][
@@ -329,6 +339,8 @@ def test_the_files_of_a_log_in_kafkas_words(tool: Tool, produce: Callable[..., E
         if "payload: " in line
     ]
     created = [
-        one for one in records if one["type"] == "TOPIC_RECORD" and one["data"]["name"] == "dumped"
+        record
+        for record in records
+        if record["type"] == "TOPIC_RECORD" and record["data"]["name"] == "dumped"
     ]
-    assert [one["version"] for one in created] == [0]
+    assert [record["version"] for record in created] == [0]

@@ -1,4 +1,4 @@
-"""The nodes that `penstock up` plans and keeps, the settings they get, and what is refused."""
+"""The layout of a cluster's directory: nodes, settings, and refused options."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import build, layout
-from penstock.cli.layout import LayoutError
+from penstock.cli import build
+from penstock.cli.cluster import layout
+from penstock.cli.cluster.layout import LayoutError
 from penstock.config.node import read_node_config
 
 
@@ -34,7 +35,7 @@ def properties(cluster: layout.Layout, node_id: int) -> dict[str, str]:
     return layout.properties_of(cluster, cluster.node(node_id), Path(f"/dir/{node_id}"))
 
 
-def test_brokers_are_controllers_too_unless_those_are_asked_for() -> None:
+def test_brokers_are_controllers_by_default() -> None:
     cluster = plan()
     assert [(node.id, node.roles, node.port) for node in cluster.nodes] == [
         (1, ("broker", "controller"), 9092),
@@ -46,7 +47,7 @@ def test_brokers_are_controllers_too_unless_those_are_asked_for() -> None:
     assert [voter.partition("@")[0] for voter in voters.split(",")] == ["1", "2", "3"]
 
 
-def test_separate_controllers_are_101_and_up() -> None:
+def test_dedicated_controllers_have_ids_from_101() -> None:
     cluster = plan(2, 3)
     assert [(node.id, node.roles) for node in cluster.nodes] == [
         (1, ("broker",)),
@@ -61,7 +62,7 @@ def test_separate_controllers_are_101_and_up() -> None:
 
 
 @pytest.mark.parametrize("controllers", [None, 1, 3])
-def test_what_is_written_can_be_read(controllers: int | None) -> None:
+def test_the_properties_of_every_node_are_valid(controllers: int | None) -> None:
     cluster = plan(
         4, controllers, port=0, racks=("a", "b", "c"), log_dirs="one, two", num_partitions="3"
     )
@@ -87,14 +88,14 @@ def test_what_is_written_can_be_read(controllers: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("brokers", "factor", "least"), [(1, "1", "1"), (2, "2", "2"), (3, "3", "2"), (5, "3", "2")]
+    ("brokers", "factor", "min_isr"), [(1, "1", "1"), (2, "2", "2"), (3, "3", "2"), (5, "3", "2")]
 )
-def test_internal_topics_have_as_many_copies_as_there_can_be(
-    brokers: int, factor: str, least: str
+def test_the_replication_of_internal_topics_is_limited_by_the_brokers(
+    brokers: int, factor: str, min_isr: str
 ) -> None:
     values = properties(plan(brokers, 1), 1)
     assert values["offsets.topic.replication.factor"] == factor
-    assert values["transaction.state.log.min.isr"] == least
+    assert values["transaction.state.log.min.isr"] == min_isr
 
 
 @pytest.mark.parametrize(
@@ -107,18 +108,18 @@ def test_internal_topics_have_as_many_copies_as_there_can_be(
         ("metadata.log.dir", "/a"),
     ],
 )
-def test_what_nodes_cannot_share_is_refused(name: str, value: str) -> None:
+def test_settings_that_nodes_cannot_share_are_refused(name: str, value: str) -> None:
     with pytest.raises(LayoutError, match=name):
         layout.plan("cluster", 3, None, 9092, (), {name: value})
 
 
-def test_ports_beyond_the_last_are_refused() -> None:
+def test_ports_above_65535_are_refused() -> None:
     assert plan(2, port=65534).brokers[1].port == 65535
-    with pytest.raises(LayoutError, match="need ports beyond 65535"):
+    with pytest.raises(LayoutError, match="need ports above 65535"):
         plan(3, port=65534)
 
 
-def test_what_is_kept_is_what_was_saved(tmp_path: Path) -> None:
+def test_a_saved_layout_is_loaded(tmp_path: Path) -> None:
     assert layout.load(tmp_path) is None
     cluster = plan(3, 2, racks=("a", "b"), num_partitions="3")
     layout.save(tmp_path, cluster)
@@ -126,13 +127,13 @@ def test_what_is_kept_is_what_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"nodes": 1}', "nonsense"])
-def test_a_file_that_was_damaged_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_layout_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / layout.CLUSTER).write_text(text)
-    with pytest.raises(LayoutError, match="cannot be read"):
+    with pytest.raises(LayoutError, match="is invalid"):
         layout.load(tmp_path)
 
 
-def test_one_more_broker_has_the_next_id_and_votes_for_nobody() -> None:
+def test_an_added_broker_has_the_next_id_and_is_not_a_voter() -> None:
     cluster = plan(3, port=layout.free_ports(1, ())[0], racks=("a", "b"))
     grown = layout.with_broker(cluster)
     assert grown.nodes[:3] == cluster.nodes
@@ -144,7 +145,7 @@ def test_one_more_broker_has_the_next_id_and_votes_for_nobody() -> None:
     assert properties(grown, 4)["broker.rack"] == "b"
 
 
-def test_a_taken_port_is_not_given_to_an_added_broker() -> None:
+def test_an_added_broker_gets_a_free_port() -> None:
     cluster = plan(1, 1)
     full = replace(
         cluster,
@@ -155,19 +156,19 @@ def test_a_taken_port_is_not_given_to_an_added_broker() -> None:
     assert layout.with_broker(full).nodes[-1].port < 32768
 
 
-def test_flags_are_compared_with_what_is_kept(tmp_path: Path) -> None:
+def test_options_that_differ_from_the_existing_cluster_are_refused(tmp_path: Path) -> None:
     cluster = plan(3, racks=("a", "b"))
     layout.check_same(cluster, tmp_path, None, None, None, ())
     layout.check_same(cluster, tmp_path, 3, None, 9092, ("a", "b"))
     layout.check_same(cluster, tmp_path, 3, None, 0, ())
-    for flags in (
+    for options in (
         (2, None, None, ()),
         (None, 1, None, ()),
         (None, None, 9093, ()),
         (None, None, None, ("a",)),
     ):
         with pytest.raises(LayoutError, match="use another --dir"):
-            layout.check_same(cluster, tmp_path, *flags)
+            layout.check_same(cluster, tmp_path, *options)
 
 
 def up(*arguments: str) -> tuple[int, str]:
@@ -175,28 +176,26 @@ def up(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stderr
 
 
-def test_a_single_node_cannot_become_one_of_several(tmp_path: Path) -> None:
+def test_a_single_node_cannot_become_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / layout.PROPERTIES).write_text("node.id=1\n")
-    code, said = up("--brokers", "3", "--dir", str(tmp_path))
+    code, error = up("--brokers", "3", "--dir", str(tmp_path))
     assert code == 1
-    assert "has a node of its own, which cannot become one of several: use another --dir" in said
+    assert "has a single node, which cannot become part of a cluster: use another --dir" in error
 
 
 @pytest.mark.parametrize(
-    ("flags", "reason"),
+    ("options", "reason"),
     [
-        (("--racks", "a,,b"), "--racks a,,b has a rack without a name"),
-        (("-c", "nonsense"), "'nonsense' is not of the form key=value"),
-        (("--brokers", "3", "-c", "node.id=4"), "node.id differs from node to node"),
+        (("--racks", "a,,b"), "--racks a,,b contains an empty name"),
+        (("-c", "nonsense"), "'nonsense' is not a setting: give key=value"),
+        (("--brokers", "3", "-c", "node.id=4"), "node.id cannot be given with -c"),
         (("--brokers", "3", "-c", "ssl.keystore.location=x"), "Penstock has no TLS yet"),
     ],
 )
-def test_flags_that_make_no_sense_are_refused(
-    tmp_path: Path, flags: tuple[str, ...], reason: str
-) -> None:
-    code, said = up(*flags, "--dir", str(tmp_path / "new"))
+def test_invalid_options_are_refused(tmp_path: Path, options: tuple[str, ...], reason: str) -> None:
+    code, error = up(*options, "--dir", str(tmp_path / "new"))
     assert code == 1
-    assert said.startswith("penstock up: ")
-    assert reason in said
+    assert error.startswith("penstock up: ")
+    assert reason in error
     assert not (tmp_path / "new" / layout.CLUSTER).exists()

@@ -1,3 +1,5 @@
+"""penstock log dump on files of Penstock and of Apache Kafka."""
+
 from __future__ import annotations
 
 import subprocess
@@ -24,13 +26,13 @@ from tests.log.making import (
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-4.3"
 
 
-def dumped(*arguments: str | Path) -> Result:
+def dump(*arguments: str | Path) -> Result:
     return CliRunner().invoke(build(), ["log", "dump", *map(str, arguments)])
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A partition with something of everything, closed cleanly."""
+    """A cleanly closed partition with plain, transactional and control batches."""
 
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
@@ -46,9 +48,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "data" / str(PARTITION)
 
 
-def test_a_segment_is_shown_batch_by_batch_and_record_by_record(directory: Path) -> None:
+def test_a_segment_is_printed_by_batch_and_by_record(directory: Path) -> None:
     segment = directory / "00000000000000000000.log"
-    batches = dumped(segment)
+    batches = dump(segment)
     assert batches.exit_code == 0
     first, second, third = batches.stdout.splitlines()[:3]
     assert first.startswith("@0  offsets 0..1  2 records")
@@ -57,57 +59,56 @@ def test_a_segment_is_shown_batch_by_batch_and_record_by_record(directory: Path)
     assert "producer 7 epoch 0  sequences 0..0  transactional" in second
     assert "transactional  control" in third
     assert "'hello'" not in batches.stdout
-    records = dumped("--records", segment)
+    records = dump("--records", segment)
     assert "    0  2023-11-14T22:13:20.000Z  key null  value 'hello'" in records.stdout
     assert "ABORT" in records.stdout
 
 
-def test_the_files_beside_a_segment_are_shown(directory: Path) -> None:
-    assert "offset" in dumped(directory / "00000000000000000000.index").stdout
+def test_indexes_snapshots_and_checkpoints_are_printed(directory: Path) -> None:
+    assert "offset" in dump(directory / "00000000000000000000.index").stdout
     assert (
-        "timestamp 2023-11-14T22:13:20"
-        in dumped(directory / "00000000000000000000.timeindex").stdout
+        "timestamp 2023-11-14T22:13:20" in dump(directory / "00000000000000000000.timeindex").stdout
     )
-    aborted = dumped(directory / "00000000000000000000.txnindex").stdout
+    aborted = dump(directory / "00000000000000000000.txnindex").stdout
     assert aborted.splitlines()[0] == "aborted: producer 7  offsets 2..3  last stable offset 4"
     [*_, snapshot] = sorted(directory.glob("*.snapshot"))
-    assert "producer 7  epoch 0  last sequence 0" in dumped(snapshot).stdout
-    assert dumped(directory / "leader-epoch-checkpoint").stdout == "0\n2\n5 0\n6 4\n"
+    assert "producer 7  epoch 0  last sequence 0" in dump(snapshot).stdout
+    assert dump(directory / "leader-epoch-checkpoint").stdout == "0\n2\n5 0\n6 4\n"
 
 
-def test_damage_is_told_and_fails_the_command(directory: Path) -> None:
+def test_corruption_is_reported_and_fails_the_command(directory: Path) -> None:
     segment = directory / "00000000000000000000.log"
     data = bytearray(segment.read_bytes())
     data[200] ^= 1
     segment.write_bytes(data)
-    result = dumped(segment)
+    result = dump(segment)
     assert result.exit_code == 1
     assert "checksum" in result.output
     index = directory / "00000000000000000000.index"
     index.write_bytes(index.read_bytes() + b"xyz")
-    assert dumped(index).exit_code == 1
+    assert dump(index).exit_code == 1
     [*_, snapshot] = sorted(directory.glob("*.snapshot"))
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
-    assert dumped(snapshot).exit_code == 1
-    missing = dumped(directory / "00000000000000000009.log")
+    assert dump(snapshot).exit_code == 1
+    missing = dump(directory / "00000000000000000009.log")
     assert missing.exit_code == 1
     assert "No such file" in missing.output
 
 
-def test_everything_that_apache_kafka_wrote_is_shown() -> None:
+def test_files_of_apache_kafka_are_printed() -> None:
     files = [
         path
         for path in sorted(KAFKA.rglob("*"))
         if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     ]
     assert len(files) > 40
-    result = dumped("--records", *files)
+    result = dump("--records", *files)
     assert result.exit_code == 0, result.output
     assert "LEADER_CHANGE" in result.stdout
 
 
-def test_the_installed_command_answers() -> None:
+def test_the_installed_command_prints_its_help() -> None:
     penstock = Path(sys.executable).parent / "penstock"
-    shown = subprocess.run([penstock, "--help"], capture_output=True, text=True, check=True).stdout
-    assert "format" in shown
-    assert "log" in shown
+    output = subprocess.run([penstock, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "format" in output
+    assert "log" in output

@@ -1,4 +1,4 @@
-"""Options that are read without typer: as typer reads them, or not at all."""
+"""The parser without typer gives typer's results, or leaves the command line to typer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = [
     ["--many", "a=b", "file", "--dir", "some/where", "--many", "c=d"],
     ["--bounded", "3", "file"],
 ]
-ODD = [
+OTHER = [
     [],
     ["--help"],
     ["f", "--port"],
@@ -31,7 +31,7 @@ ODD = [
 ]
 
 
-def remembering(seen: dict[str, Any]) -> Callable[..., None]:
+def recording(seen: dict[str, Any]) -> Callable[..., None]:
     def command(
         file: Annotated[Path, Argument(Path, "A file.")],
         port: Annotated[int | None, Option("--port", int, "A port.")] = None,
@@ -50,15 +50,15 @@ def remembering(seen: dict[str, Any]) -> Callable[..., None]:
 def by_typer(words: list[str]) -> tuple[int, str, dict[str, Any]]:
     seen: dict[str, Any] = {}
     app = typer.Typer(rich_markup_mode=None)
-    app.command("command")(for_typer(remembering(seen)))
+    app.command("command")(for_typer(recording(seen)))
     result = CliRunner().invoke(app, words)
     return result.exit_code, result.output, seen
 
 
 @pytest.mark.parametrize("words", PLAIN)
-def test_plain_words_are_read_as_typer_reads_them(words: list[str]) -> None:
+def test_plain_arguments_are_parsed_as_by_typer(words: list[str]) -> None:
     seen: dict[str, Any] = {}
-    command = remembering(seen)
+    command = recording(seen)
     arguments = plain_arguments(command, words)
     assert arguments is not None
     command(**arguments)
@@ -67,9 +67,9 @@ def test_plain_words_are_read_as_typer_reads_them(words: list[str]) -> None:
     assert seen == by_typer_seen
 
 
-@pytest.mark.parametrize("words", ODD)
-def test_anything_else_is_left_to_typer_which_says_what_is_wrong(words: list[str]) -> None:
-    assert plain_arguments(remembering({}), words) is None
+@pytest.mark.parametrize("words", OTHER)
+def test_other_arguments_are_left_to_typer(words: list[str]) -> None:
+    assert plain_arguments(recording({}), words) is None
     code, output, seen = by_typer(words)
     assert seen == {}
     assert "Usage" in output or "requires an argument" in output

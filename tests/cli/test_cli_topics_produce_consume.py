@@ -1,5 +1,7 @@
-"""penstock topics, produce and consume, against a scripted broker on a real socket. tests/java has
-them against Apache Kafka."""
+"""penstock topics, produce and consume against a scripted broker on a real socket.
+
+tests/java runs them against Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from penstock.world import World
 from penstock.world.real import run
 from tests.client.scripted_broker import TOPIC, ScriptedBroker
 
-NOBODY = "127.0.0.1:1"
+CLOSED_PORT = "127.0.0.1:1"
 
 
 def application() -> typer.Typer:
@@ -58,7 +60,7 @@ def invoke(*arguments: str, stdin: str | bytes | None = None) -> Result:
 
 
 class ServedBroker(ScriptedBroker):
-    """Runs on an event loop of its own thread, as a broker is no part of the command."""
+    """A scripted broker on an event loop in its own thread."""
 
     def __init__(self) -> None:
         super().__init__("127.0.0.1", 0, partitions=2)
@@ -67,10 +69,10 @@ class ServedBroker(ScriptedBroker):
         self._thread = threading.Thread(target=run, args=(self._serve,))
 
     def handle(self, version: int, request: object) -> object:
-        answer = super().handle(version, request)
-        if any(part.end for part in self.partitions):
+        response = super().handle(version, request)
+        if any(partition.end for partition in self.partitions):
             self.written.set()
-        return answer
+        return response
 
     def start(self) -> None:
         self._thread.start()
@@ -87,7 +89,7 @@ class ServedBroker(ScriptedBroker):
         await self._stop.wait()
 
     @property
-    def at(self) -> tuple[str, str]:
+    def bootstrap(self) -> tuple[str, str]:
         return "--bootstrap-server", f"127.0.0.1:{self.port}"
 
 
@@ -99,10 +101,12 @@ def broker() -> Iterator[ServedBroker]:
     broker.stop()
 
 
-def test_lines_become_records_and_records_become_lines(broker: ServedBroker) -> None:
-    produced = invoke("produce", TOPIC, *broker.at, stdin="one\ntwo\r\n\nlast without an end")
+def test_produce_and_consume_exchange_lines(broker: ServedBroker) -> None:
+    produced = invoke(
+        "produce", TOPIC, *broker.bootstrap, stdin="one\ntwo\r\n\nlast without an end"
+    )
     assert (produced.exit_code, produced.stdout, produced.stderr) == (0, "", "")
-    consumed = invoke("consume", TOPIC, "--from-beginning", "--exit-at-end", *broker.at)
+    consumed = invoke("consume", TOPIC, "--from-beginning", "--exit-at-end", *broker.bootstrap)
     assert (consumed.exit_code, consumed.stderr) == (0, "")
     assert sorted(consumed.stdout.split("\n")) == sorted(
         ["one", "two", "", "last without an end", ""]
@@ -120,13 +124,15 @@ def test_keys_headers_and_json(broker: ServedBroker) -> None:
             "a=1",
             "-H",
             "a=2",
-            *broker.at,
+            *broker.bootstrap,
             stdin="k:v:w\n:\n",
         ).exit_code
         == 0
     )
-    consumed = invoke("consume", TOPIC, "--from-beginning", "--exit-at-end", "--json", *broker.at)
-    records = {one["key"]: one for one in map(json.loads, consumed.stdout.splitlines())}
+    consumed = invoke(
+        "consume", TOPIC, "--from-beginning", "--exit-at-end", "--json", *broker.bootstrap
+    )
+    records = {record["key"]: record for record in map(json.loads, consumed.stdout.splitlines())}
     assert records.keys() == {"k", ""}
     assert records["k"] | {"timestamp": 0} == {
         "topic": TOPIC,
@@ -140,28 +146,32 @@ def test_keys_headers_and_json(broker: ServedBroker) -> None:
     assert records["k"]["timestamp"] > 1_700_000_000_000
 
 
-def test_a_line_without_the_separator_ends_it_after_what_came_before(broker: ServedBroker) -> None:
-    result = invoke("produce", TOPIC, "--key-separator", "=", *broker.at, stdin="a=1\nnone\nb=2\n")
+def test_produce_stops_at_a_line_without_the_separator(broker: ServedBroker) -> None:
+    result = invoke(
+        "produce", TOPIC, "--key-separator", "=", *broker.bootstrap, stdin="a=1\nnone\nb=2\n"
+    )
     assert result.exit_code == 1
     assert result.stderr == (
-        "penstock produce: line 2 has no key separator '=': it and what follows were not written\n"
+        "penstock produce: line 2 has no key separator '=': this line and those after it were not "
+        "written\n"
     )
-    assert [one.value for part in broker.partitions for one in part.records()] == [b"1"]
+    written = [record for partition in broker.partitions for record in partition.records()]
+    assert [record.value for record in written] == [b"1"]
 
 
-def test_where_reading_begins_and_ends(broker: ServedBroker) -> None:
+def test_consume_starts_and_ends_at_the_given_offsets(broker: ServedBroker) -> None:
     invoke(
         "produce",
         TOPIC,
         "--key-separator",
         "=",
-        *broker.at,
+        *broker.bootstrap,
         stdin="".join(f"k={number}\n" for number in range(10)),
     )
     partition = str(next(index for index, part in enumerate(broker.partitions) if part.end))
 
     def values(*options: str) -> list[str]:
-        return invoke("consume", TOPIC, *options, *broker.at).stdout.split()
+        return invoke("consume", TOPIC, *options, *broker.bootstrap).stdout.split()
 
     assert values("--from-beginning", "--max-messages", "3") == ["0", "1", "2"]
     assert values("--partition", partition, "--offset", "7", "--exit-at-end") == ["7", "8", "9"]
@@ -183,8 +193,10 @@ def test_where_reading_begins_and_ends(broker: ServedBroker) -> None:
         (["consume", "t", "--from-beginning", "--offset", "1"], "exclude each other"),
     ],
 )
-def test_failures_are_one_line_and_exit_1(arguments: list[str], reason: str) -> None:
-    result = invoke(*arguments, "--bootstrap-server", NOBODY)
+def test_failures_are_reported_in_one_line_with_exit_code_1(
+    arguments: list[str], reason: str
+) -> None:
+    result = invoke(*arguments, "--bootstrap-server", CLOSED_PORT)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
@@ -198,30 +210,32 @@ def test_failures_are_one_line_and_exit_1(arguments: list[str], reason: str) -> 
     ("arguments", "reason"),
     [
         (["consume", TOPIC, "--partition", "9"], "topic events has no partition 9: it has 2"),
-        (["consume", TOPIC, "--offset", "9"], "--offset needs --partition too"),
+        (["consume", TOPIC, "--offset", "9"], "give --partition with --offset"),
         (
             ["consume", TOPIC, "--offset", "9", "--partition", "0"],
-            "events-0 does not have offset 9",
+            "events-0 has no offset 9",
         ),
-        (["consume", TOPIC, "--since", "yesterday"], "'yesterday' is no time"),
-        (["produce", TOPIC, "-H", "x"], "'x' is no header"),
-        (["produce", TOPIC, "--key-separator", ""], "the key separator is empty"),
-        (["topics", "create", "t", "-c", "x"], "'x' is no setting"),
+        (["consume", TOPIC, "--since", "yesterday"], "'yesterday' is not a time"),
+        (["produce", TOPIC, "-H", "x"], "'x' is not a header"),
+        (["produce", TOPIC, "--key-separator", ""], "--key-separator is empty"),
+        (["topics", "create", "t", "-c", "x"], "'x' is not a config"),
         (
             ["topics", "alter", "t", "-c", "x=1", "--delete-config", "x"],
             "cannot be both set and deleted",
         ),
     ],
 )
-def test_what_cannot_be_is_told(broker: ServedBroker, arguments: list[str], reason: str) -> None:
-    result = invoke(*arguments, *broker.at)
+def test_invalid_arguments_are_reported(
+    broker: ServedBroker, arguments: list[str], reason: str
+) -> None:
+    result = invoke(*arguments, *broker.bootstrap)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.count("\n") == 1
     assert reason in result.stderr
 
 
-def test_a_bad_address_is_told() -> None:
-    assert "host:port is expected" in invoke("topics", "list", "--bootstrap-server", "a:b").stderr
+def test_an_invalid_address_is_reported() -> None:
+    assert "give host:port" in invoke("topics", "list", "--bootstrap-server", "a:b").stderr
 
 
 COMMAND = (
@@ -230,9 +244,9 @@ COMMAND = (
 )
 
 
-def started(name: str, broker: ServedBroker, *options: str) -> subprocess.Popen[bytes]:
+def start_command(name: str, broker: ServedBroker, *options: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    command = [sys.executable, "-c", COMMAND.format(name), TOPIC, *options, *broker.at]
+    command = [sys.executable, "-c", COMMAND.format(name), TOPIC, *options, *broker.bootstrap]
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -242,9 +256,9 @@ def started(name: str, broker: ServedBroker, *options: str) -> subprocess.Popen[
     )
 
 
-def test_ctrl_c_ends_consume_without_a_word(broker: ServedBroker) -> None:
-    invoke("produce", TOPIC, *broker.at, stdin="one\n")
-    with started("consume", broker, "--from-beginning") as process:
+def test_ctrl_c_ends_consume_silently(broker: ServedBroker) -> None:
+    invoke("produce", TOPIC, *broker.bootstrap, stdin="one\n")
+    with start_command("consume", broker, "--from-beginning") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"one\n"
         process.send_signal(signal.SIGINT)
@@ -252,8 +266,8 @@ def test_ctrl_c_ends_consume_without_a_word(broker: ServedBroker) -> None:
         assert process.returncode == 130
 
 
-def test_ctrl_c_ends_produce_while_it_waits_for_a_line(broker: ServedBroker) -> None:
-    with started("produce", broker) as process:
+def test_ctrl_c_ends_produce_while_it_waits_for_input(broker: ServedBroker) -> None:
+    with start_command("produce", broker) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\n")
         process.stdin.flush()
@@ -264,14 +278,14 @@ def test_ctrl_c_ends_produce_while_it_waits_for_a_line(broker: ServedBroker) -> 
         assert process.returncode == 130
 
 
-def test_a_reader_that_has_enough_ends_consume(broker: ServedBroker) -> None:
-    invoke("produce", TOPIC, *broker.at, stdin="one\n")
-    with started("consume", broker, "--from-beginning") as process:
+def test_consume_ends_when_its_output_is_closed(broker: ServedBroker) -> None:
+    invoke("produce", TOPIC, *broker.bootstrap, stdin="one\n")
+    with start_command("consume", broker, "--from-beginning") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"one\n"
         process.stdout.close()
-        invoke("produce", TOPIC, *broker.at, stdin="two\n")
+        invoke("produce", TOPIC, *broker.bootstrap, stdin="two\n")
         assert process.wait(20) == 0
         assert process.stderr.read() == b""
 
@@ -290,24 +304,24 @@ NOW = 1_800_000_000_000
         ("2026-01-31", round(datetime(2026, 1, 31).timestamp() * 1000)),
     ],
 )
-def test_times(text: str, time_ms: int) -> None:
+def test_valid_times(text: str, time_ms: int) -> None:
     assert parse_time(text, NOW) == time_ms
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "1960-01-01", "99999999999999999999", "5w"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times(text: str) -> None:
     with pytest.raises(CommandFailed):
         parse_time(text, NOW)
 
 
-def test_small_parts() -> None:
+def test_parsing_of_lines_pairs_and_records() -> None:
     assert split_line(b"a::b::c", b"::") == (b"a", b"b::c")
     assert split_line(b"abc", b"::") == (None, b"abc")
     assert parse_pairs(["a=b=c", "d="], "setting") == {"a": "b=c", "d": ""}
     with pytest.raises(CommandFailed, match="given twice"):
         parse_pairs(["a=1", "a=2"], "setting")
-    odd = as_object(ConsumerRecord("t", 0, 1, 2, None, b"\xff", (("h", None),)))
-    assert (odd["key"], odd["value"], odd["headers"]) == (
+    record = as_object(ConsumerRecord("t", 0, 1, 2, None, b"\xff", (("h", None),)))
+    assert (record["key"], record["value"], record["headers"]) == (
         None,
         {"base64": "/w=="},
         [{"key": "h", "value": None}],

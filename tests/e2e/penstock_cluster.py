@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.cli.layout import free_ports, is_free
+from penstock.cli.cluster.layout import free_ports, is_free
 from penstock.client.client import Client
 from penstock.client.metadata import PartitionInfo
 from penstock.errors import KafkaError

@@ -1,5 +1,4 @@
-"""The command line: one file per noun, loaded when its word is called, so that `penstock up` does
-not wait for the others."""
+"""The command line: one module per noun, imported when its command runs, to keep starts fast."""
 
 from __future__ import annotations
 
@@ -13,17 +12,17 @@ from penstock.cli.options import for_typer, plain_arguments
 if TYPE_CHECKING:
     import typer
 
-# word -> subcommand ("" for the word itself) -> the function, as module:name.
+# Command -> subcommand ("" for a command without one) -> function, as module:name.
 COMMANDS: dict[str, dict[str, str]] = {
-    "up": {"": "up:up_command"},
-    "start": {"": "up:start_command"},
+    "up": {"": "cluster.up:up_command"},
+    "start": {"": "cluster.up:start_command"},
     "nodes": {
-        "list": "nodes:list_command",
-        "kill": "nodes:kill_command",
-        "pause": "nodes:pause_command",
-        "resume": "nodes:resume_command",
-        "restart": "nodes:restart_command",
-        "add": "nodes:add_command",
+        "list": "cluster.nodes:list_command",
+        "kill": "cluster.nodes:kill_command",
+        "pause": "cluster.nodes:pause_command",
+        "resume": "cluster.nodes:resume_command",
+        "restart": "cluster.nodes:restart_command",
+        "add": "cluster.nodes:add_command",
     },
     "brokers": {"list": "brokers:list_command"},
     "quorum": {"describe": "quorum:describe_command"},
@@ -53,21 +52,21 @@ COMMANDS: dict[str, dict[str, str]] = {
     "format": {"": "format:format_command"},
     "log": {"dump": "log:dump_command"},
 }
-# Those that start a node, and are called without typer where their words are plain (`options`).
-QUICK = ("up", "start")
+# Commands that start a node; they are parsed without typer if possible (`options`).
+FAST_COMMANDS = ("up", "start")
 NOUNS = {
-    "nodes": "The processes of a cluster that penstock up runs.",
-    "brokers": "Brokers of a cluster.",
-    "quorum": "The controllers of a cluster.",
-    "topics": "Topics of a cluster.",
-    "groups": "Consumer groups: members, lag, offsets.",
-    "pipeline": "Data pipelines on Spark.",
-    "log": "A look into the files of a log.",
+    "nodes": "Control the node processes of penstock up.",
+    "brokers": "List brokers.",
+    "quorum": "Describe the controller quorum.",
+    "topics": "Create, describe, alter and delete topics.",
+    "groups": "Describe consumer groups, their lag and offsets.",
+    "pipeline": "Run data pipelines on Spark.",
+    "log": "Inspect the files of a log.",
 }
 
 
 def build(*words: str) -> typer.Typer:
-    """The command line with these words, or with all of them."""
+    """Build the command line with these commands, or with all."""
     import typer
 
     app = typer.Typer(
@@ -80,7 +79,7 @@ def build(*words: str) -> typer.Typer:
 
     @app.callback()
     def penstock() -> None:
-        """Event streaming that speaks Kafka's protocol."""
+        """Event streaming platform that speaks Kafka's protocol."""
 
     for word in words or COMMANDS:
         group = app
@@ -88,25 +87,25 @@ def build(*words: str) -> typer.Typer:
             group = typer.Typer(help=NOUNS[word], no_args_is_help=True)
             group.callback()(_noun)
             app.add_typer(group, name=word)
-        for name, where in COMMANDS[word].items():
-            group.command(name or word)(for_typer(_command(where)))
+        for name, path in COMMANDS[word].items():
+            group.command(name or word)(for_typer(_load_command(path)))
     return app
 
 
-def _command(where: str) -> Callable[..., None]:
-    module, function = where.split(":")
+def _load_command(path: str) -> Callable[..., None]:
+    module, function = path.split(":")
     command: Callable[..., None] = getattr(import_module(f"{__name__}.{module}"), function)
     return command
 
 
 def _noun() -> None:
-    """Without it, typer would make a noun with one command that command itself."""
+    """Without a callback, typer would replace a noun with a single command by that command."""
 
 
 def main() -> None:
     word = sys.argv[1] if len(sys.argv) > 1 else ""
-    if word in QUICK:
-        command = _command(COMMANDS[word][""])
+    if word in FAST_COMMANDS:
+        command = _load_command(COMMANDS[word][""])
         arguments = plain_arguments(command, sys.argv[2:])
         if arguments is not None:
             return command(**arguments)

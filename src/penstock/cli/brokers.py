@@ -1,4 +1,4 @@
-"""penstock brokers: the brokers of a cluster."""
+"""penstock brokers: list the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ if TYPE_CHECKING:
 
 
 def list_command(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON array instead of a table.")
+    ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Lists the brokers, those that are registered but not live included."""
+    """List the registered brokers, including fenced ones."""
 
     async def work(client: Client) -> list[dict[str, Any]]:
         cluster = await client.admin.describe_cluster(with_fenced=True)
         return [
             {
-                "id": one.id,
-                "host": one.host,
-                "port": one.port,
-                "rack": one.rack,
-                "state": "fenced" if one.fenced else "live",
-                "controller": one.id == cluster.controller_id,
+                "id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "state": "fenced" if broker.fenced else "live",
+                "controller": broker.id == cluster.controller_id,
             }
-            for one in sorted(cluster.brokers, key=lambda one: one.id)
+            for broker in sorted(cluster.brokers, key=lambda broker: broker.id)
         ]
 
     brokers = with_client("brokers list", bootstrap_server, work)
@@ -38,8 +40,13 @@ def list_command(
         print(json.dumps(brokers, separators=(",", ":")))
         return
     rows = [
-        [str(one["id"]), f"{one['host']}:{one['port']}", one["rack"] or "-", one["state"]]
-        for one in brokers
+        [
+            str(broker["id"]),
+            f"{broker['host']}:{broker['port']}",
+            broker["rack"] or "-",
+            broker["state"],
+        ]
+        for broker in brokers
     ]
     for line in table(["ID", "ADDRESS", "RACK", "STATE"], rows):
         print(line)

@@ -1,5 +1,7 @@
-"""penstock consume: the records of a topic, one a line, on standard output. Nothing else is ever
-written there."""
+"""penstock consume: write the records of a topic to standard output, one per line.
+
+Nothing else is written to standard output.
+"""
 
 from __future__ import annotations
 
@@ -26,69 +28,61 @@ _LARGEST_TIME_MS = 2**53
 
 
 def consume_command(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to consume.")],
     group: Annotated[
         str | None,
         typer.Option(
             metavar="GROUP",
-            help=(
-                "As a member of a group, which remembers how far it came and shares the partitions."
-            ),
+            help="Consume as a member of this group, which assigns the partitions and stores the "
+            "offsets.",
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="This partition alone.")
+        int | None, typer.Option(min=0, metavar="N", help="Only this partition.")
     ] = None,
     from_beginning: Annotated[
         bool,
         typer.Option(
-            "--from-beginning", help="All records that there are; without it, only new ones."
+            "--from-beginning", help="Start at the first record. Default: only new records."
         ),
     ] = False,
     offset: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="From this offset of the partition on.")
+        int | None, typer.Option(min=0, metavar="N", help="Start at this offset of the partition.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help=(
-                "From a time on: 2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago."
-            ),
+            help="Start at a time: 2026-01-31T12:00, milliseconds since the epoch, or an age such "
+            "as 90s, 5m, 2h, 1d.",
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after this many records.")
+        int | None, typer.Option(min=1, metavar="N", help="Exit after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", help="End with the last record that is there now.")
+        bool,
+        typer.Option("--exit-at-end", help="Exit at the current end of the partitions."),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a record, with everything that it has.")
+        bool, typer.Option("--json", help="Write each record with its metadata as a JSON object.")
     ] = False,
     read_committed: Annotated[
         bool,
-        typer.Option(
-            "--read-committed", help="Leave out what belongs to no committed transaction."
-        ),
+        typer.Option("--read-committed", help="Skip records of aborted and open transactions."),
     ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Writes the records of a topic to standard output."""
+    """Write the records of a topic to standard output."""
     if from_beginning + (offset is not None) + (since is not None) > 1:
-        fail(
-            "consume", "--from-beginning, --offset and --since exclude each other: give one of them"
-        )
+        fail("consume", "--from-beginning, --offset and --since exclude each other: give only one")
     if group is not None and (
         partition is not None or offset is not None or since is not None or exit_at_end
     ):
-        hint = (
-            "it says itself which partitions are read, and from where (penstock groups "
-            "reset-offsets)"
-        )
         fail(
             "consume",
-            f"--partition, --offset, --since and --exit-at-end do not go with --group: {hint}",
+            "--partition, --offset, --since and --exit-at-end cannot be used with --group: the "
+            "group assigns partitions and offsets (see penstock groups reset-offsets)",
         )
 
     async def work(client: Client) -> None:
@@ -127,45 +121,47 @@ async def _partitions(
         return [TopicPartition(topic, info.partition(partition).index)]
     if by_offset and len(info.partitions) > 1:
         raise CommandFailed(
-            f"topic {topic} has {len(info.partitions)} partitions: --offset needs --partition too"
+            f"topic {topic} has {len(info.partitions)} partitions: give --partition with --offset"
         )
-    return [TopicPartition(topic, one.index) for one in info.partitions]
+    return [TopicPartition(topic, partition_info.index) for partition_info in info.partitions]
 
 
 async def _write_records(
     consumer: Consumer | GroupConsumer,
     ends: dict[TopicPartition, int] | None,
-    most: int | None,
+    max_records: int | None,
     *,
     as_json: bool,
 ) -> None:
-    left = most
-    while ends is None or any(consumer.positions[one] < end for one, end in ends.items()):
+    remaining = max_records
+    while ends is None or any(
+        consumer.positions[partition] < end for partition, end in ends.items()
+    ):
         records = await consumer.poll()
         if ends is not None:
             records = [
-                one
-                for one in records
-                if one.offset < ends[TopicPartition(one.topic, one.partition)]
+                record
+                for record in records
+                if record.offset < ends[TopicPartition(record.topic, record.partition)]
             ]
-        if left is not None:
-            records = first_of(consumer, records, left)
-        sys.stdout.buffer.write(b"".join(_line(one, as_json=as_json) for one in records))
+        if remaining is not None:
+            records = take_first(consumer, records, remaining)
+        sys.stdout.buffer.write(b"".join(_line(record, as_json=as_json) for record in records))
         sys.stdout.buffer.flush()
-        if left is not None:
-            left -= len(records)
-            if not left:
+        if remaining is not None:
+            remaining -= len(records)
+            if not remaining:
                 return
 
 
-def first_of(
-    consumer: Consumer | GroupConsumer, records: list[ConsumerRecord], most: int
+def take_first(
+    consumer: Consumer | GroupConsumer, records: list[ConsumerRecord], count: int
 ) -> list[ConsumerRecord]:
-    """So many of what was polled. The consumer goes back to the others: a group must not take them
-    for read."""
-    for untold in reversed(records[most:]):
-        consumer.positions[TopicPartition(untold.topic, untold.partition)] = untold.offset
-    return records[:most]
+    """Return the first records, and set the consumer's positions back to the others, so that a
+    group does not commit them."""
+    for record in reversed(records[count:]):
+        consumer.positions[TopicPartition(record.topic, record.partition)] = record.offset
+    return records[:count]
 
 
 def _line(record: ConsumerRecord, *, as_json: bool) -> bytes:
@@ -175,7 +171,7 @@ def _line(record: ConsumerRecord, *, as_json: bool) -> bytes:
 
 
 def as_object(record: ConsumerRecord) -> dict[str, Any]:
-    """Bytes that are no text are given as {"base64": ...}."""
+    """Return a record for JSON; bytes that are not UTF-8 become {"base64": ...}."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -197,7 +193,7 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970. A date without a zone is local time."""
+    """Parse a time into milliseconds since the epoch; a date without a zone is local time."""
     ago = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if ago:
         return max(now_ms - int(ago[1]) * _UNITS_MS[ago[2]], 0)
@@ -206,8 +202,10 @@ def parse_time(text: str, now_ms: int) -> int:
     try:
         time_ms = round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        hint = "2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago"
-        raise CommandFailed(f"{text!r} is no time: {hint} are understood") from error
+        raise CommandFailed(
+            f"{text!r} is not a time: give a time such as 2026-01-31T12:00, milliseconds since the "
+            "epoch, or an age such as 90s, 5m, 2h, 1d"
+        ) from error
     if time_ms < 0:
-        raise CommandFailed(f"{text!r} is before 1970, where Kafka's time begins")
+        raise CommandFailed(f"{text!r} is before 1970: Kafka's timestamps start there")
     return time_ms

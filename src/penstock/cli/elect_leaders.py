@@ -1,5 +1,4 @@
-"""penstock elect-leaders: gives partitions back to their preferred leaders, or to whoever is
-left."""
+"""penstock elect-leaders: elect preferred or, on request, unclean leaders."""
 
 from __future__ import annotations
 
@@ -18,22 +17,25 @@ if TYPE_CHECKING:
 def elect_leaders_command(
     topic: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The partitions of this topic; without it, of all."),
+        typer.Option(metavar="NAME", help="The topic. Default: all topics."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option(min=0, metavar="N", help="This partition alone; may be repeated."),
+        typer.Option(
+            min=0, metavar="N", help="A partition of the topic; may be repeated. Default: all."
+        ),
     ] = None,
     unclean: Annotated[
         bool,
         typer.Option(
             "--unclean",
-            help="Where nobody in sync is alive, elect another replica: records may be lost.",
+            help="Elect a replica that is not in sync if no in-sync replica is alive. Records may "
+            "be lost.",
         ),
     ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Elects leaders: the preferred ones or, where a partition has none left in sync, any."""
+    """Elect the preferred replicas as leaders."""
 
     async def work(client: Client) -> list[str]:
         from penstock.client.admin.admin_client import ElectionType
@@ -41,19 +43,19 @@ def elect_leaders_command(
         if partition and topic is None:
             raise CommandFailed("--partition needs --topic")
         partitions = None if topic is None else await _partitions(client, topic, partition or [])
-        outcomes = await client.admin.elect_leaders(
+        results = await client.admin.elect_leaders(
             ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, partitions
         )
         failed = {
-            one: error
-            for one, error in outcomes.items()
+            topic_partition: error
+            for topic_partition, error in results.items()
             if error and error.code is not ErrorCode.ELECTION_NOT_NEEDED
         }
         if failed:
             raise CommandFailed(
-                "; ".join(f"{one}: {error}" for one, error in sorted(failed.items()))
+                "; ".join(f"{failure}: {error}" for failure, error in sorted(failed.items()))
             )
-        return [str(one) for one, error in sorted(outcomes.items()) if error is None]
+        return [str(elected) for elected, error in sorted(results.items()) if error is None]
 
     elected = with_client("elect-leaders", bootstrap_server, work)
     print(
@@ -66,6 +68,6 @@ def elect_leaders_command(
 async def _partitions(client: Client, topic: str, indexes: list[int]) -> list[TopicPartition]:
     (info,) = await client.admin.describe_topics([topic])
     return [
-        TopicPartition(topic, info.partition(one).index)
-        for one in indexes or range(len(info.partitions))
+        TopicPartition(topic, info.partition(index).index)
+        for index in indexes or range(len(info.partitions))
     ]

@@ -1,9 +1,8 @@
-"""`penstock format`: makes the directories of a node ready for it, as kafka-storage.sh format does.
+"""penstock format: format a node's log directories, as kafka-storage.sh format does.
 
-Every log directory and the metadata log's gets a meta.properties with the cluster's id, the node's
-and one of its own. Kafka also writes bootstrap.checkpoint, the first records of the cluster's
-metadata: that comes with the metadata quorum, and so does the voter set that --standalone stands
-for (a controller without voters is a quorum of its own until then).
+Every log directory, including the metadata log's, gets a meta.properties with the cluster id, the
+node id and a directory id. Unlike Kafka, no bootstrap.checkpoint with initial metadata records is
+written, and --standalone writes no voter set: a controller without voters is its own quorum.
 """
 
 from __future__ import annotations
@@ -22,24 +21,22 @@ def format_command(
     config: Annotated[Path, typer.Option("--config", "-c", help="The node's server.properties.")],
     cluster_id: Annotated[
         str | None,
-        typer.Option(
-            "--cluster-id", "-t", help="The id of the cluster; without it, a new random one."
-        ),
+        typer.Option("--cluster-id", "-t", help="The cluster id. Default: a new random id."),
     ] = None,
     standalone: Annotated[
-        bool, typer.Option("--standalone", "-s", help="This controller is a quorum of its own.")
+        bool, typer.Option("--standalone", "-s", help="Make this controller the only voter.")
     ] = False,
     ignore_formatted: Annotated[
         bool,
         typer.Option(
             "--ignore-formatted",
             "-g",
-            help="Leave formatted directories as they are, and format the others.",
+            help="Skip directories that are already formatted.",
         ),
     ] = False,
 ) -> None:
     """Format the log directories of a node."""
-    # Only here: it loads asyncio and more, which the other commands' start should not pay for.
+    # Imported here because asyncio would slow the start of other commands.
     from penstock.world.real import RealDisk, RealRng
 
     disk = RealDisk()

@@ -1,5 +1,4 @@
-"""penstock groups: consumer groups, their members, how far they are behind, and setting their
-offsets."""
+"""penstock groups: list, describe and delete consumer groups, and reset their offsets."""
 
 from __future__ import annotations
 
@@ -17,19 +16,23 @@ if TYPE_CHECKING:
     from penstock.client.client import Client
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 _NEVER = "never"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LOCAL) -> None:
-    """Lists all groups with their state."""
+    """List all groups and their state."""
 
     async def work(client: Client) -> list[dict[str, str]]:
-        listed = await client.groups.list_groups()
         return [
-            {"group": one.id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
-            for one in listed
+            {
+                "group": group.id,
+                "type": group.kind,
+                "protocol": group.protocol_type,
+                "state": group.state,
+            }
+            for group in await client.groups.list_groups()
         ]
 
     groups = with_client("groups list", bootstrap_server, work)
@@ -38,7 +41,7 @@ def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LO
         return
     for line in table(
         ["GROUP", "TYPE", "PROTOCOL", "STATE"],
-        [[value or "-" for value in one.values()] for one in groups],
+        [[value or "-" for value in group.values()] for group in groups],
     ):
         print(line)
 
@@ -50,14 +53,13 @@ def describe_command(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="How long to watch before rates are told; 0 tells none, at once.",
+            help="Measure rates over this time; 0 shows no rates.",
         ),
     ] = 5.0,
     as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Shows a group's members, what is assigned to them, its lag, the rate it reads at and when it
-    will have caught up."""
+    """Show a group's members and assignment, its lag, its rate and the time to catch up."""
 
     async def work(client: Client) -> tuple[GroupLag, GroupLag]:
         import asyncio
@@ -73,9 +75,9 @@ def describe_command(
         return before, await group_lag(client.cluster, client.groups, group)
 
     before, now = with_client("groups describe", bootstrap_server, work)
-    rows = [_row(one, _rates(one, before, over)) for one in now.partitions]
+    rows = [_row(partition, _rates(partition, before, over)) for partition in now.partitions]
     if as_json:
-        print(json.dumps(_object(now, rows), separators=(",", ":")))
+        print(json.dumps(_as_object(now, rows), separators=(",", ":")))
         return
     described = now.group
     epoch = "" if described.epoch is None else f"  epoch {described.epoch}"
@@ -110,33 +112,37 @@ def reset_offsets_command(
         typer.Option(
             "--topic",
             metavar="TOPIC[:0,1]",
-            help="A topic, or some of its partitions; may be repeated.",
+            help="A topic, or partitions of it; may be repeated.",
         ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All topics that the group has offsets for.")
+        bool, typer.Option("--all-topics", help="All topics with committed offsets.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first record.")
+        bool, typer.Option("--to-earliest", help="Reset to the first record.")
     ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
-    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To an offset.")] = None,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the end.")] = False,
+    to_offset: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Reset to an offset.")
+    ] = None,
     to_time: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="To a time: 2026-01-31T12:00, milliseconds since 1970, or 90s, 5m, 2h, 1d ago.",
+            help="Reset to a time: 2026-01-31T12:00, milliseconds since the epoch, or an age such "
+            "as 90s, 5m, 2h, 1d.",
         ),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="By so many records, back where it is negative.")
+        int | None,
+        typer.Option(metavar="N", help="Shift by N records; negative shifts back."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done.")
+        bool, typer.Option("--dry-run", help="Show the new offsets without committing them.")
     ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Sets the offsets of a group that has no members: it then reads from there."""
+    """Reset the committed offsets of a group without members."""
     targets = (
         to_earliest,
         to_latest,
@@ -160,21 +166,22 @@ def reset_offsets_command(
         target = _target(client, to_earliest, to_latest, to_offset, to_time, shift_by)
         committed = await client.groups.fetch_offsets(group)
         partitions = (
-            sorted(committed) if all_topics else await chosen_partitions(client, topic or ())
+            sorted(committed) if all_topics else await parse_partitions(client, topic or ())
         )
         new = await reset_targets(client.cluster, committed, partitions, target)
         if not dry_run:
             await client.groups.commit_offsets(
-                group, {one: OffsetAndMetadata(at) for one, at in new.items()}
+                group,
+                {partition: OffsetAndMetadata(offset) for partition, offset in new.items()},
             )
         return [
             [
-                one.topic,
-                str(one.partition),
-                str(committed[one].offset) if one in committed else "-",
-                str(at),
+                partition.topic,
+                str(partition.partition),
+                str(committed[partition].offset) if partition in committed else "-",
+                str(offset),
             ]
-            for one, at in new.items()
+            for partition, offset in new.items()
         ]
 
     rows = with_client("groups reset-offsets", bootstrap_server, work)
@@ -183,7 +190,7 @@ def reset_offsets_command(
 
 
 def delete_command(group: Name, bootstrap_server: BootstrapServer = LOCAL) -> None:
-    """Deletes a group that has no members, with its offsets."""
+    """Delete a group without members, and its offsets."""
     with_client("groups delete", bootstrap_server, lambda client: client.groups.delete_group(group))
     print(f"Deleted group {group}.")
 
@@ -217,8 +224,10 @@ def _target(
 
 
 async def refuse_with_members(client: Client, group: str) -> None:
-    """Members would go on from where they are, and commit that. A group that is not there yet may
-    be given offsets."""
+    """Refuse a group with members, which would overwrite the offsets with their own commits.
+
+    A group that does not exist may be given offsets.
+    """
     from penstock.errors import ErrorCode, KafkaError
 
     try:
@@ -228,60 +237,62 @@ async def refuse_with_members(client: Client, group: str) -> None:
             raise
         return
     if members:
-        clients = ", ".join(sorted({f"{one.client_id} on {one.host}" for one in members}))
+        clients = ", ".join(sorted({f"{member.client_id} on {member.host}" for member in members}))
         raise CommandFailed(
-            f"group {group} has members, whose offsets are their own: stop them first ({clients})"
+            f"group {group} has active members, which would overwrite its offsets: stop them "
+            f"first ({clients})"
         )
 
 
-async def chosen_partitions(
+async def parse_partitions(
     client: Client, words: list[str] | tuple[str, ...]
 ) -> list[TopicPartition]:
-    """TOPIC is all its partitions, TOPIC:0,1 these."""
-    chosen: list[TopicPartition] = []
+    """Parse TOPIC, meaning all its partitions, and TOPIC:0,1."""
+    partitions: list[TopicPartition] = []
     for word in words:
         name, colon, numbers = word.rpartition(":") if ":" in word else (word, "", "")
         info = await client.cluster.topic(name)
         if not colon:
-            chosen += [TopicPartition(name, one.index) for one in info.partitions]
+            partitions += [TopicPartition(name, partition.index) for partition in info.partitions]
         elif all(number.isdecimal() for number in numbers.split(",")):
-            chosen += [
+            partitions += [
                 TopicPartition(name, info.partition(int(number)).index)
                 for number in numbers.split(",")
             ]
         else:
-            raise CommandFailed(f"{word!r} names no partitions: TOPIC or TOPIC:0,1,2 is expected")
-    return list(dict.fromkeys(chosen))
+            raise CommandFailed(f"{word!r} is not a list of partitions: give TOPIC or TOPIC:0,1,2")
+    return list(dict.fromkeys(partitions))
 
 
-def _rates(one: PartitionLag, before: GroupLag, over: float) -> tuple[float, float] | None:
-    """Records read and records written, per second."""
+def _rates(now: PartitionLag, before: GroupLag, over: float) -> tuple[float, float] | None:
+    """Return the records consumed and produced per second."""
     earlier = next(
-        (each for each in before.partitions if each.partition == one.partition is not None), None
+        (lag for lag in before.partitions if lag.partition == now.partition is not None), None
     )
     if (
         not over
         or earlier is None
-        or one.committed is None
+        or now.committed is None
         or earlier.committed is None
-        or one.end is None
+        or now.end is None
         or earlier.end is None
     ):
         return None
-    return (one.committed.offset - earlier.committed.offset) / over, (one.end - earlier.end) / over
+    consumed = now.committed.offset - earlier.committed.offset
+    return consumed / over, (now.end - earlier.end) / over
 
 
-def _row(one: PartitionLag, rates: tuple[float, float] | None) -> list[Any]:
-    partition, member = one.partition, one.member
+def _row(lag: PartitionLag, rates: tuple[float, float] | None) -> list[Any]:
+    partition, member = lag.partition, lag.member
     return [
         partition and partition.topic,
         partition.partition if partition else None,
-        one.committed and one.committed.offset,
-        one.end,
-        one.lag,
+        lag.committed and lag.committed.offset,
+        lag.end,
+        lag.lag,
         rates and round(rates[0], 1),
         rates and round(rates[1], 1),
-        rates and time_to_catch_up(one.lag or 0, *rates),
+        rates and time_to_catch_up(lag.lag or 0, *rates),
         member and member.id,
         member and member.client_id,
         member and member.host,
@@ -298,7 +309,7 @@ def time_to_catch_up(lag: int, reads: float, grows: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
-def _object(now: GroupLag, rows: list[list[Any]]) -> dict[str, Any]:
+def _as_object(now: GroupLag, rows: list[list[Any]]) -> dict[str, Any]:
     keys = (
         "topic",
         "partition",
@@ -320,8 +331,13 @@ def _object(now: GroupLag, rows: list[list[Any]]) -> dict[str, Any]:
         "assignor": group.assignor,
         "coordinator": group.coordinator,
         "members": [
-            {"id": one.id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
-            for one in group.members
+            {
+                "id": member.id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+            }
+            for member in group.members
         ],
         "lag": now.total,
         "partitions": [dict(zip(keys, row, strict=True)) for row in rows],

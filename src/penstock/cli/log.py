@@ -1,4 +1,4 @@
-"""penstock log: a look into the files of a log."""
+"""penstock log: inspect the files of a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def dump_command(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Segments, indexes, snapshots of producers, checkpoints.", metavar="FILE..."
+            help="Segments, indexes, producer snapshots or checkpoints.", metavar="FILE..."
         ),
     ],
     records: Annotated[
@@ -25,7 +25,7 @@ def dump_command(
         ),
     ] = False,
 ) -> None:
-    """Shows what is in the files of a log directory, and checks them on the way."""
+    """Print the contents of log files, and check them."""
     failed = False
     for path in files:
         if len(files) > 1:

@@ -1,9 +1,8 @@
-"""Options of the commands that must start quickly. They are declared once, and read without typer
-where the words given are plain.
+"""Options of the commands that must start fast, parsed without typer where possible.
 
-Loading typer, and pydantic which it checks words with, takes longer than starting a node. So a call
-that is as it should be is read here; where help is asked for or anything is odd, typer reads the
-same declarations, and its help and errors are the only ones there are.
+Importing typer and its dependencies takes longer than starting a node. A valid command line is
+therefore parsed here. For help, or for anything that this parser does not accept, typer parses
+the same declarations, so all help texts and errors are typer's.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 
 class Option(NamedTuple):
-    """`read` makes a value of a word, or raises ValueError. One that may be given `many` times
-    gives a list."""
+    """`read` converts a word to a value, or raises ValueError. With `many`, the option may be
+    repeated, and its values are a list."""
 
     name: str
     read: Callable[[str], Any]
@@ -27,43 +26,47 @@ class Option(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """A word without a name."""
+    """A positional argument."""
 
     read: Callable[[str], Any]
     help: str
 
 
 def plain_arguments(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """What to call a command with; None where that is for typer to say."""
+    """Parse the words into a command's keyword arguments, or return None to leave it to typer."""
     declared = {
         name: get_args(parameter.annotation)[1:]
         for name, parameter in signature(command, eval_str=True).parameters.items()
     }
     options = {
-        of[0].name: (name, of[0])
-        for name, of in declared.items()
-        if of and isinstance(of[0], Option)
+        metadata[0].name: (name, metadata[0])
+        for name, metadata in declared.items()
+        if metadata and isinstance(metadata[0], Option)
     }
-    unnamed = [(name, of[0]) for name, of in declared.items() if of and isinstance(of[0], Argument)]
-    if len(options) + len(unnamed) < len(declared):
+    positional = [
+        (name, metadata[0])
+        for name, metadata in declared.items()
+        if metadata and isinstance(metadata[0], Argument)
+    ]
+    if len(options) + len(positional) < len(declared):
         return None
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     rest = iter(words)
     try:
         for word in rest:
             if word.startswith("-"):
                 name, option = options[word]
-                value = _bounded(option, next(rest))
-                found[name] = [*found.get(name, ()), value] if option.many else value
+                value = _read_bounded(option, next(rest))
+                arguments[name] = [*arguments.get(name, ()), value] if option.many else value
             else:
-                name, argument = unnamed.pop(0)
-                found[name] = argument.read(word)
+                name, argument = positional.pop(0)
+                arguments[name] = argument.read(word)
     except (KeyError, IndexError, StopIteration, ValueError):
         return None
-    return None if unnamed else found
+    return None if positional else arguments
 
 
-def _bounded(option: Option, word: str) -> Any:
+def _read_bounded(option: Option, word: str) -> Any:
     value = option.read(word)
     if (option.min is not None and value < option.min) or (
         option.max is not None and value > option.max
@@ -73,8 +76,8 @@ def _bounded(option: Option, word: str) -> Any:
 
 
 def for_typer(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, declared as typer wants it."""
-    hints = dict(_translated(command))
+    """Return the command with its options declared as typer's."""
+    hints = dict(_typer_hints(command))
     parameters = [
         parameter.replace(annotation=hints[name])
         for name, parameter in signature(command).parameters.items()
@@ -84,25 +87,25 @@ def for_typer(command: Callable[..., None]) -> Callable[..., None]:
         command(**arguments)
 
     declared.__doc__, declared.__annotations__ = command.__doc__, hints
-    declared.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]  # typeshed does not know it
+    declared.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]  # missing in typeshed
     return declared
 
 
-def _translated(command: Callable[..., None]) -> Iterator[tuple[str, Any]]:
+def _typer_hints(command: Callable[..., None]) -> Iterator[tuple[str, Any]]:
     import typer
 
     for name, hint in get_type_hints(command, include_extras=True).items():
         kind, *declared = get_args(hint) or (hint,)
         match declared:
             case [Option() as option]:
-                translated = typer.Option(
+                typer_option = typer.Option(
                     option.name,
                     help=option.help,
                     metavar=option.metavar,
                     min=option.min,
                     max=option.max,
                 )
-                yield name, Annotated[kind, translated]
+                yield name, Annotated[kind, typer_option]
             case [Argument() as argument]:
                 yield name, Annotated[kind, typer.Argument(help=argument.help)]
             case _:

@@ -1,4 +1,4 @@
-"""penstock produce: a record for each line of standard input."""
+"""penstock produce: write each line of standard input as a record."""
 
 from __future__ import annotations
 
@@ -27,22 +27,27 @@ def produce_command(
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="What divides key and value in a line; without it, records have no key.",
+            help="Separates key and value in a line. Default: records have no key.",
         ),
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("-H", "--header", metavar="KEY=VALUE", help="A header of every record."),
+        typer.Option(
+            "-H",
+            "--header",
+            metavar="KEY=VALUE",
+            help="A header for every record; may be repeated.",
+        ),
     ] = None,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Writes each line of standard input as a record."""
+    """Write each line of standard input as a record."""
 
     async def work(client: Client) -> None:
         headers = _headers(header or [])
         separator = key_separator.encode() if key_separator is not None else None
         if separator == b"":
-            raise CommandFailed("the key separator is empty")
+            raise CommandFailed("--key-separator is empty")
         failures: list[BaseException] = []
 
         def done(future: asyncio.Future[RecordMetadata]) -> None:
@@ -57,8 +62,8 @@ def produce_command(
                 key, value = split_line(line, separator)
                 if separator is not None and key is None:
                     problem = (
-                        f"line {number} has no key separator {key_separator!r}: it and what "
-                        "follows were not written"
+                        f"line {number} has no key separator {key_separator!r}: this line and "
+                        "those after it were not written"
                     )
                     break
                 future = await producer.send(topic, value, key=key, headers=headers)
@@ -67,7 +72,7 @@ def produce_command(
                     break
         if failures:
             more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            problem = f"not every record was written: {failures[0]}{more}"
+            problem = f"some records were not written: {failures[0]}{more}"
         if problem:
             raise CommandFailed(problem)
 
@@ -75,7 +80,7 @@ def produce_command(
 
 
 def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Key and value; no key where the separator is not there."""
+    """Return key and value; the key is None if the line has no separator."""
     if separator is None:
         return None, line
     key, found, value = line.partition(separator)
@@ -83,7 +88,7 @@ def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, byte
 
 
 async def read_lines(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """Without their ends; the last one may have none."""
+    """Yield lines without line endings; the last line may have none."""
     rest = b""
     async for chunk in _chunks(stream):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -96,9 +101,9 @@ async def read_lines(stream: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """A terminal or a pipe is watched by the event loop: a thread that waits for it could not be
-    ended by Ctrl-C."""
-    descriptor = _waitable(stream)
+    """Read a terminal or pipe through the event loop: Ctrl-C could not end a thread that reads
+    it."""
+    descriptor = _pollable(stream)
     if descriptor is None:
         while chunk := stream.read(_CHUNK_BYTES):
             yield chunk
@@ -118,8 +123,8 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
         loop.remove_reader(descriptor)
 
 
-def _waitable(stream: BinaryIO) -> int | None:
-    """Files can always be read, and cannot be waited for."""
+def _pollable(stream: BinaryIO) -> int | None:
+    """Return the descriptor of a pipe, socket or terminal; regular files cannot be polled."""
     try:
         descriptor = stream.fileno()
     except OSError:
@@ -131,11 +136,11 @@ def _waitable(stream: BinaryIO) -> int | None:
 
 
 def _headers(texts: list[str]) -> tuple[tuple[str, bytes | None], ...]:
-    """A header may come more than once."""
+    """Parse key=value headers; a key may be repeated."""
     headers = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise CommandFailed(f"{text!r} is no header: key=value is expected")
+            raise CommandFailed(f"{text!r} is not a header: give key=value")
         headers.append((key, value.encode()))
     return tuple(headers)

@@ -1,7 +1,12 @@
-"""penstock topics: creates, lists, describes, alters and deletes topics."""
+"""penstock topics: create, list, describe, alter and delete topics.
+
+`describe_lines` gives the output of kafka-topics.sh --describe too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,17 +19,20 @@ from penstock.cli.session import (
     parse_pairs,
     with_client,
 )
+from penstock.ids import NO_UUID, uuid_text
 
 if TYPE_CHECKING:
-    from penstock.cli.topic_lines import Shown
+    from penstock.client.admin.configs import ConfigEntry
     from penstock.client.client import Client
-    from penstock.client.metadata import TopicInfo
+    from penstock.client.metadata import PartitionInfo, TopicInfo
+
+MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option(
-        "-c", "--config", metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+        "-c", "--config", metavar="KEY=VALUE", help="A config of the topic; may be repeated."
     ),
 ]
 
@@ -33,19 +41,22 @@ def create_command(
     name: Name,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, help="How many partitions; without it, the broker's num.partitions."),
+        typer.Option(min=1, help="Number of partitions. Default: the broker's num.partitions."),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option(min=1, help="How many replicas of each; without it, the broker's default."),
+        typer.Option(
+            min=1,
+            help="Number of replicas. Default: the broker's default.replication.factor.",
+        ),
     ] = None,
     config: Configs = None,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Creates a topic."""
+    """Create a topic."""
 
     async def work(client: Client) -> None:
-        configs = parse_pairs(config or (), "setting")
+        configs = parse_pairs(config or (), "config")
         await client.admin.create_topic(
             name,
             partitions=partitions or -1,
@@ -58,7 +69,7 @@ def create_command(
 
 
 def list_command(bootstrap_server: BootstrapServer = LOCAL) -> None:
-    """Lists the names of all topics."""
+    """List the names of all topics."""
 
     async def work(client: Client) -> list[str]:
         return await client.admin.list_topics()
@@ -70,10 +81,11 @@ def list_command(bootstrap_server: BootstrapServer = LOCAL) -> None:
 def describe_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="The topic's name; without it, all topics."),
+        typer.Argument(metavar="[NAME]", help="The topic's name. Default: all topics."),
     ] = None,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions that lack in-sync replicas.")
+        bool,
+        typer.Option("--under-replicated", help="Only partitions with replicas out of sync."),
     ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Only partitions without a live leader.")
@@ -82,32 +94,31 @@ def describe_command(
         bool, typer.Option("--under-min-isr", help="Only partitions below min.insync.replicas.")
     ] = False,
     at_min_isr: Annotated[
-        bool, typer.Option("--at-min-isr", help="Only partitions that cannot spare a replica.")
+        bool, typer.Option("--at-min-isr", help="Only partitions at min.insync.replicas.")
     ] = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Shows partitions, replicas and settings of a topic, or of all."""
+    """Show partitions, replicas and configs of a topic, or of all topics."""
 
     async def work(client: Client) -> list[str]:
-        from penstock.cli.topic_lines import Shown
 
-        shown = Shown(
+        partition_filter = PartitionFilter(
             under_replicated=under_replicated,
             unavailable=offline,
             under_min_isr=under_min_isr,
             at_min_isr=at_min_isr,
         )
-        return await described(
-            client, await client.admin.describe_partitions([] if name is None else [name]), shown
-        )
+        topics = await client.admin.describe_partitions([] if name is None else [name])
+        return await describe_lines(client, topics, partition_filter)
 
     for line in with_client("topics describe", bootstrap_server, work):
         print(line)
 
 
-async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> list[str]:
-    """In Kafka's form."""
-    from penstock.cli.topic_lines import topic_lines
+async def describe_lines(
+    client: Client, topics: list[TopicInfo], partition_filter: PartitionFilter
+) -> list[str]:
+    """Return the lines of kafka-topics.sh --describe."""
     from penstock.client.admin.configs import ConfigResourceType
 
     live = (
@@ -121,7 +132,7 @@ async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> li
             topic,
             await client.admin.describe_configs(ConfigResourceType.TOPIC, topic.name),
             live,
-            shown,
+            partition_filter,
         )
     return lines
 
@@ -129,27 +140,27 @@ async def described(client: Client, topics: list[TopicInfo], shown: Shown) -> li
 def alter_command(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many partitions the topic is to have in all.")
+        int | None, typer.Option(min=1, help="The topic's new total number of partitions.")
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="A setting to return to its default; may be repeated."),
+        typer.Option(metavar="KEY", help="A config to reset to its default; may be repeated."),
     ] = None,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Adds partitions, and sets or deletes settings."""
+    """Add partitions, and set or delete configs of a topic."""
     if partitions is None and not config and not delete_config:
         fail("topics alter", "nothing to alter: give --partitions, -c or --delete-config")
 
     async def work(client: Client) -> None:
         from penstock.client.admin.configs import ConfigResourceType
 
-        put = parse_pairs(config or (), "setting")
+        put = parse_pairs(config or (), "config")
         both = put.keys() & set(delete_config or ())
         if both:
-            raise CommandFailed(f"the setting {min(both)} cannot be both set and deleted")
-        # Settings first: they are checked as a whole, and unlike partitions they can be taken back.
+            raise CommandFailed(f"the config {min(both)} cannot be both set and deleted")
+        # Configs first: they are validated together and, unlike partitions, can be reverted.
         if put or delete_config:
             await client.admin.alter_configs(
                 ConfigResourceType.TOPIC, name, put=put, delete=delete_config or ()
@@ -162,10 +173,100 @@ def alter_command(
 
 
 def delete_command(name: Name, bootstrap_server: BootstrapServer = LOCAL) -> None:
-    """Deletes a topic and all its records."""
+    """Delete a topic and all its records."""
 
     async def work(client: Client) -> None:
         await client.admin.delete_topic(name)
 
     with_client("topics delete", bootstrap_server, work)
     print(f"Deleted topic {name}.")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFilter:
+    """Selects partitions that match any of the set conditions, or all partitions if none is set."""
+
+    under_replicated: bool = False
+    unavailable: bool = False
+    under_min_isr: bool = False
+    at_min_isr: bool = False
+    # Show only the headings of topics with overridden configs.
+    overrides: bool = False
+
+    @property
+    def filtered(self) -> bool:
+        return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
+
+    def matches(self, partition: PartitionInfo, min_isr: int, live: Collection[int]) -> bool:
+        in_sync, has_leader = len(partition.isr), partition.leader >= 0
+        return (
+            not self.filtered
+            or (self.under_replicated and in_sync < len(partition.replicas))
+            or (self.unavailable and partition.leader not in live)
+            or (self.under_min_isr and (not has_leader or in_sync < min_isr))
+            or (self.at_min_isr and in_sync == min_isr)
+        )
+
+
+def topic_lines(
+    topic: TopicInfo,
+    configs: Sequence[ConfigEntry],
+    live: Collection[int],
+    partition_filter: PartitionFilter,
+) -> Iterator[str]:
+    from penstock.client.admin.configs import ConfigSource
+
+    overridden = [
+        f"{config.name}={config.value or ''}"
+        for config in _in_kafkas_order(configs)
+        if config.source != ConfigSource.DEFAULT
+    ]
+    if not partition_filter.filtered and (overridden or not partition_filter.overrides):
+        yield _heading(topic, overridden)
+    if not partition_filter.overrides:
+        min_isr = next(
+            (int(config.value or 1) for config in configs if config.name == MIN_IN_SYNC_REPLICAS),
+            1,
+        )
+        for partition in topic.partitions:
+            if partition_filter.matches(partition, min_isr, live):
+                yield _partition_line(topic, partition)
+
+
+def _in_kafkas_order(configs: Sequence[ConfigEntry]) -> list[ConfigEntry]:
+    """Sort configs in the order of a Java HashMap, in which Kafka's tool prints them; scripts may
+    compare the output."""
+    buckets = 16
+    while len(configs) > buckets * 3 // 4:
+        buckets *= 2
+    return sorted(configs, key=lambda config: _java_hash(config.name) % buckets)
+
+
+def _java_hash(text: str) -> int:
+    code = 0
+    for character in text:
+        code = (31 * code + ord(character)) & 0xFFFF_FFFF
+    return code ^ code >> 16
+
+
+def _heading(topic: TopicInfo, configs: list[str]) -> str:
+    topic_id = [f"TopicId: {uuid_text(topic.id)}"] if topic.id != NO_UUID else []
+    factor = len(topic.partitions[0].replicas) if topic.partitions else 0
+    numbers = [f"PartitionCount: {len(topic.partitions)}", f"ReplicationFactor: {factor}"]
+    return "\t".join([f"Topic: {topic.name}", *topic_id, *numbers, f"Configs: {','.join(configs)}"])
+
+
+def _partition_line(topic: TopicInfo, partition: PartitionInfo) -> str:
+    fields = [
+        f"Partition: {partition.index}",
+        f"Leader: {'none' if partition.leader < 0 else partition.leader}",
+        f"Replicas: {_ids(partition.replicas)}",
+        f"Isr: {_ids(partition.isr)}",
+        f"Elr: {_ids(partition.elr)}",
+        f"LastKnownElr: {_ids(partition.last_known_elr)}",
+    ]
+    return "\t".join(["", f"Topic: {topic.name}", *fields])
+
+
+def _ids(ids: Sequence[int] | None) -> str:
+    return "N/A" if ids is None else ",".join(map(str, ids))

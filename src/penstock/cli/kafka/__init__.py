@@ -1,5 +1,4 @@
-"""Kafka's own command line tools by their own names, with their flags, outputs and exit codes, thin
-over what `penstock` does.
+"""Kafka's command line tools under their own names, with Kafka's options, output and exit codes.
 
-Where Kafka prints a Java stack trace below an error, the error alone is printed.
+Where Kafka prints a Java stack trace after an error, only the error is printed.
 """

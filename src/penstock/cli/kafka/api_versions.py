@@ -1,4 +1,4 @@
-"""kafka-broker-api-versions.sh: which versions of which APIs each broker serves."""
+"""kafka-broker-api-versions.sh: the API versions that each broker supports."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _PURPOSE = "This tool helps to retrieve broker version information."
 _OPTIONS = {
     "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server(s) to use for bootstrapping"
+        "REQUIRED: Bootstrap brokers.", "String: server(s) to use for bootstrapping"
     ),
     "command-config": Option(
-        "A file with settings of the client.", "String: command config property file"
+        "A properties file for the client.", "String: command config property file"
     ),
 }
 
@@ -42,9 +42,10 @@ def run(words: Sequence[str]) -> int:
 
 
 async def _show(client: Client) -> None:
-    for broker in sorted((await client.admin.describe_cluster()).brokers, key=lambda one: one.id):
-        offered = (await client.cluster.broker(broker.id)).broker_versions
-        lines = [f"\t{line}" for line in _lines(offered)]
+    brokers = (await client.admin.describe_cluster()).brokers
+    for broker in sorted(brokers, key=lambda broker: broker.id):
+        supported = (await client.cluster.broker(broker.id)).broker_versions
+        lines = [f"\t{line}" for line in _lines(supported)]
         fenced = "true" if broker.fenced else "false"
         print(
             f"{broker.host}:{broker.port} (id: {broker.id} rack: {broker.rack or 'null'} "
@@ -54,30 +55,27 @@ async def _show(client: Client) -> None:
         print(")")
 
 
-def _lines(offered: Mapping[int, Versions]) -> list[str]:
+def _lines(supported: Mapping[int, Versions]) -> list[str]:
     from penstock.protocol.apis import APIS
 
-    names = {api.key: api for api in APIS}
+    apis = {api.key: api for api in APIS}
     lines = []
-    for key, versions in sorted(offered.items()):
-        span = (
+    for key, versions in sorted(supported.items()):
+        version_range = (
             f"{versions.first} to {versions.last}"
             if versions.last > versions.first
             else f"{versions.first}"
         )
-        if key not in names:
-            lines.append(f"UNKNOWN({key}): {span}")
+        if key not in apis:
+            lines.append(f"UNKNOWN({key}): {version_range}")
             continue
-        usable = min(versions.last, names[key].versions.last - names[key].newest_unstable)
-        use = (
-            str(usable)
-            if usable >= max(versions.first, names[key].versions.first)
-            else "UNSUPPORTED"
-        )
-        lines.append(f"{names[key].name}({key}): {span} [usable: {use}]")
+        api = apis[key]
+        latest = min(versions.last, api.versions.last - api.newest_unstable)
+        usable = str(latest) if latest >= max(versions.first, api.versions.first) else "UNSUPPORTED"
+        lines.append(f"{api.name}({key}): {version_range} [usable: {usable}]")
     missing = [
         f"{api.name}({api.key}): UNSUPPORTED"
         for api in APIS
-        if api.key not in offered and "broker" in api.listeners
+        if api.key not in supported and "broker" in api.listeners
     ]
     return lines + missing

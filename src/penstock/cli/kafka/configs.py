@@ -1,4 +1,4 @@
-"""kafka-configs.sh: shows and alters the settings of topics, brokers and groups."""
+"""kafka-configs.sh: describe and alter configs of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -21,25 +21,23 @@ _PURPOSE = (
     "broker, ip, client-metrics or group"
 )
 _OPTIONS = {
-    "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server to connect to"
-    ),
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
     "command-config": Option(
-        "A file with settings of the client.", "String: command config property file"
+        "A properties file for the client.", "String: command config property file"
     ),
-    "alter": Option("Alter the settings of an entity."),
-    "describe": Option("Show the settings of an entity."),
-    "all": Option("With --describe: all settings, with their defaults."),
+    "alter": Option("Alter configs of an entity."),
+    "describe": Option("Describe configs of an entity."),
+    "all": Option("With --describe: all configs, including defaults."),
     "entity-type": Option("topics, brokers or groups.", "String"),
     "entity-name": Option("The name of a topic, or the id of a broker or group.", "String"),
-    "entity-default": Option("What all brokers have where they have nothing of their own."),
+    "entity-default": Option("The cluster-wide default configs of brokers."),
     "topic": Option("A topic's name.", "String"),
     "broker": Option("A broker's id.", "String"),
     "group": Option("A group's id.", "String"),
-    "broker-defaults": Option("The same as --entity-type brokers --entity-default."),
-    "add-config": Option("Settings to add: k1=v1,k2=[v1,v2,v2],k3=v3.", "String"),
-    "add-config-file": Option("A file with settings to add.", "String"),
-    "delete-config": Option("Names of settings to delete, separated by commas.", "String"),
+    "broker-defaults": Option("Same as --entity-type brokers --entity-default."),
+    "add-config": Option("Configs to set: k1=v1,k2=[v1,v2,v2],k3=v3.", "String"),
+    "add-config-file": Option("A properties file with configs to set.", "String"),
+    "delete-config": Option("Names of configs to delete, separated by commas.", "String"),
 }
 _TYPES = "topics, clients, users, brokers, ips, client-metrics, groups, broker-loggers"
 _SOURCES = {
@@ -51,7 +49,7 @@ _SOURCES = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _BROKER_DEFAULTS = ""
-# Commas and equals signs within square brackets divide nothing.
+# Commas and equals signs inside square brackets are not separators.
 _OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 
 
@@ -82,7 +80,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _entity(options: Options) -> tuple[str, str | None]:
-    """Of which kind, and which one; None is all of them."""
+    """Return the entity type and name; None means all entities of the type."""
     if options.has("alter") == options.has("describe"):
         options.usage("Command must include exactly one action: --describe, --alter")
     kinds = options.values("entity-type")
@@ -101,16 +99,16 @@ def _entity(options: Options) -> tuple[str, str | None]:
         )
     if more or kind not in ("topics", "brokers", "groups"):
         raise Refused(
-            f"the settings of {' and '.join(kinds)} cannot be described or altered: Penstock has "
-            "those of topics, brokers and groups so far"
+            f"configs of {' and '.join(kinds)} are not supported: Penstock has configs of topics, "
+            "brokers and groups"
         )
     if not options.has("bootstrap-server"):
         raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
     name = next(
         (
-            options.value(one)
-            for one in ("entity-name", "topic", "broker", "group")
-            if options.has(one)
+            options.value(option)
+            for option in ("entity-name", "topic", "broker", "group")
+            if options.has(option)
         ),
         None,
     )
@@ -151,9 +149,8 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
     file = options.value("add-config-file")
     if file is not None:
         put = read_settings(file)
-    delete = [
-        one.strip() for one in (options.value("delete-config") or "").split(",") if one.strip()
-    ]
+    deleted = (options.value("delete-config") or "").split(",")
+    delete = [key.strip() for key in deleted if key.strip()]
     await client.admin.alter_configs(_resource(kind), name or "", put=put, delete=delete)
     if name:
         print(f"Completed updating config for {kind[:-1]} {name}.")
@@ -162,31 +159,31 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
 
 
 async def _describe(client: Client, options: Options, kind: str, name: str | None) -> None:
-    every = options.has("all")
-    names = [name] if name is not None and every else await _names(client, kind)
+    show_all = options.has("all")
+    names = [name] if name is not None and show_all else await _names(client, kind)
     if name is not None and name not in names:
         print(f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config.")
         return
-    for one in names if name is None else [name]:
-        await _describe_one(client, kind, one, every=every)
+    for entity in names if name is None else [name]:
+        await _describe_entity(client, kind, entity, show_all=show_all)
 
 
-async def _describe_one(client: Client, kind: str, name: str, *, every: bool) -> None:
+async def _describe_entity(client: Client, kind: str, name: str, *, show_all: bool) -> None:
     entries = await client.admin.describe_configs(_resource(kind), name)
     if name:
-        print(f"{'All' if every else 'Dynamic'} configs for {kind[:-1]} {name} are:")
+        print(f"{'All' if show_all else 'Dynamic'} configs for {kind[:-1]} {name} are:")
     else:
         print(f"Default configs for {kind} in the cluster are:")
-    wanted = {"topics": 1, "groups": 8}.get(kind) or (2 if name else 3)
-    for entry in sorted(entries, key=lambda one: one.name):
-        if every or entry.source == wanted:
+    dynamic_source = {"topics": 1, "groups": 8}.get(kind) or (2 if name else 3)
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        if show_all or entry.source == dynamic_source:
             print(f"  {_text(entry)}")
 
 
 def _text(entry: ConfigEntry) -> str:
     synonyms = ", ".join(
-        f"{_SOURCES.get(one.source, 'UNKNOWN')}:{one.name}={_value(one.value)}"
-        for one in entry.synonyms
+        f"{_SOURCES.get(synonym.source, 'UNKNOWN')}:{synonym.name}={_value(synonym.value)}"
+        for synonym in entry.synonyms
     )
     return (
         f"{entry.name}={_value(entry.value)} sensitive={str(entry.sensitive).lower()} "
@@ -202,10 +199,14 @@ async def _names(client: Client, kind: str) -> list[str]:
     if kind == "topics":
         return await client.admin.list_topics()
     if kind == "groups":
-        with_settings = await client.admin.list_config_resources(_resource(kind))
-        return sorted({*with_settings, *(one.id for one in await client.groups.list_groups())})
+        with_configs = await client.admin.list_config_resources(_resource(kind))
+        groups = await client.groups.list_groups()
+        return sorted({*with_configs, *(group.id for group in groups)})
     brokers = (await client.admin.describe_cluster()).brokers
-    return [*(str(one.id) for one in sorted(brokers, key=lambda one: one.id)), _BROKER_DEFAULTS]
+    return [
+        *(str(broker_id) for broker_id in sorted(broker.id for broker in brokers)),
+        _BROKER_DEFAULTS,
+    ]
 
 
 def _resource(kind: str) -> ConfigResourceType:
@@ -219,8 +220,8 @@ def _resource(kind: str) -> ConfigResourceType:
 
 
 def parse_added(text: str | None) -> dict[str, str]:
-    """k1=v1,k2=[v1,v2]."""
-    found = {}
+    """Parse k1=v1,k2=[v1,v2]."""
+    configs = {}
     for pair in re.split(f",{_OUTSIDE_BRACKETS}", text) if text else []:
         parts = re.split(rf"\s*=\s*{_OUTSIDE_BRACKETS}", pair)
         if len(parts) != 2:
@@ -229,5 +230,5 @@ def parse_added(text: str | None) -> dict[str, str]:
                 "requirement failed: Invalid entity config: all configs to be added must be in "
                 f"{form}."
             )
-        found[parts[0].strip()] = re.sub(r"[\[\]]", "", parts[1]).strip()
-    return found
+        configs[parts[0].strip()] = re.sub(r"[\[\]]", "", parts[1]).strip()
+    return configs

@@ -1,4 +1,4 @@
-"""kafka-console-consumer.sh: records of a topic to standard output."""
+"""kafka-console-consumer.sh: write the records of a topic to standard output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.cli.consume import first_of
+from penstock.cli.consume import take_first
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
 from penstock.cli.kafka.session import given_settings, with_settings
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 _PURPOSE = "This tool helps to read data from Kafka topics and outputs it to standard output."
 _FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 _OPTIONS = {
-    "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server to connect to"
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
+    "topic": Option("The topic to consume.", "String: topic"),
+    "include": Option(
+        "A regular expression of the topics to consume.", "String: Java regex (String)"
     ),
-    "topic": Option("The topic to read.", "String: topic"),
-    "include": Option("A regular expression of the topics to read.", "String: Java regex (String)"),
     "partition": Option(
-        "Only this partition; from the end unless --offset says otherwise.", "Integer: partition"
+        "Only this partition; starts at the end unless --offset is given.", "Integer: partition"
     ),
     "offset": Option(
-        "Where to begin: an offset, earliest or latest. Needs --partition.",
+        "The start offset: a number, earliest or latest. Needs --partition.",
         "String: consume offset",
     ),
-    "from-beginning": Option("From the first record, where the group has no offset yet."),
-    "max-messages": Option("End after so many.", "Integer: num_messages"),
-    "timeout-ms": Option("End when nothing came for so long.", "Long: timeout_ms"),
-    "group": Option("The group to read as.", "String: consumer group id"),
+    "from-beginning": Option("Start at the first record if the group has no committed offset."),
+    "max-messages": Option("Exit after this many records.", "Integer: num_messages"),
+    "timeout-ms": Option("Exit if no record arrives for this time.", "Long: timeout_ms"),
+    "group": Option("The consumer group.", "String: consumer group id"),
     "isolation-level": Option("read_uncommitted or read_committed.", "String"),
     "formatter": Option(f"Only {_FORMATTER}.", "String: class"),
-    "property": Option("The old name of --formatter-property.", "String: prop"),
+    "property": Option("Deprecated; use --formatter-property.", "String: prop"),
     "formatter-property": Option(
         "print.timestamp, print.key, print.offset, print.partition, print.headers, print.value, "
         "key.separator, line.separator, "
         "headers.separator, null.literal.",
         "String: prop",
     ),
-    "consumer-property": Option("The old name of --command-property.", "String: consumer_prop"),
-    "command-property": Option("A setting of the consumer: name=value.", "String: consumer_prop"),
-    "consumer.config": Option("The old name of --command-config.", "String: config file"),
-    "command-config": Option("A file with settings of the consumer.", "String: config file"),
-    "skip-message-on-error": Option("Go on where a record cannot be shown."),
-    "enable-systest-events": Option("Accepted, and without effect."),
+    "consumer-property": Option("Deprecated; use --command-property.", "String: consumer_prop"),
+    "command-property": Option("A consumer property: name=value.", "String: consumer_prop"),
+    "consumer.config": Option("Deprecated; use --command-config.", "String: config file"),
+    "command-config": Option("A properties file for the consumer.", "String: config file"),
+    "skip-message-on-error": Option("Continue if a record cannot be formatted."),
+    "enable-systest-events": Option("Accepted and ignored."),
 }
 _FORMATTERS = (_FORMATTER, "kafka.tools.DefaultMessageFormatter")
 _TRUE = "true"
@@ -63,7 +63,7 @@ _TRUE = "true"
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """A record as Kafka's DefaultMessageFormatter writes it."""
+    """Formats records as Kafka's DefaultMessageFormatter does."""
 
     timestamp: bool
     key: bool
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    shown = [0]
+    written = [0]
     try:
         options = Options(_OPTIONS, words, _PURPOSE)
         _check(options)
@@ -137,7 +137,7 @@ def run(words: Sequence[str]) -> int:
         with_settings(
             options.value("bootstrap-server") or "",
             settings,
-            lambda client: _consume(client, options, settings, formatter, shown),
+            lambda client: _consume(client, options, settings, formatter, written),
         )
     except Refused as refused:
         print(refused, file=sys.stderr)
@@ -150,7 +150,7 @@ def run(words: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         pass
-    print(f"Processed a total of {shown[0]} messages", file=sys.stderr)
+    print(f"Processed a total of {written[0]} messages", file=sys.stderr)
     return 0
 
 
@@ -172,7 +172,8 @@ def _check(options: Options) -> None:
     formatter = options.value("formatter")
     if formatter is not None and formatter not in _FORMATTERS:
         raise Refused(
-            f"{formatter} cannot be used: classes of Java cannot run here. {_FORMATTER} is there"
+            f"--formatter {formatter} is not supported: Java classes cannot be loaded. Only "
+            f"{_FORMATTER} is supported"
         )
 
 
@@ -181,12 +182,12 @@ async def _consume(
     options: Options,
     settings: Mapping[str, str],
     formatter: Formatter,
-    shown: list[int],
+    written: list[int],
 ) -> None:
     from penstock.client.offsets import IsolationLevel
 
     level = options.value("isolation-level") or settings.get("isolation.level", "read_uncommitted")
-    if level not in (levels := {one.name.lower(): one for one in IsolationLevel}):
+    if level not in (levels := {known.name.lower(): known for known in IsolationLevel}):
         raise Refused(
             f"Invalid value {level} for configuration isolation.level: String must be one of: "
             "read_committed, read_uncommitted"
@@ -198,18 +199,18 @@ async def _consume(
         async with client.group_consumer(
             group, topics, start=start, isolation=levels[level]
         ) as member:
-            await _show(member, options, formatter, shown)
+            await _show(member, options, formatter, written)
         return
     async with client.consumer(isolation=levels[level]) as consumer:
         partition = options.number("partition")
         partitions = [
-            TopicPartition(topic, one.index)
+            TopicPartition(topic, info.index)
             for topic in topics
-            for one in (await client.cluster.topic(topic)).partitions
-            if partition is None or one.index == partition
+            for info in (await client.cluster.topic(topic)).partitions
+            if partition is None or info.index == partition
         ]
         await consumer.assign(dict.fromkeys(partitions, start))
-        await _show(consumer, options, formatter, shown)
+        await _show(consumer, options, formatter, written)
 
 
 def _start(options: Options, settings: Mapping[str, str]) -> StartOffset:
@@ -237,43 +238,41 @@ async def _topics(client: Client, options: Options) -> list[str]:
     if topic is not None:
         return [topic]
     try:
-        found = [
+        matching = [
             name for name in await client.admin.list_topics() if re.fullmatch(pattern or "", name)
         ]
     except re.error as error:
         raise Refused(f"{pattern} is an invalid regex: {error}") from error
-    if not found:
+    if not matching:
         raise Refused(f"no topic matches {pattern}")
-    return found
+    return matching
 
 
 async def _show(
-    consumer: Consumer | GroupConsumer, options: Options, formatter: Formatter, shown: list[int]
+    consumer: Consumer | GroupConsumer, options: Options, formatter: Formatter, written: list[int]
 ) -> None:
-    most, timeout_ms = options.number("max-messages"), options.number("timeout-ms")
-    left = -1 if most is None or most < 0 else most
-    while left != 0:
+    limit, timeout_ms = options.number("max-messages"), options.number("timeout-ms")
+    remaining = -1 if limit is None or limit < 0 else limit
+    while remaining != 0:
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                records = await _some(consumer)
+                records = await _poll_until_records(consumer)
         except TimeoutError:
             print(
-                (
-                    "Error processing message, terminating consumer process: "
-                    "org.apache.kafka.common.errors.TimeoutException"
-                ),
+                "Error processing message, terminating consumer process: "
+                "org.apache.kafka.common.errors.TimeoutException",
                 file=sys.stderr,
             )
             return
-        if left > 0:
-            records = first_of(consumer, records, left)
-            left -= len(records)
+        if remaining > 0:
+            records = take_first(consumer, records, remaining)
+            remaining -= len(records)
         sys.stdout.buffer.write(b"".join(map(formatter.line, records)))
         sys.stdout.buffer.flush()
-        shown[0] += len(records)
+        written[0] += len(records)
 
 
-async def _some(consumer: Consumer | GroupConsumer) -> list[ConsumerRecord]:
+async def _poll_until_records(consumer: Consumer | GroupConsumer) -> list[ConsumerRecord]:
     while not (records := await consumer.poll()):
         pass
     return records

@@ -1,4 +1,4 @@
-"""kafka-console-producer.sh: a record for each line of standard input."""
+"""kafka-console-producer.sh: write each line of standard input as a record."""
 
 from __future__ import annotations
 
@@ -22,48 +22,46 @@ if TYPE_CHECKING:
 
 _PURPOSE = "This tool helps to read data from standard input and publish it to Kafka."
 _OPTIONS = {
-    "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server to connect to"
-    ),
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
     "topic": Option("REQUIRED: The topic to write to.", "String: topic"),
-    "sync": Option("Wait for each record before the next."),
+    "sync": Option("Wait for each record's acknowledgement."),
     "compression-codec": Option(
-        "none, gzip, snappy, lz4 or zstd; gzip where none is named.",
+        "none, gzip, snappy, lz4 or zstd; gzip if the argument is missing.",
         "String: compression-codec",
         optional=True,
     ),
-    "batch-size": Option("The bytes of a batch.", "Integer: size"),
-    "timeout": Option("Milliseconds that a batch waits for more.", "Long: timeout_ms"),
-    "request-required-acks": Option("-1 or all, 0, 1.", "String: request required acks"),
-    "request-timeout-ms": Option("How long an answer may take.", "Integer: request timeout ms"),
-    "max-memory-bytes": Option("The bytes that may wait.", "Long: total memory in bytes"),
-    "property": Option("The old name of --reader-property.", "String: prop"),
+    "batch-size": Option("The batch size in bytes.", "Integer: size"),
+    "timeout": Option(
+        "How long a batch waits for more records, in milliseconds.", "Long: timeout_ms"
+    ),
+    "request-required-acks": Option("all (-1), 0 or 1.", "String: request required acks"),
+    "request-timeout-ms": Option("The request timeout.", "Integer: request timeout ms"),
+    "max-memory-bytes": Option("The buffer memory in bytes.", "Long: total memory in bytes"),
+    "property": Option("Deprecated; use --reader-property.", "String: prop"),
     "reader-property": Option(
-        (
-            "parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
-            "headers.key.separator, null.marker, ignore.error."
-        ),
+        "parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
+        "headers.key.separator, null.marker, ignore.error.",
         "String: prop",
     ),
-    "producer-property": Option("The old name of --command-property.", "String: producer_prop"),
-    "command-property": Option("A setting of the producer: name=value.", "String: producer_prop"),
-    "producer.config": Option("The old name of --command-config.", "String: config file"),
-    "command-config": Option("A file with settings of the producer.", "String: config file"),
+    "producer-property": Option("Deprecated; use --command-property.", "String: producer_prop"),
+    "command-property": Option("A producer property: name=value.", "String: producer_prop"),
+    "producer.config": Option("Deprecated; use --command-config.", "String: config file"),
+    "command-config": Option("A properties file for the producer.", "String: config file"),
 }
 _TRUE = "true"
-_AS_SETTINGS = {
+_OPTION_SETTINGS = {
     "batch-size": "batch.size",
     "timeout": "linger.ms",
     "request-required-acks": "acks",
     "max-memory-bytes": "buffer.memory",
 }
-# What Kafka's tool lingers for.
+# The linger.ms of Kafka's tool.
 _LINGER_MS = "1000"
 
 
 @dataclass(frozen=True, slots=True)
 class LineReader:
-    """Headers, key and value of a line, as Kafka's LineMessageReader finds them."""
+    """Parses headers, key and value of a line as Kafka's LineMessageReader does."""
 
     parse_key: bool = False
     key_separator: bytes = b"\t"
@@ -102,24 +100,27 @@ class LineReader:
             key, rest = self._split(rest, self.key_separator, number, "key separator")
         return self._or_null(key), self._or_null(rest), self._headers(headers, number)
 
-    def _split(self, line: bytes, by: bytes, number: int, what: str) -> tuple[bytes, bytes]:
-        first, found, rest = line.partition(by)
+    def _split(
+        self, line: bytes, separator: bytes, number: int, separator_name: str
+    ) -> tuple[bytes, bytes]:
+        first, found, rest = line.partition(separator)
         if found:
             return first, rest
         if self.ignore_error:
             return b"", line
-        raise Refused(f"No {what} found on line number {number}: '{line.decode(errors='replace')}'")
+        text = line.decode(errors="replace")
+        raise Refused(f"No {separator_name} found on line number {number}: '{text}'")
 
     def _headers(self, text: bytes, number: int) -> Headers:
         if not text or text == self.null_marker:
             return ()
-        found = []
+        headers = []
         for pair in text.split(self.headers_separator):
             key, value = self._split(
                 pair, self.headers_key_separator, number, "header key separator"
             )
-            found.append((key.decode(errors="replace"), self._or_null(value)))
-        return tuple(found)
+            headers.append((key.decode(errors="replace"), self._or_null(value)))
+        return tuple(headers)
 
     def _or_null(self, data: bytes | None) -> bytes | None:
         return None if data == self.null_marker else data
@@ -185,10 +186,10 @@ def _prompt() -> None:
 
 
 def _producer_options(options: Options, settings: Mapping[str, str]) -> dict[str, object]:
-    """The options are other names of settings, and go before them."""
+    """Return the producer's options; command line options override the properties."""
     given = {
         name: value
-        for option, name in _AS_SETTINGS.items()
+        for option, name in _OPTION_SETTINGS.items()
         if (value := options.value(option)) is not None
     }
     if options.has("compression-codec"):

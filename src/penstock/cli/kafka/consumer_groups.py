@@ -1,5 +1,4 @@
-"""kafka-consumer-groups.sh: lists and describes groups, resets and deletes their offsets, deletes
-groups."""
+"""kafka-consumer-groups.sh: list, describe and delete groups; reset and delete their offsets."""
 
 from __future__ import annotations
 
@@ -21,13 +20,11 @@ _PURPOSE = (
 )
 _ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 _OPTIONS = {
-    "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server to connect to"
-    ),
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
     "command-config": Option(
-        "A file with settings of the client.", "String: command config property file"
+        "A properties file for the client.", "String: command config property file"
     ),
-    "timeout": Option("How long an answer may take.", "Long: timeout (ms)"),
+    "timeout": Option("The request timeout.", "Long: timeout (ms)"),
     "list": Option("List all groups."),
     "describe": Option("Describe groups: their offsets and lag, --members or --state."),
     "delete": Option("Delete groups."),
@@ -39,7 +36,8 @@ _OPTIONS = {
         "Delete the offsets of a group for topics that it does not subscribe to."
     ),
     "validate-regex": Option(
-        "Whether the new protocol takes a regular expression (RE2).", "String: regex"
+        "Check that a regular expression is valid RE2, for the consumer protocol.",
+        "String: regex",
     ),
     "group": Option("A group; may be repeated.", "String: consumer group"),
     "all-groups": Option("All groups."),
@@ -47,24 +45,28 @@ _OPTIONS = {
         "A topic, or with --reset-offsets topic:0,1; may be repeated.", "String: topic"
     ),
     "all-topics": Option("With --reset-offsets: all topics of the group."),
-    "members": Option("With --describe: members."),
-    "offsets": Option("With --describe: offsets, which is the default."),
+    "members": Option("With --describe: show members."),
+    "offsets": Option("With --describe: show offsets; the default."),
     "state": Option(
-        "With --describe or --list: states; with --list, only these.", "String", optional=True
+        "With --describe or --list: show states; with --list, filter by them.",
+        "String",
+        optional=True,
     ),
-    "type": Option("With --list: types; only these.", "String", optional=True),
-    "verbose": Option("With --describe: more of it."),
-    "dry-run": Option("Only show what would be done."),
-    "execute": Option("Do it."),
-    "export": Option("Show it as CSV."),
-    "to-offset": Option("To an offset.", "Long: offset"),
-    "from-file": Option("To what a CSV file says.", "String: path to CSV file"),
-    "to-datetime": Option("To a time: YYYY-MM-DDTHH:mm:SS.sss", "String: datetime"),
-    "by-duration": Option("To so long ago: PnDTnHnMnS", "String: duration"),
-    "to-earliest": Option("To the first record."),
-    "to-latest": Option("To the end."),
-    "to-current": Option("To where they are."),
-    "shift-by": Option("By so many records, back where negative.", "Long: number-of-offsets"),
+    "type": Option("With --list: show types, and filter by them.", "String", optional=True),
+    "verbose": Option("With --describe: show more columns."),
+    "dry-run": Option("Show the new offsets; the default."),
+    "execute": Option("Commit the new offsets."),
+    "export": Option("Print the new offsets as CSV."),
+    "to-offset": Option("Reset to an offset.", "Long: offset"),
+    "from-file": Option("Reset to the offsets of a CSV file.", "String: path to CSV file"),
+    "to-datetime": Option("Reset to a time: YYYY-MM-DDTHH:mm:SS.sss", "String: datetime"),
+    "by-duration": Option("Reset to this long ago: PnDTnHnMnS", "String: duration"),
+    "to-earliest": Option("Reset to the first record."),
+    "to-latest": Option("Reset to the end."),
+    "to-current": Option("Reset to the current offsets."),
+    "shift-by": Option(
+        "Shift by this many records; negative shifts back.", "Long: number-of-offsets"
+    ),
 }
 
 
@@ -73,7 +75,7 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Kafka's tool ends with 0 after most errors, and so does this one."""
+    """Run the tool. Like Kafka's, it exits with 0 after most errors."""
     try:
         options = Options(_OPTIONS, words, _PURPOSE)
         if sum(options.has(action) for action in _ACTIONS) != 1:
@@ -83,7 +85,7 @@ def run(words: Sequence[str]) -> int:
             )
         regex = options.value("validate-regex")
         if regex is not None:
-            print(_validated(regex))
+            print(_validate_regex(regex))
             return 0
         _check(options)
         with_admin(
@@ -106,7 +108,7 @@ def _check(options: Options) -> None:
             options.usage(f"Option [{action}] takes one of these options: [group], [all-groups]")
     if (
         options.has("describe")
-        and sum(options.has(one) for one in ("members", "offsets", "state")) > 1
+        and sum(options.has(option) for option in ("members", "offsets", "state")) > 1
     ):
         options.usage(
             "Option [describe] takes at most one of these options: [members], [offsets], [state]"
@@ -131,8 +133,7 @@ async def _act(client: Client, options: Options) -> None:
     from penstock.cli.kafka import group_resets, group_tables
 
     if options.has("list"):
-        listed = await client.groups.list_groups()
-        for line in group_tables.listing(listed, options):
+        for line in group_tables.listing(await client.groups.list_groups(), options):
             print(line)
     elif options.has("describe"):
         for group in await _groups(client, options):
@@ -147,7 +148,7 @@ async def _act(client: Client, options: Options) -> None:
 
 async def _groups(client: Client, options: Options) -> list[str]:
     if options.has("all-groups"):
-        return [one.id for one in await client.groups.list_groups()]
+        return [group.id for group in await client.groups.list_groups()]
     return sorted(dict.fromkeys(options.values("group")))
 
 
@@ -158,33 +159,30 @@ async def _delete(client: Client, groups: list[str]) -> None:
             await client.groups.delete_group(group)
         except KafkaError as error:
             failures[group] = error
-    done = [group for group in groups if group not in failures]
+    deleted = [group for group in groups if group not in failures]
     if not failures:
         print(
-            f"Deletion of requested consumer groups ({', '.join(repr(one) for one in groups)}) "
+            f"Deletion of requested consumer groups ({', '.join(map(repr, groups))}) "
             "was successful."
         )
         return
     print("\nError: Deletion of some consumer groups failed:")
     for group, failure in failures.items():
         print(f"* Group '{group}' could not be deleted due to: {java_text(failure)}")
-    if done:
-        print(
-            "\nThese consumer groups were deleted successfully: "
-            f"{', '.join(repr(one) for one in done)}"
-        )
+    if deleted:
+        print(f"\nThese consumer groups were deleted successfully: {', '.join(map(repr, deleted))}")
 
 
 async def _delete_offsets(client: Client, options: Options) -> None:
-    from penstock.cli.groups import chosen_partitions
+    from penstock.cli.groups import parse_partitions
 
     group = options.value("group") or ""
-    partitions = await chosen_partitions(client, options.values("topic"))
+    partitions = await parse_partitions(client, options.values("topic"))
     try:
-        outcomes = await client.groups.delete_offsets(group, partitions)
+        results = await client.groups.delete_offsets(group, partitions)
         print(
             f"Request succeed for deleting offsets from group {group}."
-            if not any(outcomes.values())
+            if not any(results.values())
             else "",
             end="",
         )
@@ -197,17 +195,15 @@ async def _delete_offsets(client: Client, options: Options) -> None:
             print(f"\nError: Deletion of offsets failed due to: {java_text(error)}")
             return
         raise
-    if any(outcomes.values()):
+    if any(results.values()):
         print("\nError: Encountered some partition-level error, see the follow-up details.", end="")
     print(f"\n{'TOPIC':<30} {'PARTITION':<15} {'STATUS':<15}")
-    for one, failure in sorted(outcomes.items()):
-        print(
-            f"{one.topic:<30} {one.partition:<15} "
-            f"{'Successful' if failure is None else f'Error: {java_text(failure)}':<15}"
-        )
+    for partition, failure in sorted(results.items()):
+        status = "Successful" if failure is None else f"Error: {java_text(failure)}"
+        print(f"{partition.topic:<30} {partition.partition:<15} {status:<15}")
 
 
-def _validated(regex: str) -> str:
+def _validate_regex(regex: str) -> str:
     from penstock.coordinator.consumer.regex import compiled
 
     try:

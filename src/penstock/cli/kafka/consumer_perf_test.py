@@ -1,4 +1,4 @@
-"""kafka-consumer-perf-test.sh: how many records a second a consumer of a group reads."""
+"""kafka-consumer-perf-test.sh: measure the throughput of a group's consumer."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 
 _PURPOSE = "This tool is used to verify the consumer performance."
 _OPTIONS = {
-    "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server to connect to"
-    ),
-    "topic": Option("REQUIRED: The topic to read.", "String: topic"),
-    "messages": Option("The old name of --num-records.", "Long: count"),
-    "num-records": Option("REQUIRED: How many records to read.", "Long: count"),
-    "group": Option("The group to read as.", "String: gid"),
-    "from-latest": Option("From the end, where the group has no offset yet."),
-    "timeout": Option("Milliseconds without a record after which it ends.", "Long: milliseconds"),
-    "fetch-size": Option("The bytes of a fetch of one partition.", "Integer: size"),
-    "hide-header": Option("Without the line of names."),
-    "show-detailed-stats": Option("A line for each reporting interval."),
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
+    "topic": Option("REQUIRED: The topic to consume.", "String: topic"),
+    "messages": Option("Deprecated; use --num-records.", "Long: count"),
+    "num-records": Option("REQUIRED: The number of records to consume.", "Long: count"),
+    "group": Option("The consumer group.", "String: gid"),
+    "from-latest": Option("Start at the end if the group has no committed offset."),
+    "timeout": Option("Exit if no record arrives for this time.", "Long: milliseconds"),
+    "fetch-size": Option("The bytes to fetch per partition.", "Integer: size"),
+    "hide-header": Option("Omit the header line."),
+    "show-detailed-stats": Option("Print a line per reporting interval."),
     "reporting-interval": Option("Milliseconds between lines.", "Long: interval_ms"),
-    "consumer.config": Option("The old name of --command-config.", "String: config file"),
-    "command-config": Option("A file with settings of the consumer.", "String: config file"),
-    "command-property": Option("A setting of the consumer: name=value.", "String: prop"),
+    "consumer.config": Option("Deprecated; use --command-config.", "String: config file"),
+    "command-config": Option("A properties file for the consumer.", "String: config file"),
+    "command-property": Option("A consumer property: name=value.", "String: prop"),
 }
 _FIGURES = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
@@ -72,15 +70,11 @@ async def _consume(client: Client, options: Options) -> None:
     from penstock.client.consumer.consumer import BEGINNING, END
 
     clock = client.cluster.world.clock
-    topic, wanted = (
-        options.value("topic") or "",
-        options.number("num-records") or options.number("messages") or 0,
-    )
+    topic = options.value("topic") or ""
+    num_records = options.number("num-records") or options.number("messages") or 0
     group = options.value("group") or f"perf-consumer-{client.cluster.world.rng.randrange(100_000)}"
-    timeout_s, interval_s = (
-        (options.number("timeout") or 10_000) / 1000,
-        (options.number("reporting-interval") or 5_000) / 1000,
-    )
+    timeout_s = (options.number("timeout") or 10_000) / 1000
+    interval_s = (options.number("reporting-interval") or 5_000) / 1000
     detailed = options.has("show-detailed-stats")
     if not options.has("hide-header"):
         print(_DETAILED if detailed else _HEADER)
@@ -93,28 +87,28 @@ async def _consume(client: Client, options: Options) -> None:
         partition_max_bytes=fetch_bytes,
     ) as consumer:
         began, started = datetime.now(), clock.monotonic()
-        count = size = told_count = told_size = 0
-        last = told = started
-        while count < wanted and clock.monotonic() - last < timeout_s:
+        count = size = reported_count = reported_size = 0
+        last_record = reported = started
+        while count < num_records and clock.monotonic() - last_record < timeout_s:
             records = await consumer.poll()
             now = clock.monotonic()
             if records:
-                last = now
+                last_record = now
             count += len(records)
-            size += sum(len(one.key or b"") + len(one.value or b"") for one in records)
-            if detailed and now - told >= interval_s:
+            size += sum(len(record.key or b"") + len(record.value or b"") for record in records)
+            if detailed and now - reported >= interval_s:
                 print(
                     _line(
                         f"{_time(datetime.now())}, 0",
-                        count - told_count,
-                        size - told_size,
-                        now - told,
+                        count - reported_count,
+                        size - reported_size,
+                        now - reported,
                         0.0,
                     )
                 )
-                told, told_count, told_size = now, count, size
+                reported, reported_count, reported_size = now, count, size
         ended, seconds = datetime.now(), clock.monotonic() - started
-        if count < wanted:
+        if count < num_records:
             print(
                 "WARNING: Exiting before consuming the expected number of records: timeout "
                 f"({timeout_s * 1000:g} ms) exceeded. "

@@ -1,4 +1,4 @@
-"""kafka-delete-records.sh: deletes the records of partitions before an offset."""
+"""kafka-delete-records.sh: delete the records before an offset of each partition."""
 
 from __future__ import annotations
 
@@ -21,17 +21,14 @@ if TYPE_CHECKING:
 _PURPOSE = "This tool helps to delete records of the given partitions down to the specified offset."
 _OPTIONS = {
     "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server(s) to use for bootstrapping"
+        "REQUIRED: Bootstrap brokers.", "String: server(s) to use for bootstrapping"
     ),
     "command-config": Option(
-        "A file with settings of the client.", "String: command config property file path"
+        "A properties file for the client.", "String: command config property file path"
     ),
     "offset-json-file": Option(
-        (
-            'REQUIRED: {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": '
-            "1}; "
-            "-1 deletes all."
-        ),
+        'REQUIRED: {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], '
+        '"version": 1}; -1 deletes up to the high watermark.',
         "String: Offset json file path",
     ),
 }
@@ -59,18 +56,18 @@ def run(words: Sequence[str]) -> int:
 
 async def _delete(client: Client, before: dict[TopicPartition, int]) -> None:
     print("Executing records delete operation")
-    outcomes = await asyncio.gather(
-        *(client.admin.delete_records({one: offset}) for one, offset in before.items()),
+    results = await asyncio.gather(
+        *(client.admin.delete_records({partition: offset}) for partition, offset in before.items()),
         return_exceptions=True,
     )
     print("Records delete operation completed:")
-    for one, outcome in zip(before, outcomes, strict=True):
-        if isinstance(outcome, KafkaError):
-            print(f"partition: {one}\terror: {java_text(outcome)}")
-        elif isinstance(outcome, BaseException):
-            raise outcome
+    for partition, result in zip(before, results, strict=True):
+        if isinstance(result, KafkaError):
+            print(f"partition: {partition}\terror: {java_text(result)}")
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            print(f"partition: {one}\tlow_watermark: {outcome[one]}")
+            print(f"partition: {partition}\tlow_watermark: {result[partition]}")
 
 
 def _read(file: str) -> dict[TopicPartition, int]:
@@ -79,15 +76,19 @@ def _read(file: str) -> dict[TopicPartition, int]:
         if data.get("version", 1) != 1:
             raise Refused(f"Not supported version field value {data['version']}")
         rows = [
-            (TopicPartition(str(one["topic"]), int(one["partition"])), int(one["offset"]))
-            for one in data["partitions"]
+            (TopicPartition(str(row["topic"]), int(row["partition"])), int(row["offset"]))
+            for row in data["partitions"]
         ]
     except OSError as error:
         raise Refused(f"{file}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(f"The input string is not a valid JSON: {file}: {error!r}") from error
-    partitions = [one for one, _offset in rows]
-    twice = sorted({str(one) for one in partitions if partitions.count(one) > 1})
-    if twice:
-        raise Refused(f"Offset json file contains duplicate topic partitions: {', '.join(twice)}")
+    partitions = [partition for partition, _offset in rows]
+    duplicates = sorted(
+        {str(partition) for partition in partitions if partitions.count(partition) > 1}
+    )
+    if duplicates:
+        raise Refused(
+            f"Offset json file contains duplicate topic partitions: {', '.join(duplicates)}"
+        )
     return dict(rows)

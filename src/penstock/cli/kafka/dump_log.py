@@ -1,4 +1,4 @@
-"""kafka-dump-log.sh: the files of a log, in Kafka's words."""
+"""kafka-dump-log.sh: print the files of a log in Kafka's format."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _PURPOSE = (
 )
 _OPTIONS = {
     "files": Option("REQUIRED: Files, separated by commas.", "String: file1, file2, ..."),
-    "print-data-log": Option("Show the records of segments."),
-    "deep-iteration": Option("Show what records there are."),
-    "skip-record-metadata": Option("Without what is known of records besides their contents."),
+    "print-data-log": Option("Print the records of segments."),
+    "deep-iteration": Option("Print the metadata of each record."),
+    "skip-record-metadata": Option("Omit record metadata; print only keys and values."),
     "index-sanity-check": Option("Only check indexes."),
-    "verify-index-only": Option("Compare indexes with their segment, and show nothing else."),
-    "max-message-size": Option("Accepted, and without effect.", "Integer: size"),
-    "max-bytes": Option("Only so much of a segment.", "Integer: size"),
-    "value-decoder-class": Option("Only strings can be shown.", "String"),
-    "key-decoder-class": Option("Only strings can be shown.", "String"),
-    "offsets-decoder": Option("Show the keys and values of __consumer_offsets."),
-    "cluster-metadata-decoder": Option("Show the records of __cluster_metadata."),
+    "verify-index-only": Option("Compare indexes with their segment without printing entries."),
+    "max-message-size": Option("Accepted and ignored.", "Integer: size"),
+    "max-bytes": Option("Read at most this many bytes of a segment.", "Integer: size"),
+    "value-decoder-class": Option("Only StringDecoder is supported.", "String"),
+    "key-decoder-class": Option("Only StringDecoder is supported.", "String"),
+    "offsets-decoder": Option("Decode the records of __consumer_offsets."),
+    "cluster-metadata-decoder": Option("Decode the records of __cluster_metadata."),
 }
-_JAVA = "cannot be used: classes of Java cannot run here"
+_NO_JAVA = "is not supported: Java classes cannot be loaded"
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def run(words: Sequence[str]) -> int:
         options.require("files")
         for name in ("value-decoder-class", "key-decoder-class"):
             if options.has(name) and not (options.value(name) or "").endswith("StringDecoder"):
-                raise Refused(f"--{name} {options.value(name)} {_JAVA}")
+                raise Refused(f"--{name} {options.value(name)} {_NO_JAVA}")
         failed = [
             path
             for path in (options.value("files") or "").split(",")
@@ -66,7 +66,7 @@ def _dump(path: str, options: Options) -> bool:
     try:
         for line in _lines(path, suffix, options):
             print(line)
-    except BrokenPipeError:  # who reads has enough
+    except BrokenPipeError:  # The reader closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (DumpFailed, OSError) as error:
         print(error, file=sys.stderr)

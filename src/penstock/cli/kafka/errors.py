@@ -1,10 +1,10 @@
-"""Errors as Kafka's tools show them: by the name of their Java class."""
+"""Errors as Kafka's tools print them, with the name of the Java class."""
 
 from __future__ import annotations
 
 from penstock.errors import ErrorCode, KafkaError
 
-# Most names are the code's in another spelling; these are not.
+# Classes whose name does not follow from the error code's.
 _NAMES = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServer",
     ErrorCode.OFFSET_OUT_OF_RANGE: "OffsetOutOfRange",

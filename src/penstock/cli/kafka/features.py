@@ -1,4 +1,4 @@
-"""kafka-features.sh: the feature levels of a cluster, described and changed."""
+"""kafka-features.sh: describe and change the feature levels of a cluster."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from penstock.protocol.messages.update_features import UpdateFeaturesRequest
 
 _METADATA = "metadata.version"
-# The level of the only metadata.version that there is here, and its name.
-_NAMED = {30: METADATA_VERSION}
+# The only metadata.version that Penstock supports: its level and name.
+_METADATA_VERSIONS = {30: METADATA_VERSION}
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -28,12 +28,16 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    asked = _parser().parse_args(words)
-    if not asked.bootstrap_server:
+    arguments = _parser().parse_args(words)
+    if not arguments.bootstrap_server:
         print("You must specify --bootstrap-server.", file=sys.stderr)
         return 1
     try:
-        with_admin(asked.bootstrap_server, asked.command_config, lambda client: _act(client, asked))
+        with_admin(
+            arguments.bootstrap_server,
+            arguments.command_config,
+            lambda client: _act(client, arguments),
+        )
     except (Refused, KafkaError) as error:
         print(java_text(error) if isinstance(error, KafkaError) else error, file=sys.stderr)
         return 1
@@ -42,8 +46,8 @@ def run(words: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argument_parser("kafka-features", "This tool manages feature flags in Kafka.")
-    parser.add_argument("--bootstrap-server", help="The brokers to begin with.")
-    parser.add_argument("--command-config", help="A file with settings of the client.")
+    parser.add_argument("--bootstrap-server", help="Bootstrap brokers.")
+    parser.add_argument("--command-config", help="A properties file for the client.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("describe", help="Describe the current active feature flags.")
     for name in ("upgrade", "downgrade"):
@@ -53,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "downgrade":
             change.add_argument("--unsafe", action="store_true", help="Allow a loss of metadata.")
     disable = commands.add_parser(
-        "disable", help="Disable one or more feature flags, which is the level 0."
+        "disable", help="Disable one or more feature flags by setting their level to 0."
     )
     disable.add_argument("--feature", action="append", required=True, help="The feature's name.")
     disable.add_argument("--dry-run", action="store_true", help="Only validate the change.")
@@ -61,27 +65,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _act(client: Client, asked: argparse.Namespace) -> None:
-    if asked.command == "describe":
+async def _act(client: Client, arguments: argparse.Namespace) -> None:
+    if arguments.command == "describe":
         await _describe(client)
     else:
-        await _update(client, asked)
+        await _update(client, arguments)
 
 
 async def _describe(client: Client) -> None:
     from penstock.client.connection import API_VERSIONS_REQUEST
     from penstock.protocol.messages.api_versions import ApiVersionsResponse
 
-    answer = await client.cluster.call(API_VERSIONS_REQUEST, ApiVersionsResponse)
-    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
-    for one in sorted(answer.supported_features, key=lambda each: each.name):
-        levels = (one.min_version, one.max_version, finalized.get(one.name, 0))
+    response = await client.cluster.call(API_VERSIONS_REQUEST, ApiVersionsResponse)
+    finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    for feature in sorted(response.supported_features, key=lambda feature: feature.name):
+        levels = (feature.min_version, feature.max_version, finalized.get(feature.name, 0))
         low, high, level = (
-            _NAMED.get(number, str(number)) if one.name == _METADATA else str(number)
+            _METADATA_VERSIONS.get(number, str(number))
+            if feature.name == _METADATA
+            else str(number)
             for number in levels
         )
         columns = [
-            f"Feature: {one.name}",
+            f"Feature: {feature.name}",
             f"SupportedMinVersion: {low}",
             f"SupportedMaxVersion: {high}",
         ]
@@ -90,49 +96,49 @@ async def _describe(client: Client) -> None:
                 [
                     *columns,
                     f"FinalizedVersionLevel: {level}",
-                    f"Epoch: {answer.finalized_features_epoch}",
+                    f"Epoch: {response.finalized_features_epoch}",
                 ]
             )
         )
 
 
-async def _update(client: Client, asked: argparse.Namespace) -> None:
+async def _update(client: Client, arguments: argparse.Namespace) -> None:
     from penstock.client.errors import check
     from penstock.protocol.messages.update_features import (
         UpdateFeaturesRequest,
         UpdateFeaturesResponse,
     )
 
-    updates = tuple(_change(text, asked) for text in asked.feature)
-    request = UpdateFeaturesRequest(feature_updates=updates, validate_only=asked.dry_run)
+    updates = tuple(_parse_update(text, arguments) for text in arguments.feature)
+    request = UpdateFeaturesRequest(feature_updates=updates, validate_only=arguments.dry_run)
 
     async def attempt() -> None:
-        answer = await client.cluster.call(request, UpdateFeaturesResponse)
-        check(answer.error_code, answer.error_message or "the features were not changed")
-        for one in answer.results:
-            check(one.error_code, one.error_message or f"{one.feature} was not changed")
+        response = await client.cluster.call(request, UpdateFeaturesResponse)
+        check(response.error_code, response.error_message or "the features were not changed")
+        for result in response.results:
+            check(result.error_code, result.error_message or f"{result.feature} was not changed")
 
     await client.cluster.retry(attempt)
-    done = {"upgrade": "upgraded to", "downgrade": "downgraded to"}.get(asked.command)
-    for one in updates:
-        words = f"{done} {one.max_version_level}" if done else "disabled"
-        print(f"{one.feature} {'can be' if asked.dry_run else 'was'} {words}.")
+    done = {"upgrade": "upgraded to", "downgrade": "downgraded to"}.get(arguments.command)
+    for update in updates:
+        words = f"{done} {update.max_version_level}" if done else "disabled"
+        print(f"{update.feature} {'can be' if arguments.dry_run else 'was'} {words}.")
 
 
-def _change(text: str, asked: argparse.Namespace) -> UpdateFeaturesRequest.FeatureUpdate:
+def _parse_update(text: str, arguments: argparse.Namespace) -> UpdateFeaturesRequest.FeatureUpdate:
     from penstock.protocol.messages.update_features import UpdateFeaturesRequest
 
     name, equals, level = text.partition("=")
-    if asked.command != "disable" and (not equals or not level.strip().isdecimal()):
+    if arguments.command != "disable" and (not equals or not level.strip().isdecimal()):
         raise Refused(
             f"Can't parse feature=level string {text}: equals sign not found."
             if not equals
             else f"Can't parse level {level}"
         )
-    lower = _UNSAFE_DOWNGRADE if getattr(asked, "unsafe", False) else _SAFE_DOWNGRADE
-    number = 0 if asked.command == "disable" else int(level)
+    lower = _UNSAFE_DOWNGRADE if getattr(arguments, "unsafe", False) else _SAFE_DOWNGRADE
+    number = 0 if arguments.command == "disable" else int(level)
     return UpdateFeaturesRequest.FeatureUpdate(
         feature=name.strip(),
         max_version_level=number,
-        upgrade_type=_UPGRADE if asked.command == "upgrade" else lower,
+        upgrade_type=_UPGRADE if arguments.command == "upgrade" else lower,
     )

@@ -1,4 +1,4 @@
-"""kafka-get-offsets.sh: offsets of partitions, as topic:partition:offset."""
+"""kafka-get-offsets.sh: print offsets of partitions as topic:partition:offset."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 _PURPOSE = "An interactive shell for getting topic-partition offsets."
 _OPTIONS = {
     "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: HOST1:PORT1,...,HOST3:PORT3"
+        "REQUIRED: Bootstrap brokers.", "String: HOST1:PORT1,...,HOST3:PORT3"
     ),
-    "command-config": Option("A file with settings of the client.", "String: config file"),
+    "command-config": Option("A properties file for the client.", "String: config file"),
     "topic": Option("A regular expression of the topics.", "String: topic"),
-    "partitions": Option("Only these: 0,1.", "String: partition ids"),
+    "partitions": Option("Only these partitions: 0,1.", "String: partition ids"),
     "topic-partitions": Option(
-        "topic:partition,... where either may be left out; 1-3 is 1 and 2.",
+        "topic:partition,... Either part may be omitted; 1-3 means 1 and 2.",
         "String: topic1:1,topic2:0-3,topic3",
     ),
     "time": Option(
-        "latest (-1, the default), earliest (-2), max-timestamp (-3), or milliseconds since 1970.",
+        "latest (-1, the default), earliest (-2), max-timestamp (-3) or milliseconds.",
         "String: timestamp",
     ),
-    "exclude-internal-topics": Option("Without internal topics."),
+    "exclude-internal-topics": Option("Omit internal topics."),
 }
 _TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
-Wanted = Callable[[TopicPartition], bool]
+PartitionFilter = Callable[[TopicPartition], bool]
 
 
 def main() -> None:
@@ -49,9 +49,9 @@ def run(words: Sequence[str]) -> int:
         options.require("bootstrap-server")
         if options.has("topic-partitions") and options.has("topic", "partitions"):
             raise Refused("--topic-partitions cannot be used with --topic or --partitions")
-        time, wanted = _time(options.value("time") or "latest"), _wanted(options)
+        time, matches = _time(options.value("time") or "latest"), _partition_filter(options)
         bootstrap, config = options.value("bootstrap-server") or "", options.value("command-config")
-        for line in with_admin(bootstrap, config, lambda client: _lines(client, wanted, time)):
+        for line in with_admin(bootstrap, config, lambda client: _lines(client, matches, time)):
             print(line)
     except (Refused, KafkaError) as error:
         print(
@@ -62,20 +62,22 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-async def _lines(client: Client, wanted: Wanted, time: int) -> list[str]:
+async def _lines(client: Client, matches: PartitionFilter, time: int) -> list[str]:
     topics = await client.admin.describe_topics()
     partitions = [
-        TopicPartition(topic.name, one.index) for topic in topics for one in topic.partitions
+        TopicPartition(topic.name, partition.index)
+        for topic in topics
+        for partition in topic.partitions
     ]
-    chosen = sorted(one for one in partitions if wanted(one))
-    if not chosen:
+    matching = sorted(partition for partition in partitions if matches(partition))
+    if not matching:
         raise Refused("Could not match any topic-partitions with the specified filters")
-    found = await client.admin.list_offsets(dict.fromkeys(chosen, time))
-    # Kafka's tool leaves out a partition that has no such offset.
+    found = await client.admin.list_offsets(dict.fromkeys(matching, time))
+    # Kafka's tool omits partitions without an offset for the time.
     return [
-        f"{one.topic}:{one.partition}:{found[one].offset}"
-        for one in chosen
-        if found[one].offset >= 0
+        f"{partition.topic}:{partition.partition}:{found[partition].offset}"
+        for partition in matching
+        if found[partition].offset >= 0
     ]
 
 
@@ -91,16 +93,17 @@ def _time(text: str) -> int:
         ) from None
 
 
-def _wanted(options: Options) -> Wanted:
+def _partition_filter(options: Options) -> PartitionFilter:
     listed = options.value("topic-partitions")
     rules = [_rule(text) for text in listed.split(",")] if listed else [_by_topic(options)]
-    public_only = options.has("exclude-internal-topics")
-    return lambda one: (
-        any(rule(one) for rule in rules) and not (public_only and one.topic in _INTERNAL)
+    exclude_internal = options.has("exclude-internal-topics")
+    return lambda partition: (
+        any(rule(partition) for rule in rules)
+        and not (exclude_internal and partition.topic in _INTERNAL)
     )
 
 
-def _by_topic(options: Options) -> Wanted:
+def _by_topic(options: Options) -> PartitionFilter:
     numbers = options.value("partitions")
     if numbers is not None and not all(number.isdecimal() for number in numbers.split(",")):
         raise Refused(
@@ -108,13 +111,13 @@ def _by_topic(options: Options) -> Wanted:
             f"{numbers}"
         )
     topics = _pattern(options.value("topic") or ".*")
-    return lambda one: (
-        bool(topics.fullmatch(one.topic))
-        and (numbers is None or str(one.partition) in numbers.split(","))
+    return lambda partition: (
+        bool(topics.fullmatch(partition.topic))
+        and (numbers is None or str(partition.partition) in numbers.split(","))
     )
 
 
-def _rule(text: str) -> Wanted:
+def _rule(text: str) -> PartitionFilter:
     topic, _colon, span = text.partition(":")
     topics, found = _pattern(topic or ".*"), re.fullmatch(r"(\d*)(-?)(\d*)", span)
     if found is None:
@@ -122,7 +125,9 @@ def _rule(text: str) -> Wanted:
     first, dash, last = found.groups()
     low = int(first or 0)
     high = low + 1 if first and not dash else int(last) if last else 2**31
-    return lambda one: bool(topics.fullmatch(one.topic)) and low <= one.partition < high
+    return lambda partition: (
+        bool(topics.fullmatch(partition.topic)) and low <= partition.partition < high
+    )
 
 
 def _pattern(text: str) -> re.Pattern[str]:

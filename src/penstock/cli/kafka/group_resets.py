@@ -1,4 +1,4 @@
-"""kafka-consumer-groups.sh --reset-offsets: which partitions, where to, and how that is shown."""
+"""kafka-consumer-groups.sh --reset-offsets: parse the target, and print or commit the offsets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def reset(client: Client, groups: list[str], options: Options) -> None:
     if sum(options.has(scenario) for scenario in _SCENARIOS) != 1:
         options.usage(
             "Option [reset-offsets] requires one of these: "
-            f"{', '.join(f'[{one}]' for one in _SCENARIOS)}"
+            f"{', '.join(f'[{scenario}]' for scenario in _SCENARIOS)}"
         )
     planned: dict[str, dict[TopicPartition, int]] = {}
     for group in groups:
@@ -44,14 +44,17 @@ async def reset(client: Client, groups: list[str], options: Options) -> None:
             planned[group] = await _plan(client, group, options, alone=len(groups) == 1)
             if options.has("execute"):
                 await client.groups.commit_offsets(
-                    group, {one: _at(offset) for one, offset in planned[group].items()}
+                    group,
+                    {
+                        partition: _offset_and_metadata(offset)
+                        for partition, offset in planned[group].items()
+                    },
                 )
         else:
-            reason = (
-                f"Assignments can only be reset if the group '{group}' is inactive, but the "
-                f"current state is {state}."
+            print(
+                f"\nError: Assignments can only be reset if the group '{group}' is inactive, but "
+                f"the current state is {state}."
             )
-            print(f"\nError: {reason}")
             planned[group] = {}
     if options.has("export"):
         _print_csv(planned)
@@ -73,7 +76,7 @@ async def _state(client: Client, group: str) -> str:
 async def _plan(
     client: Client, group: str, options: Options, *, alone: bool
 ) -> dict[TopicPartition, int]:
-    from penstock.cli.groups import chosen_partitions
+    from penstock.cli.groups import parse_partitions
     from penstock.client.admin.group_offsets import ToOffset, reset_targets
 
     committed: Mapping[TopicPartition, OffsetAndMetadata] = await client.groups.fetch_offsets(group)
@@ -87,7 +90,7 @@ async def _plan(
     partitions = (
         sorted(committed)
         if options.has("all-topics")
-        else await chosen_partitions(client, options.values("topic"))
+        else await parse_partitions(client, options.values("topic"))
     )
     return await reset_targets(client.cluster, committed, partitions, _target(client, options))
 
@@ -108,11 +111,8 @@ def _target(client: Client, options: Options) -> ResetTarget:
         return ToLatest()
     if options.has("to-current"):
         return ToCurrent()
-    offset, shift, duration = (
-        options.number("to-offset"),
-        options.number("shift-by"),
-        options.value("by-duration"),
-    )
+    offset, shift = options.number("to-offset"), options.number("shift-by")
+    duration = options.value("by-duration")
     if offset is not None:
         return ToOffset(offset)
     if shift is not None:
@@ -135,7 +135,7 @@ def _duration_ms(text: str) -> int:
 
 
 def _datetime_ms(text: str) -> int:
-    """Without a zone it is UTC's time."""
+    """Parse a time; without a zone it is UTC."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
@@ -144,9 +144,9 @@ def _datetime_ms(text: str) -> int:
 
 
 def _read_csv(file: str, group: str, *, alone: bool) -> dict[TopicPartition, int]:
-    """Lines of topic,partition,offset for one group, or group,topic,partition,offset for
-    several."""
-    found: dict[TopicPartition, int] = {}
+    """Read lines of topic,partition,offset or, for several groups,
+    group,topic,partition,offset."""
+    offsets: dict[TopicPartition, int] = {}
     try:
         lines = Path(file).read_text().split()
     except OSError as error:
@@ -156,13 +156,13 @@ def _read_csv(file: str, group: str, *, alone: bool) -> dict[TopicPartition, int
         if len(fields) == 4 and fields[0] == group:
             fields = fields[1:]
         if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
-            found[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+            offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
         elif len(fields) != 4 or alone:
             raise Refused(f"{file}: {line!r} is not topic,partition,offset")
-    return found
+    return offsets
 
 
-def _at(offset: int) -> OffsetAndMetadata:
+def _offset_and_metadata(offset: int) -> OffsetAndMetadata:
     from penstock.client.admin.groups import OffsetAndMetadata
 
     return OffsetAndMetadata(offset)
@@ -170,11 +170,11 @@ def _at(offset: int) -> OffsetAndMetadata:
 
 def _print_csv(planned: dict[str, dict[TopicPartition, int]]) -> None:
     for group, offsets in planned.items():
-        for one, offset in offsets.items():
+        for partition, offset in offsets.items():
             fields = [
                 *([group] if len(planned) > 1 else []),
-                one.topic,
-                str(one.partition),
+                partition.topic,
+                str(partition.partition),
                 str(offset),
             ]
             print(",".join(f'"{field}"' if not field.isdecimal() else field for field in fields))
@@ -182,15 +182,17 @@ def _print_csv(planned: dict[str, dict[TopicPartition, int]]) -> None:
 
 def _print_table(planned: dict[str, dict[TopicPartition, int]]) -> None:
     group_width = max([15, *(len(group) for group in planned)])
-    topic_width = max([15, *(len(one.topic) for offsets in planned.values() for one in offsets)])
+    topic_width = max(
+        [15, *(len(partition.topic) for offsets in planned.values() for partition in offsets)]
+    )
     if not any(planned.values()):
         return
     print(
         f"\n{'GROUP':<{group_width}} {'TOPIC':<{topic_width}} {'PARTITION':<10} {'NEW-OFFSET':<15}"
     )
     for group, offsets in planned.items():
-        for one, offset in offsets.items():
+        for partition, offset in offsets.items():
             print(
-                f"{group:<{group_width}} {one.topic:<{topic_width}} {one.partition:<10} "
-                f"{offset:<15}"
+                f"{group:<{group_width}} {partition.topic:<{topic_width}} "
+                f"{partition.partition:<10} {offset:<15}"
             )

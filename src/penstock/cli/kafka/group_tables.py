@@ -1,4 +1,4 @@
-"""Groups as kafka-consumer-groups.sh prints them, column by column."""
+"""The tables of kafka-consumer-groups.sh --list and --describe."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ _NARROW, _COORDINATOR, _ASSIGNMENT, _INSTANCE = 15, 25, 20, 17
 
 
 def listing(groups: Iterable[GroupListing], options: Options) -> list[str]:
-    """Names alone or, with --state or --type, a table."""
-    shown = [one for one in groups if one.protocol_type in ("", "consumer")]
+    """Return the group ids or, with --state or --type, a table."""
+    listed = [group for group in groups if group.protocol_type in ("", "consumer")]
     with_type, with_state = options.has("type"), options.has("state")
     if not with_type and not with_state:
-        return [one.id for one in shown]
-    states, types = (
-        _wanted(options.value("state"), _STATES, "state"),
-        _wanted(options.value("type"), _TYPES, "types"),
-    )
-    shown = [
-        one
-        for one in shown
-        if (not states or one.state in states) and (not types or one.kind in types)
+        return [group.id for group in listed]
+    states = _parse_filter(options.value("state"), _STATES, "state")
+    types = _parse_filter(options.value("type"), _TYPES, "types")
+    listed = [
+        group
+        for group in listed
+        if (not states or group.state in states) and (not types or group.kind in types)
     ]
-    width = max([_NARROW, *(len(one.id) for one in shown)]) + 10
+    width = max([_NARROW, *(len(group.id) for group in listed)]) + 10
     lines = [f"{'GROUP':<{width}}" + f" {'TYPE':<20}" * with_type + f" {'STATE':<20}" * with_state]
     return lines + [
-        f"{one.id:<{width}}" + f" {one.kind:<20}" * with_type + f" {one.state:<20}" * with_state
-        for one in shown
+        f"{group.id:<{width}}"
+        + f" {group.kind:<20}" * with_type
+        + f" {group.state:<20}" * with_state
+        for group in listed
     ]
 
 
-def _wanted(text: str | None, known: Sequence[str], what: str) -> set[str]:
+def _parse_filter(text: str | None, known: Sequence[str], noun: str) -> set[str]:
     if not text:
         return set()
     by_name = {name.lower(): name for name in known}
     words = [word.strip().lower() for word in text.split(",")]
     if any(word not in by_name for word in words):
         raise Refused(
-            f"Invalid {what} list '{text}'. Valid {what.removesuffix('s')}s are: {', '.join(known)}"
+            f"Invalid {noun} list '{text}'. Valid {noun.removesuffix('s')}s are: {', '.join(known)}"
         )
     return {by_name[word] for word in words}
 
@@ -105,7 +105,7 @@ def _offsets(group: str, partitions: Sequence[PartitionLag], *, verbose: bool) -
         "HOST",
         "CLIENT-ID",
     ]
-    rows = [_offset_row(group, one) for one in partitions]
+    rows = [_offset_row(group, lag) for lag in partitions]
     widths = [
         _widest(rows, 0),
         _widest(rows, 1),
@@ -118,28 +118,28 @@ def _offsets(group: str, partitions: Sequence[PartitionLag], *, verbose: bool) -
         _widest(rows, 8),
         0,
     ]
-    shown = [column for column, name in enumerate(heading) if verbose or name != "LEADER-EPOCH"]
+    columns = [column for column, name in enumerate(heading) if verbose or name != "LEADER-EPOCH"]
     return [
         "",
         *(
-            _line([row[column] for column in shown], [widths[column] for column in shown])
+            _line([row[column] for column in columns], [widths[column] for column in columns])
             for row in [heading, *rows]
         ),
         "",
     ]
 
 
-def _offset_row(group: str, one: PartitionLag) -> list[str]:
-    partition, committed, member = one.partition, one.committed, one.member
-    known = committed is not None and committed.leader_epoch >= 0
+def _offset_row(group: str, lag: PartitionLag) -> list[str]:
+    partition, committed, member = lag.partition, lag.committed, lag.member
+    has_epoch = committed is not None and committed.leader_epoch >= 0
     return [
         group,
         partition.topic if partition else "-",
         str(partition.partition) if partition else "-",
-        str(committed.leader_epoch) if committed and known else "-",
+        str(committed.leader_epoch) if committed and has_epoch else "-",
         str(committed.offset) if committed else "-",
-        "-" if one.end is None else str(one.end),
-        "-" if one.lag is None else str(one.lag),
+        "-" if lag.end is None else str(lag.end),
+        "-" if lag.lag is None else str(lag.lag),
         member.id if member else "-",
         f"/{member.host.lstrip('/')}" if member else "-",
         member.client_id if member else "-",
@@ -147,7 +147,7 @@ def _offset_row(group: str, one: PartitionLag) -> list[str]:
 
 
 def _members(group: GroupDescription, *, verbose: bool) -> list[str]:
-    static = any(one.instance_id for one in group.members)
+    static = any(member.instance_id for member in group.members)
     heading = [
         "GROUP",
         "CONSUMER-ID",
@@ -159,20 +159,25 @@ def _members(group: GroupDescription, *, verbose: bool) -> list[str]:
     rows = [
         [
             group.id,
-            one.id,
-            *[one.instance_id or ""] * static,
-            f"/{one.host.lstrip('/')}",
-            one.client_id,
-            str(len(one.assignment)),
+            member.id,
+            *[member.instance_id or ""] * static,
+            f"/{member.host.lstrip('/')}",
+            member.client_id,
+            str(len(member.assignment)),
         ]
-        for one in group.members
+        for member in group.members
     ]
-    least = [_NARROW, _NARROW, *[_INSTANCE] * static, _NARROW, _NARROW, _NARROW]
-    widths = [max(narrow, _widest(rows, column)) for column, narrow in enumerate(least)]
+    minimum = [_NARROW, _NARROW, *[_INSTANCE] * static, _NARROW, _NARROW, _NARROW]
+    widths = [max(narrow, _widest(rows, column)) for column, narrow in enumerate(minimum)]
     if verbose:
         more = [
-            [_number(one.epoch), _assignment(one), _number(group.epoch), _assignment(one)]
-            for one in group.members
+            [
+                _number(member.epoch),
+                _assignment(member),
+                _number(group.epoch),
+                _assignment(member),
+            ]
+            for member in group.members
         ]
         assigned = max([_ASSIGNMENT, *(len(row[1]) for row in more)])
         heading += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
@@ -187,15 +192,15 @@ def _assignment(member: MemberDescription) -> str:
 
 
 def _state(group: GroupDescription, client: Client, *, verbose: bool) -> list[str]:
-    at = next(
+    broker_id = next(
         (
-            one.id
-            for one in client.cluster.metadata.brokers.values()
-            if f"{one.host}:{one.port}" == group.coordinator
+            broker.id
+            for broker in client.cluster.metadata.brokers.values()
+            if f"{broker.host}:{broker.port}" == group.coordinator
         ),
         "?",
     )
-    coordinator = f"{group.coordinator}  ({at})"
+    coordinator = f"{group.coordinator}  ({broker_id})"
     heading = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     row = [group.id, coordinator, group.assignor or "-", group.state]
     widths = [max(_NARROW, len(group.id)), max(_COORDINATOR, len(coordinator)), 20, 20]

@@ -1,5 +1,4 @@
-"""kafka-leader-election.sh: elects preferred leaders or, where nobody in sync is left, unclean
-ones."""
+"""kafka-leader-election.sh: elect preferred or unclean leaders."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ _PURPOSE = (
     "The type of elections supported are preferred replicas and unclean replicas."
 )
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: The brokers to begin with.", "String: host:port"),
-    "admin.config": Option("The old name of --command-config.", "String: config file"),
-    "command-config": Option("A file with settings of the client.", "String: config file"),
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: host:port"),
+    "admin.config": Option("Deprecated; use --command-config.", "String: config file"),
+    "command-config": Option("A properties file for the client.", "String: config file"),
     "path-to-json-file": Option(
         'The partitions: {"partitions": [{"topic": "foo", "partition": 1}]}.',
         "String: Path to JSON file",
@@ -45,7 +44,7 @@ def main() -> None:
 def run(words: Sequence[str]) -> int:
     try:
         options = Options(_OPTIONS, words, _PURPOSE)
-        election, partitions = _asked(options)
+        election, partitions = _parse(options)
         config = options.value("command-config") or options.value("admin.config")
         with_admin(
             options.value("bootstrap-server") or "",
@@ -63,7 +62,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _asked(options: Options) -> tuple[str, list[TopicPartition] | None]:
+def _parse(options: Options) -> tuple[str, list[TopicPartition] | None]:
     missing = [name for name in ("bootstrap-server", "election-type") if not options.has(name)]
     if missing:
         raise Refused(f"Missing required option(s): {', '.join(missing)}")
@@ -78,11 +77,8 @@ def _asked(options: Options) -> tuple[str, list[TopicPartition] | None]:
         raise Refused(
             f"Cannot parse argument '{options.value('election-type')}' of option election-type"
         )
-    file, topic, partition = (
-        options.value("path-to-json-file"),
-        options.value("topic"),
-        options.number("partition"),
-    )
+    file, topic = options.value("path-to-json-file"), options.value("topic")
+    partition = options.number("partition")
     if file is not None:
         return election, _read(file)
     return election, None if topic is None or partition is None else [
@@ -101,13 +97,13 @@ def _read(file: str) -> list[TopicPartition]:
         raise Refused('Replica election data is missing "partitions" field')
     try:
         partitions = [
-            TopicPartition(str(one["topic"]), int(one["partition"])) for one in data["partitions"]
+            TopicPartition(str(row["topic"]), int(row["partition"])) for row in data["partitions"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused(
-            f"Replica election data has a partition that cannot be read: {error!r}"
-        ) from error
-    duplicates = sorted({str(one) for one in partitions if partitions.count(one) > 1})
+        raise Refused(f"Replica election data has an invalid partition: {error!r}") from error
+    duplicates = sorted(
+        {str(partition) for partition in partitions if partitions.count(partition) > 1}
+    )
     if duplicates:
         raise Refused(
             f"Replica election data contains duplicate partitions: [{', '.join(duplicates)}]"
@@ -118,16 +114,16 @@ def _read(file: str) -> list[TopicPartition]:
 async def _elect(client: Client, election: str, partitions: list[TopicPartition] | None) -> None:
     from penstock.client.admin.admin_client import ElectionType
 
-    outcomes = sorted(
-        (await client.admin.elect_leaders(ElectionType[election], partitions)).items()
-    )
-    elected = [str(one) for one, error in outcomes if error is None]
+    results = sorted((await client.admin.elect_leaders(ElectionType[election], partitions)).items())
+    elected = [str(partition) for partition, error in results if error is None]
     not_needed = [
-        str(one) for one, error in outcomes if error and error.code is ErrorCode.ELECTION_NOT_NEEDED
+        str(partition)
+        for partition, error in results
+        if error and error.code is ErrorCode.ELECTION_NOT_NEEDED
     ]
     failed = [
-        (one, error)
-        for one, error in outcomes
+        (partition, error)
+        for partition, error in results
         if error and error.code is not ErrorCode.ELECTION_NOT_NEEDED
     ]
     if elected:
@@ -137,9 +133,9 @@ async def _elect(client: Client, election: str, partitions: list[TopicPartition]
         )
     if not_needed:
         print(f"Valid replica already elected for partitions {', '.join(not_needed)}")
-    for one, error in failed:
+    for partition, error in failed:
         print(
-            f"Error completing leader election ({election}) for partition: {one}: "
+            f"Error completing leader election ({election}) for partition: {partition}: "
             f"{java_text(error)}"
         )
     if failed:

@@ -1,4 +1,4 @@
-"""kafka-log-dirs.sh: what the log directories of brokers hold, as JSON."""
+"""kafka-log-dirs.sh: print the usage of the brokers' log directories as JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _PURPOSE = "This tool helps to query log directory usage on the specified brokers."
 _OPTIONS = {
     "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: The server(s) to use for bootstrapping"
+        "REQUIRED: Bootstrap brokers.", "String: The server(s) to use for bootstrapping"
     ),
     "command-config": Option(
-        "A file with settings of the client.", "String: Admin client property file"
+        "A properties file for the client.", "String: Admin client property file"
     ),
     "describe": Option("Describe the log directories."),
     "topic-list": Option("Only these topics.", "String: Topic list"),
@@ -51,65 +51,62 @@ def run(words: Sequence[str]) -> int:
 
 async def _describe(client: Client, options: Options) -> None:
     topics = [name for name in (options.value("topic-list") or "").split(",") if name]
-    known = sorted(one.id for one in (await client.admin.describe_cluster()).brokers)
-    asked = (
-        sorted({_id(text) for text in (options.value("broker-list") or "").split(",") if text})
-        or known
-    )
-    missing = [broker for broker in asked if broker not in known]
+    known = sorted(broker.id for broker in (await client.admin.describe_cluster()).brokers)
+    listed = (options.value("broker-list") or "").split(",")
+    brokers = sorted({_id(text) for text in listed if text}) or known
+    missing = [broker for broker in brokers if broker not in known]
     if missing:
         print(
-            (
-                f"ERROR: The given brokers do not exist from --broker-list: {_joined(missing)}. "
-                f"Current existent brokers: {_joined(known)}"
-            ),
+            f"ERROR: The given brokers do not exist from --broker-list: {_joined(missing)}. "
+            f"Current existent brokers: {_joined(known)}",
             file=sys.stderr,
         )
         return
     print("Querying brokers for log directories information")
-    brokers = [
+    described = [
         {
             "broker": broker,
-            "logDirs": [_directory(one, topics) for one in await _ask(client, broker)],
+            "logDirs": [
+                _log_dir(log_dir, topics) for log_dir in await _describe_broker(client, broker)
+            ],
         }
-        for broker in asked
+        for broker in brokers
     ]
-    print(f"Received log directory information from brokers {_joined(asked)}")
-    print(json.dumps({"brokers": brokers, "version": 1}, separators=(",", ":")))
+    print(f"Received log directory information from brokers {_joined(brokers)}")
+    print(json.dumps({"brokers": described, "version": 1}, separators=(",", ":")))
 
 
-async def _ask(client: Client, broker: int) -> Sequence[DescribeLogDirsResponse.Result]:
+async def _describe_broker(client: Client, broker: int) -> Sequence[DescribeLogDirsResponse.Result]:
     from penstock.client.errors import check
     from penstock.protocol.messages.describe_log_dirs import (
         DescribeLogDirsRequest,
         DescribeLogDirsResponse,
     )
 
-    answer = await (await client.cluster.broker(broker)).call(
+    response = await (await client.cluster.broker(broker)).call(
         DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
     )
-    check(answer.error_code, f"broker {broker} does not describe its log directories")
-    return answer.results
+    check(response.error_code, f"DescribeLogDirs failed on broker {broker}")
+    return response.results
 
 
-def _directory(one: DescribeLogDirsResponse.Result, topics: list[str]) -> dict[str, Any]:
+def _log_dir(log_dir: DescribeLogDirsResponse.Result, topics: list[str]) -> dict[str, Any]:
     partitions = [
         {
-            "partition": f"{topic.name}-{each.partition_index}",
-            "size": each.partition_size,
-            "offsetLag": each.offset_lag,
+            "partition": f"{topic.name}-{partition.partition_index}",
+            "size": partition.partition_size,
+            "offsetLag": partition.offset_lag,
+            "isFuture": partition.is_future_key,
         }
-        | {"isFuture": each.is_future_key}
-        for topic in one.topics
+        for topic in log_dir.topics
         if not topics or topic.name in topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
-    error = java_name(ErrorCode(one.error_code)) if one.error_code else None
     return {
         "partitions": partitions,
-        "error": error,
-        "logDir": one.log_dir,
-        "isCordoned": one.is_cordoned,
+        "error": java_name(ErrorCode(log_dir.error_code)) if log_dir.error_code else None,
+        "logDir": log_dir.log_dir,
+        "isCordoned": log_dir.is_cordoned,
     }
 
 

@@ -1,4 +1,4 @@
-"""Messages as JSON, in the names and forms of Kafka's own converters."""
+"""Messages as JSON, with the field names and formats of Kafka's JSON converters."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def as_json(message: object, version: int) -> str:
 
 
 def as_object(message: object, version: int) -> dict[str, Any]:
-    """Fields of this version; a tagged one only where it is not what it would be anyway, as on the
-    wire."""
-    shown = {}
+    """Return the fields of this version; as on the wire, tagged fields with their default value
+    are omitted."""
+    fields = {}
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
         if version in field.versions and (field.tag is None or value != field.default):
-            shown[_camel_case(field.name)] = _value(field, value, version)
-    return shown
+            fields[_camel_case(field.name)] = _value(field, value, version)
+    return fields
 
 
 def _value(field: Field, value: Any, version: int) -> Any:
     if value is None:
         return None
     if field.is_array:
-        return [_one(field, each, version) for each in value]
-    return _one(field, value, version)
+        return [_element(field, element, version) for element in value]
+    return _element(field, value, version)
 
 
-def _one(field: Field, value: Any, version: int) -> Any:
+def _element(field: Field, value: Any, version: int) -> Any:
     if field.struct is not None:
         return as_object(value, version)
     if isinstance(value, UUID):

@@ -1,5 +1,7 @@
-"""kafka-metadata-quorum.sh: describes the quorum of controllers. Penstock's is fixed so far: nobody
-can be added or removed."""
+"""kafka-metadata-quorum.sh: describe the controller quorum.
+
+Penstock's quorum is static: controllers cannot be added or removed.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,22 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    asked = _parser().parse_args(words)
+    arguments = _parser().parse_args(words)
     try:
-        if asked.command != "describe":
+        if arguments.command != "describe":
             raise Refused(
-                f"{asked.command} cannot be done: Penstock's quorum is fixed by "
+                f"{arguments.command} is not supported: Penstock's quorum is fixed by "
                 "controller.quorum.voters"
             )
-        if asked.bootstrap_server is None:
+        if arguments.bootstrap_server is None:
             raise Refused(
-                "--bootstrap-controller cannot be used: name brokers with --bootstrap-server, who "
-                "ask the controllers"
+                "--bootstrap-controller is not supported: give brokers with --bootstrap-server"
             )
-        _check(asked)
+        _check(arguments)
         for line in with_admin(
-            asked.bootstrap_server, asked.command_config, lambda client: _describe(client, asked)
+            arguments.bootstrap_server,
+            arguments.command_config,
+            lambda client: _describe(client, arguments),
         ):
             print(line)
     except Refused as refused:
@@ -54,45 +57,45 @@ def _parser() -> argparse.ArgumentParser:
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
-        "--bootstrap-server", help="Brokers to begin with, as host:port, separated by commas."
+        "--bootstrap-server", help="Bootstrap brokers as host:port, separated by commas."
     )
     where.add_argument(
-        "--bootstrap-controller", help="Controllers to begin with; not there in Penstock."
+        "--bootstrap-controller", help="Bootstrap controllers; not supported by Penstock."
     )
-    parser.add_argument("--command-config", help="A file with settings of the client.")
+    parser.add_argument("--command-config", help="A properties file for the client.")
     commands = parser.add_subparsers(dest="command", required=True)
     describe = commands.add_parser("describe", help="Describe the metadata quorum info")
     describe.add_argument("--status", action="store_true", help="A short summary of the quorum.")
     describe.add_argument(
-        "--replication", action="store_true", help="How far each of its replicas has come."
+        "--replication", action="store_true", help="The replication state of each replica."
     )
     describe.add_argument(
-        "--human-readable", action="store_true", help="Times as how long ago they were."
+        "--human-readable", action="store_true", help="Show times relative to now."
     )
     for name in ("add-controller", "remove-controller"):
-        commands.add_parser(name, help="Not there in Penstock, whose quorum is fixed.")
+        commands.add_parser(name, help="Not supported by Penstock, whose quorum is static.")
     return parser
 
 
-def _check(asked: argparse.Namespace) -> None:
-    if asked.status and asked.replication:
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.status and arguments.replication:
         raise Refused(
             "Only one of --status or --replication should be specified with describe sub-command"
         )
-    if not asked.status and not asked.replication:
+    if not arguments.status and not arguments.replication:
         raise Refused(
             "One of --status or --replication must be specified with describe sub-command"
         )
-    if asked.status and asked.human_readable:
+    if arguments.status and arguments.human_readable:
         raise Refused("The option --human-readable is only supported along with --replication")
 
 
-async def _describe(client: Client, asked: argparse.Namespace) -> list[str]:
-    from penstock.cli.quorum_lines import replication_lines, status_lines
+async def _describe(client: Client, arguments: argparse.Namespace) -> list[str]:
+    from penstock.cli.quorum import replication_lines, status_lines
 
     quorum = await client.admin.describe_quorum()
-    if asked.status:
+    if arguments.status:
         return status_lines((await client.admin.describe_cluster()).id, quorum)
     return replication_lines(
-        quorum, client.cluster.world.clock.now_ms() if asked.human_readable else None
+        quorum, client.cluster.world.clock.now_ms() if arguments.human_readable else None
     )

@@ -1,8 +1,8 @@
-"""Options as Kafka's tools read them (jopt-simple): --name value, --name=value or -name value, in
-any order. Knows no tool.
+"""Option parsing as in Kafka's tools.
 
-`argument_parser` is the other kind, with subcommands (argparse4j): Python's own, but for the exit
-code.
+`Options` parses like jopt-simple: --name value, --name=value or -name value, in any order.
+`argument_parser`, for tools with subcommands, is Python's argparse with the exit code of
+argparse4j.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from penstock.cli.kafka.version import KAFKA_VERSION
+# The release of Apache Kafka whose tools these are.
+KAFKA_VERSION = "4.3.0"
 
 _DESCRIPTION_COLUMN, _WIDTH = 41, 80
 
 
 class Refused(Exception):
-    """Arguments that make no sense: said on stderr, exit code 1."""
+    """The arguments are invalid: the message goes to stderr, with exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One without an argument is there or not; an optional argument may be left out."""
+    """An option is a flag if `argument` is None; an `optional` argument may be omitted."""
 
     help: str
     argument: str | None = None
@@ -40,7 +41,7 @@ DEFAULT_OPTIONS = {
 
 
 class Options:
-    """What was given. Words that belong to no option are ignored, as Kafka's tools do."""
+    """The given options. As in Kafka's tools, positional words are ignored."""
 
     def __init__(self, known: Mapping[str, Option], words: Sequence[str], purpose: str) -> None:
         self._known = {**DEFAULT_OPTIONS, **known}
@@ -88,10 +89,11 @@ class Options:
                 self.usage(f'Option "[{name}]" can\'t be used with option "[{other}]"')
 
     def usage(self, reason: str) -> NoReturn:
-        """On stderr, also where it was asked for."""
+        """Print the usage to stderr, also for --help, and exit."""
         print(reason, file=sys.stderr)
         print(
-            f"{'Option':<{_DESCRIPTION_COLUMN}}Description\n{'------':<{_DESCRIPTION_COLUMN}}-----------",
+            f"{'Option':<{_DESCRIPTION_COLUMN}}Description\n"
+            f"{'------':<{_DESCRIPTION_COLUMN}}-----------",
             file=sys.stderr,
         )
         for name, option in sorted(self._known.items()):
@@ -101,10 +103,8 @@ class Options:
                 print(left, file=sys.stderr)
                 left = ""
             for number, line in enumerate(lines):
-                print(
-                    f"{'' if number else left:<{_DESCRIPTION_COLUMN}}{'  ' if number else ''}{line}",
-                    file=sys.stderr,
-                )
+                cell, indent = ("", "  ") if number else (left, "")
+                print(f"{cell:<{_DESCRIPTION_COLUMN}}{indent}{line}", file=sys.stderr)
         sys.exit(1)
 
     def _take(self, text: str, rest: deque[str]) -> None:
@@ -127,12 +127,9 @@ class Options:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        words = (
-            "too few arguments"
-            if message == "the following arguments are required: command"
-            else message
-        )
-        print(f"{self.prog.split()[0]}: error: {words}", file=sys.stderr)
+        if message == "the following arguments are required: command":
+            message = "too few arguments"
+        print(f"{self.prog.split()[0]}: error: {message}", file=sys.stderr)
         sys.exit(1)
 
 

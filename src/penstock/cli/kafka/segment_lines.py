@@ -1,7 +1,8 @@
-"""What kafka-dump-log.sh prints of each kind of file. Reads one file, and trusts nothing in it."""
+"""The lines of kafka-dump-log.sh for each kind of file. Validates what it reads."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
@@ -34,7 +35,7 @@ _ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 
 class DumpFailed(Exception):
-    """A file that is not what its name says, or is damaged."""
+    """The file is corrupt, or not of the kind that its name says."""
 
 
 def segment_lines(disk: Disk, path: str, options: Options) -> Iterator[str]:
@@ -66,15 +67,13 @@ def _batch_line(position: int, header: BatchHeader) -> str:
         else "OptionalLong.empty"
     )
     return (
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: "
-        f"{header.record_count} "
-        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: "
-        f"{header.producer_id} "
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} "
+        f"count: {header.record_count} baseSequence: {header.base_sequence} "
+        f"lastSequence: {header.last_sequence} producerId: {header.producer_id} "
         f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.leader_epoch} "
         f"isTransactional: {_word(header.is_transactional)} isControl: {_word(header.is_control)} "
-        f"deleteHorizonMs: {horizon} "
-        f"position: {position} {_time_type(header)}: {header.max_timestamp} size: {header.size} "
-        f"magic: {header.magic} "
+        f"deleteHorizonMs: {horizon} position: {position} "
+        f"{_time_type(header)}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
         f"compresscodec: {codec} crc: {header.crc} isvalid: true"
     )
 
@@ -85,7 +84,7 @@ def _record_lines(header: BatchHeader, batch: memoryview, options: Options) -> I
             yield "| " + " ".join(_record_words(header, record, options))
     except KafkaError as error:
         raise DumpFailed(
-            f"the records from offset {header.base_offset} on cannot be read: {error}"
+            f"the records of the batch at offset {header.base_offset} are corrupt: {error}"
         ) from error
 
 
@@ -97,12 +96,12 @@ def _record_words(header: BatchHeader, record: Record, options: Options) -> Iter
             else (header.base_sequence + record.offset - header.base_offset) % 2**31
         )
         yield (
-            f"offset: {record.offset} {_time_type(header)}: {record.timestamp} keySize: "
-            f"{_size(record.key)}"
+            f"offset: {record.offset} {_time_type(header)}: {record.timestamp} "
+            f"keySize: {_size(record.key)}"
         )
         yield (
-            f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: "
-            f"[{','.join(key for key, _ in record.headers)}]"
+            f"valueSize: {_size(record.value)} sequence: {sequence} "
+            f"headerKeys: [{','.join(key for key, _ in record.headers)}]"
         )
         if header.is_control:
             yield from _control(record)
@@ -128,7 +127,6 @@ def _control(record: Record) -> Iterator[str]:
 
 
 def _group_record(record: Record) -> Iterator[str]:
-    """Of a kind that we do not know only the number is told."""
     key = record.key or b""
     try:
         decoded = GROUP_LOG.decode_key(key)
@@ -137,17 +135,13 @@ def _group_record(record: Record) -> Iterator[str]:
             yield "payload: <DELETE>"
         else:
             version = read_int16(record.value, "a value")
-            yield (
-                "payload: "
-                f'{{"version":"{version}","data":{as_json(GROUP_LOG.decode_value(decoded, record.value), version)}}}'
-            )
+            data = as_json(GROUP_LOG.decode_value(decoded, record.value), version)
+            yield f'payload: {{"version":"{version}","data":{data}}}'
     except ProtocolError as error:
         yield f"payload: unreadable, {error}"
 
 
 def _metadata_record(record: Record) -> str:
-    import json
-
     value = record.value or b""
     try:
         message = decode_record(value)
@@ -157,9 +151,9 @@ def _metadata_record(record: Record) -> str:
     except ProtocolError as error:
         return f"unreadable, {error}"
     kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(message).__name__).upper()
-    shown = {"type": kind, "version": version, "data": as_object(message, version)}
+    data = {"type": kind, "version": version, "data": as_object(message, version)}
     return (
-        json.dumps(shown, separators=(",", ":"))
+        json.dumps(data, separators=(",", ":"))
         if schema_of(type(message)).api_key is not None
         else "unreadable"
     )
@@ -221,7 +215,7 @@ def time_index_lines(
 
 
 def _largest_times(disk: Disk, segment: str) -> dict[int, int]:
-    """Of each batch, by its last offset."""
+    """Return each batch's largest timestamp by its last offset."""
     file = disk.open(segment)
     return {
         header.last_offset: header.max_timestamp
@@ -249,8 +243,8 @@ def producer_lines(disk: Disk, path: str) -> Iterator[str]:
             else f"OptionalLong[{producer.txn_first_offset}]"
         )
         line = (
-            f"producerId: {number} producerEpoch: {producer.epoch} coordinatorEpoch: "
-            f"{producer.coordinator_epoch} "
+            f"producerId: {number} producerEpoch: {producer.epoch} "
+            f"coordinatorEpoch: {producer.coordinator_epoch} "
             f"currentTxnFirstOffset: {txn} lastTimestamp: {producer.last_timestamp} "
         )
         if producer.batches:
@@ -267,7 +261,7 @@ def _entries(disk: Disk, path: str, entry: struct.Struct) -> list[tuple[int, ...
     data = disk.read(path)
     if len(data) % entry.size:
         raise DumpFailed(
-            f"{path}: {len(data)} bytes are not a whole number of entries of {entry.size}"
+            f"{path}: the size {len(data)} is not a multiple of the entry size {entry.size}"
         )
     return list(entry.iter_unpack(data))
 
@@ -275,7 +269,7 @@ def _entries(disk: Disk, path: str, entry: struct.Struct) -> list[tuple[int, ...
 def _base_offset(path: str) -> int:
     digits = os.path.basename(path).split(".")[0]
     if not digits.isdecimal():
-        raise DumpFailed(f"{path}: the name of a file of a log begins with an offset")
+        raise DumpFailed(f"{path}: the file name does not start with an offset")
     return int(digits)
 
 

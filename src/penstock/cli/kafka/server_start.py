@@ -1,5 +1,4 @@
-"""kafka-server-start.sh: starts a node from its server.properties, in the foreground or, with
--daemon, in the background."""
+"""kafka-server-start.sh: start a node from its server.properties; -daemon in the background."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.cli.kafka import started
+from penstock.cli.kafka import running_servers
 from penstock.cli.kafka.options import Option, Options, Refused
 
 _USAGE = "USAGE: {} [-daemon] server.properties [--override property=value]*"
-_OPTIONS = {"override": Option("A setting in place of the file's.", "String: property=value")}
+_OPTIONS = {"override": Option("A setting that replaces the file's.", "String: property=value")}
 
 
 def main() -> None:
@@ -39,7 +38,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _serve(file: Path, overrides: dict[str, str]) -> int:
-    from penstock.cli.serving import CANNOT_START, announce, log_to, reason, serve
+    from penstock.cli.cluster.up import START_ERRORS, announce, log_to, reason_of, serve
     from penstock.config.node import read_node_config
     from penstock.config.node_settings import PROCESS_ROLES
 
@@ -47,17 +46,16 @@ def _serve(file: Path, overrides: dict[str, str]) -> int:
         config = read_node_config(file.read_bytes(), str(file), overrides)
         log_to(None, config.warnings)
         roles = config[PROCESS_ROLES]
-        started.enter(config.node_id, ",".join(roles))
+        running_servers.register(config.node_id, ",".join(roles))
         serve(config, announce)
-    except CANNOT_START as error:
-        print(f"Exiting Kafka due to fatal exception: {reason(error)}", file=sys.stderr)
+    except START_ERRORS as error:
+        print(f"Exiting Kafka due to fatal exception: {reason_of(error)}", file=sys.stderr)
         return 1
     return 0
 
 
 def _detach() -> bool:
-    """True in the process that goes on: out of the terminal's reach, with its output in
-    LOG_DIR/kafkaServer.out."""
+    """Fork a daemon with its output in LOG_DIR/kafkaServer.out; return True in the daemon."""
     logs = Path(os.environ.get("LOG_DIR", "logs"))
     logs.mkdir(parents=True, exist_ok=True)
     output = os.open(logs / "kafkaServer.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -1,5 +1,4 @@
-"""kafka-server-stop.sh: tells the nodes that kafka-server-start.sh started to stop: all, or those
-of one id or role."""
+"""kafka-server-stop.sh: stop the nodes that kafka-server-start.sh started, by id or role."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from penstock.cli.kafka import started
+from penstock.cli.kafka import running_servers
 from penstock.cli.kafka.options import Option, Options, Refused
 
 _OPTIONS = {
@@ -24,7 +23,7 @@ def main() -> None:
 def run(words: Sequence[str]) -> int:
     try:
         options = Options(
-            _OPTIONS, words or ["-"], "Stops the nodes that kafka-server-start.sh started."
+            _OPTIONS, words or ["-"], "Stop the nodes that kafka-server-start.sh started."
         )
         node_id, roles = options.number("node-id"), options.value("process-role")
         number = _signal(os.environ.get("SIGNAL", "TERM"))
@@ -36,7 +35,7 @@ def run(words: Sequence[str]) -> int:
             "When both node-id and process-role are provided, the value for node-id will take "
             "precedence"
         )
-    servers = started.alive()
+    servers = running_servers.find()
     if not servers:
         print("No kafka server to stop")
         return 1
@@ -54,4 +53,4 @@ def _signal(name: str) -> signal.Signals:
             else signal.Signals[f"SIG{name.removeprefix('SIG')}"]
         )
     except (KeyError, ValueError):
-        raise Refused(f"SIGNAL={name} is no signal") from None
+        raise Refused(f"SIGNAL={name} is not a signal") from None

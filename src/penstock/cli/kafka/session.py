@@ -1,4 +1,4 @@
-"""A tool's session with a cluster, with the settings of its --command-config file."""
+"""A tool's client session, configured by its --command-config file and properties."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ def with_admin(
 def with_settings(
     bootstrap: str, settings: Mapping[str, str], work: Callable[[Client], Coroutine[Any, Any, T]]
 ) -> T:
-    """Runs the work. Refused for settings that cannot be read or honoured; KafkaError as it
-    comes."""
+    """Run `work` with a client. Raises Refused for unsupported or invalid settings."""
     from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
 
     if settings.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
         raise Refused(
-            f"security.protocol={settings['security.protocol']} cannot be used: Penstock speaks "
-            "PLAINTEXT alone so far"
+            f"security.protocol={settings['security.protocol']} is not supported: Penstock "
+            "supports only PLAINTEXT"
         )
     timeout_ms = settings.get(_TIMEOUT_MS, _DEFAULT_TIMEOUT_MS)
     if not timeout_ms.isdecimal():
@@ -63,7 +62,7 @@ def with_settings(
 
 
 def given_settings(options: Options, file: str | None, *properties: str) -> dict[str, str]:
-    """Of a file, and of options that each have one, which go before."""
+    """Return the settings of a properties file, overridden by those of the options."""
     settings: dict[str, str] = {}
     path = None if file is None else options.value(file)
     if path is not None:
@@ -72,7 +71,7 @@ def given_settings(options: Options, file: str | None, *properties: str) -> dict
         for text in options.values(option):
             name, equals, value = text.partition("=")
             if not equals:
-                raise Refused(f"Invalid command line properties: {text}: name=value is expected")
+                raise Refused(f"Invalid command line properties: {text}: give name=value")
             settings[name] = value
     return settings
 

@@ -1,4 +1,4 @@
-"""kafka-storage.sh: makes the directories of a node ready for it, and shows what is in them."""
+"""kafka-storage.sh: format a node's log directories, and show their state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.node.broker.formatting import FormatError, check_standalone, forma
 from penstock.world.real import RealDisk, RealRng
 
 METADATA_VERSION = "4.3-IV0"
-_NOT_THERE = {
-    "add_scram": "--add-scram cannot be used: Penstock has no SASL yet",
-    "feature": "--feature cannot be used: Penstock's feature levels are those of its release",
+_UNSUPPORTED = {
+    "add_scram": "--add-scram is not supported: Penstock has no SASL yet",
+    "feature": "--feature is not supported: Penstock's feature levels are those of its release",
     "initial_controllers": (
-        "--initial-controllers cannot be used: Penstock's quorum is fixed. Set "
+        "--initial-controllers is not supported: Penstock's quorum is static. Set "
         "controller.quorum.voters"
     ),
 }
@@ -30,19 +30,19 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    asked = _parser().parse_args(words)
-    if asked.command == "random-uuid":
+    arguments = _parser().parse_args(words)
+    if arguments.command == "random-uuid":
         print(_random_uuid())
         return 0
     try:
-        node = read_node_config(RealDisk().read(asked.config), asked.config)
-        return _info(node) if asked.command == "info" else _format(node, asked)
+        node = read_node_config(RealDisk().read(arguments.config), arguments.config)
+        return _info(node) if arguments.command == "info" else _format(node, arguments)
     except ConfigError as error:
         reason = "\n".join(error.problems)
     except FormatError as error:
         reason = str(error)
     except OSError as error:
-        reason = f"{error.filename or asked.config}: {error.strerror or error}"
+        reason = f"{error.filename or arguments.config}: {error.strerror or error}"
     print(reason, file=sys.stderr)
     return 1
 
@@ -55,47 +55,52 @@ def _parser() -> argparse.ArgumentParser:
     )
     form = commands.add_parser("format", help="Format the Kafka log directories on this node.")
     commands.add_parser("random-uuid", help="Print a random UUID.")
-    for one in (info, form):
-        one.add_argument("--config", "-c", required=True, help="The node's server.properties.")
+    for command in (info, form):
+        command.add_argument("--config", "-c", required=True, help="The node's server.properties.")
     form.add_argument("--cluster-id", "-t", required=True, help="The id of the cluster.")
-    form.add_argument("--add-scram", "-S", action="append", help="Not there in Penstock yet.")
+    form.add_argument("--add-scram", "-S", action="append", help="Not supported by Penstock yet.")
     form.add_argument(
         "--ignore-formatted",
         "-g",
         action="store_true",
-        help="Leave formatted directories as they are.",
+        help="Skip directories that are already formatted.",
     )
     form.add_argument("--release-version", "-r", help=f"Only {METADATA_VERSION}.")
-    form.add_argument("--feature", "-f", action="append", help="Not there in Penstock yet.")
+    form.add_argument("--feature", "-f", action="append", help="Not supported by Penstock yet.")
     quorum = form.add_mutually_exclusive_group()
     quorum.add_argument(
-        "--standalone", "-s", action="store_true", help="This controller is a quorum of its own."
+        "--standalone", "-s", action="store_true", help="Make this controller the only voter."
     )
     quorum.add_argument(
         "--no-initial-controllers",
         "-N",
         action="store_true",
-        help="For brokers: the quorum is elsewhere.",
+        help="For brokers: format without controllers.",
     )
-    quorum.add_argument("--initial-controllers", "-I", help="Not there in Penstock yet.")
+    quorum.add_argument("--initial-controllers", "-I", help="Not supported by Penstock yet.")
     return parser
 
 
-def _format(node: NodeConfig, asked: argparse.Namespace) -> int:
-    for name, reason in _NOT_THERE.items():
-        if getattr(asked, name):
+def _format(node: NodeConfig, arguments: argparse.Namespace) -> int:
+    for name, reason in _UNSUPPORTED.items():
+        if getattr(arguments, name):
             raise FormatError(reason)
-    if asked.release_version not in (None, METADATA_VERSION, METADATA_VERSION.partition("-")[0]):
+    if arguments.release_version not in (
+        None,
+        METADATA_VERSION,
+        METADATA_VERSION.partition("-")[0],
+    ):
         raise FormatError(
-            f"--release-version {asked.release_version} cannot be used: this release formats as "
-            f"{METADATA_VERSION}"
+            f"--release-version {arguments.release_version} is not supported: this release formats "
+            f"as {METADATA_VERSION}"
         )
-    check_standalone(node, asked.standalone)
+    check_standalone(node, arguments.standalone)
 
     def say(line: str) -> None:
         print(
             line.replace(
-                f"with cluster.id {asked.cluster_id}.", f"with metadata.version {METADATA_VERSION}."
+                f"with cluster.id {arguments.cluster_id}.",
+                f"with metadata.version {METADATA_VERSION}.",
             )
         )
 
@@ -103,8 +108,8 @@ def _format(node: NodeConfig, asked: argparse.Namespace) -> int:
         RealDisk(),
         RealRng(),
         node,
-        asked.cluster_id,
-        ignore_formatted=asked.ignore_formatted,
+        arguments.cluster_id,
+        ignore_formatted=arguments.ignore_formatted,
         say=say,
     )
     return 0
@@ -112,14 +117,14 @@ def _format(node: NodeConfig, asked: argparse.Namespace) -> int:
 
 def _info(node: NodeConfig) -> int:
     disk = RealDisk()
-    found: list[str] = []
+    directories: list[str] = []
     metas: list[MetaProperties] = []
     problems: list[str] = []
     for directory in sorted(node.directories):
         if not disk.exists(directory):
             problems.append(f"{directory} does not exist")
             continue
-        found.append(directory)
+        directories.append(directory)
         file = f"{directory}/{META_PROPERTIES}"
         if not disk.exists(file):
             problems.append(f"{directory} is not formatted.")
@@ -132,8 +137,11 @@ def _info(node: NodeConfig) -> int:
         problems.append("Mismatched cluster IDs between storage directories.")
     elif len({meta.node_id for meta in metas}) > 1:
         problems.append("Mismatched node IDs between storage directories.")
-    if found:
-        _section("Found log directory:" if len(found) == 1 else "Found log directories:", found)
+    if directories:
+        _section(
+            "Found log directory:" if len(directories) == 1 else "Found log directories:",
+            directories,
+        )
     if metas:
         print(f"Found metadata: {_text(metas[0])}\n")
     if problems:
@@ -152,7 +160,8 @@ def _text(meta: MetaProperties) -> str:
 
 
 def _random_uuid() -> str:
-    """One that can be given to a command: Kafka's never begin with a dash."""
+    """Return a random UUID that does not start with a dash, as Kafka's tool does, so that it can
+    be given as an argument."""
     rng = RealRng()
     while (text := uuid_text(rng.uuid())).startswith("-"):
         continue

@@ -1,4 +1,4 @@
-"""kafka-topics.sh: creates, lists, describes, alters and deletes topics."""
+"""kafka-topics.sh: create, list, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ _REPORTS = (
 )
 _KAFKA_CONFIGS = " (To alter topic configurations, the kafka-configs tool can be used.)"
 _OPTIONS = {
-    "bootstrap-server": Option(
-        "REQUIRED: The brokers to begin with.", "String: server to connect to"
-    ),
+    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
     "command-config": Option(
-        "A file with settings of the client.", "String: command config property file"
+        "A properties file for the client.", "String: command config property file"
     ),
     "list": Option("List all topics."),
     "create": Option("Create a new topic."),
@@ -37,43 +35,41 @@ _OPTIONS = {
     "alter": Option(f"Alter the number of partitions.{_KAFKA_CONFIGS}"),
     "describe": Option("Show topics and their partitions."),
     "topic": Option(
-        "The topic to create, alter, describe or delete; but for --create, a regular expression.",
+        "The topic to create, alter, describe or delete; a regular expression except with "
+        "--create.",
         "String: topic",
     ),
     "topic-id": Option("The id of the topic to describe.", "String: topic-id"),
-    "config": Option(
-        "A setting of the topic that is created; may be repeated.", "String: name=value"
-    ),
+    "config": Option("A config of the created topic; may be repeated.", "String: name=value"),
     "delete-config": Option("No longer supported since 4.0.", "String: name"),
     "partitions": Option(
-        "How many partitions a topic is to have; by default as many as the cluster says.",
+        "The number of partitions; the default is the cluster's num.partitions.",
         "Integer: # of partitions",
     ),
     "replication-factor": Option(
-        "How many replicas of each partition; by default as many as the cluster says.", "Integer"
+        "The number of replicas; the default is the cluster's default.replication.factor.",
+        "Integer",
     ),
     "replica-assignment": Option(
-        "The brokers of each partition: replicas divided by colons, partitions by commas.",
+        "The brokers of each partition: replicas separated by colons, partitions by commas.",
         "String: 1:2,2:3",
     ),
     "under-replicated-partitions": Option(
-        "With --describe, only partitions that lack in-sync replicas."
+        "With --describe: only partitions with replicas out of sync."
     ),
-    "unavailable-partitions": Option("With --describe, only partitions without a live leader."),
+    "unavailable-partitions": Option("With --describe: only partitions without a live leader."),
     "under-min-isr-partitions": Option(
-        "With --describe, only partitions with fewer in-sync replicas than the minimum."
+        "With --describe: only partitions below min.insync.replicas."
     ),
-    "at-min-isr-partitions": Option(
-        "With --describe, only partitions with as many in-sync replicas as the minimum."
-    ),
-    "topics-with-overrides": Option("With --describe, only topics with settings of their own."),
+    "at-min-isr-partitions": Option("With --describe: only partitions at min.insync.replicas."),
+    "topics-with-overrides": Option("With --describe: only topics with overridden configs."),
     "if-exists": Option(
-        "With --alter, --delete and --describe: do nothing where there is no such topic."
+        "With --alter, --delete and --describe: do nothing if the topic does not exist."
     ),
-    "if-not-exists": Option("With --create: do nothing where there is such a topic."),
-    "exclude-internal": Option("With --list and --describe: leave internal topics out."),
+    "if-not-exists": Option("With --create: do nothing if the topic exists."),
+    "exclude-internal": Option("With --list and --describe: omit internal topics."),
     "partition-size-limit-per-response": Option(
-        "How many partitions are asked for at once.", "Integer"
+        "The maximum number of partitions per response.", "Integer"
     ),
 }
 
@@ -165,18 +161,15 @@ async def _act(client: Client, options: Options) -> None:
 
 
 async def _create(client: Client, options: Options) -> None:
-    name, partitions, factor = (
-        options.value("topic") or "",
-        options.number("partitions"),
-        options.number("replication-factor"),
-    )
+    name = options.value("topic") or ""
+    partitions, factor = options.number("partitions"), options.number("replication-factor")
     configs = dict(_pair(text) for text in options.values("config"))
     assignments = parse_assignment(options.value("replica-assignment"))
     if "." in name or "_" in name:
         print(
             "WARNING: Due to limitations in metric names, topics with a period ('.') or "
-            "underscore ('_') could collide. "
-            "To avoid issues it is best to use either, but not both."
+            "underscore ('_') could collide. To avoid issues it is best to use either, but not "
+            "both."
         )
     if factor is not None and not 1 <= factor < 2**15:
         raise Refused("The replication factor must be between 1 and 32767 inclusive")
@@ -207,31 +200,30 @@ async def _alter(client: Client, options: Options) -> None:
 
 
 async def _describe(client: Client, options: Options) -> None:
-    from penstock.cli.topic_lines import Shown
-    from penstock.cli.topics import described
+    from penstock.cli.topics import PartitionFilter, describe_lines
 
-    shown = Shown(
+    partition_filter = PartitionFilter(
         under_replicated=options.has("under-replicated-partitions"),
         unavailable=options.has("unavailable-partitions"),
         under_min_isr=options.has("under-min-isr-partitions"),
         at_min_isr=options.has("at-min-isr-partitions"),
         overrides=options.has("topics-with-overrides"),
     )
-    found = await _existing(client, options)
+    existing = await _existing(client, options)
     page_size = options.number("partition-size-limit-per-response")
-    if found:
-        names = [topic.name for topic in found]
+    if existing:
+        names = [topic.name for topic in existing]
         topics = await (
             client.admin.describe_partitions(names, page_size)
             if page_size
             else client.admin.describe_partitions(names)
         )
-        for line in await described(client, topics, shown):
+        for line in await describe_lines(client, topics, partition_filter):
             print(line)
 
 
 async def _existing(client: Client, options: Options) -> list[TopicInfo]:
-    """Those that are meant; none is an error unless --if-exists says otherwise."""
+    """Return the matching topics; none is an error unless --if-exists is given."""
     topics = await _matching(client, options)
     if topics or options.has("if-exists"):
         return topics
@@ -254,7 +246,7 @@ async def _matching(client: Client, options: Options) -> list[TopicInfo]:
         return [topic for topic in topics if uuid_text(topic.id) == topic_id]
     if pattern is None:
         return topics
-    # Kafka reads a comma as "or", and ignores blanks and quotes around the whole.
+    # As in Kafka, a comma means "or", and whitespace and surrounding quotes are ignored.
     expression = re.sub(r"\s+", "", pattern).replace(",", "|").strip("\"'")
     try:
         return [topic for topic in topics if re.fullmatch(expression, topic.name)]
@@ -263,7 +255,7 @@ async def _matching(client: Client, options: Options) -> list[TopicInfo]:
 
 
 def _topic_id(options: Options) -> str | None:
-    """None where none is given; Kafka takes the zero id for none too."""
+    """Return the given topic id; as in Kafka, the zero id counts as none."""
     text = options.value("topic-id")
     if text is None or not options.has("describe"):
         return None
@@ -286,7 +278,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def parse_assignment(text: str | None) -> list[list[int]]:
-    """The brokers of each partition, from 1:2,2:3."""
+    """Parse the brokers of each partition from 1:2,2:3."""
     assignment: list[list[int]] = []
     for number, part in enumerate(text.split(",") if text else []):
         try:

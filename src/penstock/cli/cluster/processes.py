@@ -1,9 +1,8 @@
-"""One process of a cluster on this machine: made by a fork of `penstock up`, told to stop, killed,
-paused, resumed, and never outliving it.
+"""A node's process: forked from `penstock up`, controlled by signals, and never outliving it.
 
-A fork and not a new interpreter: what `up` has imported is there at once and shares its memory.
-That needs a parent without threads and without an event loop, which `up` is. Knows nothing of
-requests, nor of what the process does.
+Forking is faster than starting an interpreter, and shares the memory of imported modules. It
+needs a parent without threads and without an event loop, as the supervisor is. Knows nothing
+about control requests, nor about what the process runs.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 
-from penstock.cli.layout import LOG, NodeLayout
+from penstock.cli.cluster.layout import LOG, NodeLayout
 
 READY = b"ready\n"
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
-# Runs a node until it is told to stop, and calls back when it serves.
+# Runs a node until SIGTERM, and calls back when it is ready.
 Serve = Callable[[Path, Callable[[], None]], int]
 
 
@@ -36,8 +35,7 @@ class State(StrEnum):
 
 
 class NodeProcess:
-    """A node and, while it lives, its process. What happened to it is told by `changed`, from
-    waitpid."""
+    """A node and, while it is alive, its process. `update` takes the status of waitpid."""
 
     def __init__(self, layout: NodeLayout, home: Path) -> None:
         self.layout = layout
@@ -49,33 +47,34 @@ class NodeProcess:
         self.channel: socket.socket | None = None
 
     def start(self, serve: Serve, inherited: Iterable[socket.socket]) -> None:
-        """The new process lets go of the sockets that it inherited."""
+        """Fork the process, which closes the sockets it inherits."""
         ours, theirs = socket.socketpair()
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            for one in (ours, *inherited):
-                one.close()
-            _be_child(lambda: _run_node(self, serve, theirs, parent))
+            for inherited_socket in (ours, *inherited):
+                inherited_socket.close()
+            _run_child(lambda: _run_node(self, serve, theirs, parent))
         theirs.close()
         ours.setblocking(False)
         self.channel, self.pid, self.state, self.ready = ours, pid, State.RUNNING, False
 
     def signal(self, *numbers: signal.Signals) -> None:
-        """Only a process that was not reaped yet: its number cannot be another's."""
+        """Send signals. The pid is set only until the process is reaped, so that it cannot belong
+        to another process."""
         for number in numbers:
             if self.pid is not None:
                 os.kill(self.pid, number)
 
-    def heard(self) -> bool:
-        """Reads what the process says. False when it has closed its end."""
-        said = self.channel.recv(len(READY)) if self.channel is not None else b""
-        self.ready = self.ready or bool(said)
-        return bool(said)
+    def read_channel(self) -> bool:
+        """Read the process's readiness. Returns False if it closed the channel."""
+        data = self.channel.recv(len(READY)) if self.channel is not None else b""
+        self.ready = self.ready or bool(data)
+        return bool(data)
 
-    def changed(self, status: int) -> None:
+    def update(self, status: int) -> None:
         if os.WIFSTOPPED(status):
             self.state = State.PAUSED
         elif os.WIFCONTINUED(status):
@@ -89,42 +88,44 @@ class NodeProcess:
             )
             self.pid, self.state, self.ready = None, State.STOPPED, False
 
-    def why(self) -> str:
-        """How it ended, with the last that its log says."""
+    def exit_reason(self) -> str:
+        """Return how the process ended, with the last line of its log."""
         log = self.home / LOG
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         last = next((line for line in reversed(lines) if line.strip()), "")
         return (
-            f"node {self.layout.id} {self.ending}; its log {log} ends with: {last}"
+            f"node {self.layout.id} {self.ending}; the last line of its log {log}: {last}"
             if last
             else f"node {self.layout.id} {self.ending}"
         )
 
 
 def fork(work: Callable[[], int], inherited: Iterable[socket.socket]) -> int:
-    """The process id of a child that runs the work and ends with its result; it ends with us,
-    too."""
+    """Fork a child that runs `work` and exits with its result; return its pid.
+
+    The child is killed if this process ends first.
+    """
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        for one in inherited:
-            one.close()
+        for inherited_socket in inherited:
+            inherited_socket.close()
 
-        def guarded() -> int:
-            _leave_group()
-            _end_with_parent(parent, None)
+        def run_work() -> int:
+            _reset_signals()
+            _die_with_parent(parent, None)
             return work()
 
-        _be_child(guarded)
+        _run_child(run_work)
     return pid
 
 
-def _be_child(work: Callable[[], int]) -> None:
-    """Never returns: what is above in the stack belongs to the parent."""
+def _run_child(work: Callable[[], int]) -> None:
+    """Run the work and exit. Never returns: the callers' frames belong to the parent."""
     code = 1
     try:
         code = work()
-    except BaseException:  # noqa: BLE001 - the process ends here, and this is the last that can be told of it
+    except BaseException:  # noqa: BLE001 - the process exits here; report any error before
         traceback.print_exc()
     finally:
         logging.shutdown()
@@ -134,40 +135,48 @@ def _be_child(work: Callable[[], int]) -> None:
 
 
 def _run_node(node: NodeProcess, serve: Serve, channel: socket.socket, parent: int) -> int:
-    _leave_group()
-    _write_to(node.home / LOG)
-    _end_with_parent(parent, channel)
+    _reset_signals()
+    _redirect_output(node.home / LOG)
+    _die_with_parent(parent, channel)
     _set_name(f"penstock-{node.layout.id}")
     return serve(node.home, lambda: channel.sendall(READY))
 
 
-def _leave_group() -> None:
-    """Ctrl-C is for the parent, which stops its nodes in order; and its handlers are not ours."""
+def _reset_signals() -> None:
+    """Leave the parent's process group and drop its signal handlers.
+
+    Ctrl-C must reach only the parent, which stops the nodes in order.
+    """
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
 
 
-def _write_to(log: Path) -> None:
+def _redirect_output(log: Path) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
 
 
-def _end_with_parent(parent: int, channel: socket.socket | None) -> None:
-    """Linux kills us when the parent ends, even while we are paused; elsewhere a thread waits for
-    its end of the channel to close."""
+def _die_with_parent(parent: int, channel: socket.socket | None) -> None:
+    """Kill this process when the parent ends.
+
+    Linux does this, even for a paused process. Elsewhere a thread waits until the parent's end of
+    the channel is closed.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     elif channel is not None:
-        watch_end(channel)
-    if os.getppid() != parent:  # it ended before we asked
+        kill_on_close(channel)
+    if os.getppid() != parent:  # The parent ended before prctl.
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def watch_end(channel: socket.socket) -> None:
+def kill_on_close(channel: socket.socket) -> None:
+    """Kill this process when the other end of the channel is closed."""
+
     def wait() -> None:
         while channel.recv(1):
             continue
@@ -177,6 +186,6 @@ def watch_end(channel: socket.socket) -> None:
 
 
 def _set_name(name: str) -> None:
-    """What ps and top show."""
+    """Set the process name that ps and top show."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())

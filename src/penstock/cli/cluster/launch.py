@@ -1,5 +1,4 @@
-"""`penstock up` of several nodes: makes their directories ready, runs them under the supervisor,
-and says when the cluster is ready."""
+"""Run a cluster of several nodes: prepare their directories, supervise them, announce readiness."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from penstock.cli import control, layout
-from penstock.cli.layout import HOST, PROPERTIES, Layout, NodeLayout
-from penstock.cli.serving import announce, serve_at
-from penstock.cli.supervisor import Supervisor
+from penstock.cli.cluster import control, layout
+from penstock.cli.cluster.layout import HOST, PROPERTIES, Layout, NodeLayout
+from penstock.cli.cluster.supervisor import Supervisor
+from penstock.cli.cluster.up import announce, serve_node
 from penstock.client.client import Client
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.errors import KafkaError
@@ -22,12 +21,12 @@ from penstock.node.broker.formatting import format_directories
 from penstock.world import World
 from penstock.world.real import RealDisk, RealRng, run
 
-# How long the nodes of a cluster may take to find each other, once each of them serves.
-READY_PATIENCE_S = 60.0
+# Timeout for the cluster to become ready after each node has started.
+READY_TIMEOUT_S = 60.0
 _PROBE_INTERVAL_S = 0.02
 
 
-def up_cluster(
+def run_cluster(
     directory: Path,
     *,
     brokers: int | None,
@@ -36,51 +35,59 @@ def up_cluster(
     racks: Sequence[str],
     settings: Mapping[str, str],
 ) -> str | None:
-    """Runs until it is told to end. Gives why the cluster did not come up, if so."""
+    """Run the directory's cluster until SIGTERM or SIGINT; create it at the first start.
+
+    Returns the reason if the cluster did not become ready, else None.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     control.lock(directory)
-    kept = layout.load(directory)
-    if kept is None:
-        wanted = layout.DEFAULT_PORT if port is None else port
-        kept = layout.plan(
-            uuid_text(RealRng().uuid()), brokers or 1, controllers, wanted, racks, settings
+    cluster = layout.load(directory)
+    if cluster is None:
+        first_port = layout.DEFAULT_PORT if port is None else port
+        cluster = layout.plan(
+            uuid_text(RealRng().uuid()), brokers or 1, controllers, first_port, racks, settings
         )
-        for node in kept.nodes:
-            _config_of(kept, node, directory / str(node.id))  # what is refused must not be kept
-        layout.save(directory, kept)
+        for node in cluster.nodes:
+            # Validate before saving, so that invalid settings leave no layout behind.
+            _config_of(cluster, node, directory / str(node.id))
+        layout.save(directory, cluster)
     else:
-        layout.check_same(kept, directory, brokers, controllers, port, racks)
-    for node in kept.nodes:
-        _prepare(kept, node, directory, settings)
+        layout.check_same(cluster, directory, brokers, controllers, port, racks)
+    for node in cluster.nodes:
+        _prepare(cluster, node, directory, settings)
+    # Load the handlers before forking, so that the nodes share their memory. Freezing keeps the
+    # nodes' garbage collectors from touching, and thereby copying, shared pages.
     for served in (SERVED, CONTROLLER_SERVED):
         for api_key in served:
-            load(api_key, served)  # once here, and not in each of the nodes
-    gc.freeze()  # so that their collectors do not touch, and thereby copy, what they share
+            load(api_key, served)
+    gc.freeze()
 
-    def grow(old: Layout) -> Layout:
+    def add_broker(old: Layout) -> Layout:
         new = layout.with_broker(old)
         _prepare(new, new.nodes[-1], directory, {})
         return new
 
     return Supervisor(
         directory,
-        kept,
-        serve_at,
-        probe=lambda: _probe(kept),
-        announce=lambda: announce(kept.bootstrap),
-        grow=grow,
+        cluster,
+        serve_node,
+        probe=lambda: _probe(cluster),
+        announce=lambda: announce(cluster.bootstrap),
+        add_broker=add_broker,
     ).run()
 
 
 def _prepare(cluster: Layout, node: NodeLayout, directory: Path, given: Mapping[str, str]) -> None:
-    """A node is formatted when it is made, and never again: one that lost its data must not take
-    part as if it had not (INVARIANTS 19). Its settings are written last, and show that it was made.
+    """Format a new node's directories and write its server.properties.
+
+    A node is formatted once: a node that lost its data must not rejoin as if it had not (rule
+    19). server.properties is written last, so its presence means that the node was formatted.
     """
     home = directory / str(node.id)
     file = home / PROPERTIES
     if file.exists():
         properties = layout.properties_of(cluster, node, home, given)
-        layout.check_kept(file, {name: properties[name] for name in given})
+        layout.check_properties(file, {name: properties[name] for name in given})
         return
     home.mkdir(parents=True, exist_ok=True)
     text, config = _config_of(cluster, node, home)
@@ -92,11 +99,11 @@ def _prepare(cluster: Layout, node: NodeLayout, directory: Path, given: Mapping[
         ignore_formatted=True,
         say=lambda _line: None,
     )
-    layout.write_whole(file, text)
+    layout.replace_file(file, text)
 
 
 def _config_of(cluster: Layout, node: NodeLayout, home: Path) -> tuple[str, NodeConfig]:
-    """As text and as read. ConfigError with all that is wrong with it."""
+    """Return server.properties as text and parsed. Raises ConfigError with all problems."""
     text = "".join(
         f"{name}={value}\n" for name, value in layout.properties_of(cluster, node, home).items()
     )
@@ -104,16 +111,13 @@ def _config_of(cluster: Layout, node: NodeLayout, home: Path) -> tuple[str, Node
 
 
 def _probe(cluster: Layout) -> int:
-    """Until every broker knows of all of them and the controller would place a topic on all of
-    them: 0. Otherwise 1, in time."""
+    """Wait until the cluster is ready; return the exit code of the probe process."""
     try:
         run(lambda world: wait_ready(world, cluster))
     except (KafkaError, TimeoutError) as error:
         print(
-            (
-                f"penstock up: the cluster did not become ready within {READY_PATIENCE_S:.0f} s: "
-                f"{error}"
-            ),
+            f"penstock up: the cluster did not become ready within {READY_TIMEOUT_S:.0f} s: "
+            f"{error}",
             file=sys.stderr,
         )
         return 1
@@ -121,8 +125,9 @@ def _probe(cluster: Layout) -> int:
 
 
 async def wait_ready(world: World, cluster: Layout) -> None:
-    """The last reason is raised when the time is over."""
-    deadline = world.clock.monotonic() + READY_PATIENCE_S
+    """Wait until every broker sees all brokers unfenced, and the controller can place a topic on
+    all of them. Raises the last error after the timeout."""
+    deadline = world.clock.monotonic() + READY_TIMEOUT_S
     while True:
         try:
             await _check_ready(world, cluster)
@@ -150,6 +155,6 @@ async def _check_ready(world: World, cluster: Layout) -> None:
 
 
 async def wait_unfenced(client: Client, ids: set[int]) -> None:
-    """Until the broker that is asked knows all of these as live."""
+    """Wait until the client's broker sees all of these brokers unfenced."""
     while ids - {broker.id for broker in (await client.admin.describe_cluster()).brokers}:
         await asyncio.sleep(_PROBE_INTERVAL_S)

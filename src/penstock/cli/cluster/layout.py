@@ -1,8 +1,7 @@
-"""The nodes that `penstock up` keeps in one directory: which there are, where they listen, and the
-server.properties each is given.
+"""The layout of a cluster's directory: its nodes, their ports and their server.properties.
 
-DIR/cluster.json is written at the first start and grows by `nodes add`; DIR/<id>/ holds a node's
-settings, data and log. Knows no processes.
+DIR/cluster.json is written at the first start and extended by `penstock nodes add`. DIR/<id>/ has
+a node's settings, data and log. Knows nothing about processes.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,9 @@ LOG = "penstock.log"
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 FIRST_CONTROLLER = 101
-# Below the ports that the kernel gives to outgoing connections: one of those could be taken while a
-# node is down.
+# Below the kernel's ephemeral ports: an outgoing connection could use one while its node is down.
 _FREE_PORTS = range(16_384, 32_768)
-# What `up` decides for each node. Given with -c, nodes could not be told apart.
+# Settings that must differ between nodes; they cannot be given with -c.
 _PER_NODE = (
     "node.id",
     "process.roles",
@@ -37,12 +36,12 @@ _DIRECTORIES = ("log.dir", "log.dirs", "metadata.log.dir")
 
 
 class LayoutError(ValueError):
-    """What was asked for contradicts what is kept, or itself."""
+    """The options are invalid, or contradict the existing layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """Ports that a node does not have are None."""
+    """A port is None if the node does not have the role."""
 
     id: int
     roles: tuple[str, ...]
@@ -51,7 +50,7 @@ class NodeLayout:
 
     @property
     def port(self) -> int:
-        """The one it is known by."""
+        """The broker's port, or else the controller's."""
         return self.broker_port or self.controller_port or 0
 
     @property
@@ -83,7 +82,7 @@ class Layout:
             if node.id == node_id:
                 return node
         raise LayoutError(
-            f"there is no node {node_id}: there are "
+            f"node {node_id} does not exist; the nodes are "
             f"{', '.join(str(node.id) for node in self.nodes)}"
         )
 
@@ -96,42 +95,44 @@ def plan(
     racks: Sequence[str],
     settings: Mapping[str, str],
 ) -> Layout:
-    """A new cluster. Port 0 gives every broker a free one, and all keep theirs."""
+    """Return the layout of a new cluster. Port 0 chooses free ports, which the brokers keep."""
     check_settings(settings)
     if port + brokers > 65_536:
-        raise LayoutError(f"{brokers} brokers from port {port} on need ports beyond 65535")
+        raise LayoutError(
+            f"{brokers} brokers from port {port} on need ports above 65535: use a lower --port"
+        )
     broker_ports = list(range(port, port + brokers)) if port else free_ports(brokers, set())
     ports, controller_ports = (
         iter(broker_ports),
         iter(free_ports(controllers or brokers, set(broker_ports))),
     )
     if controllers is None:
-        both = ("broker", "controller")
+        roles = ("broker", "controller")
         nodes = [
-            NodeLayout(id_, both, next(ports), next(controller_ports))
-            for id_ in range(1, brokers + 1)
+            NodeLayout(node_id, roles, next(ports), next(controller_ports))
+            for node_id in range(1, brokers + 1)
         ]
     else:
-        nodes = [NodeLayout(id_, ("broker",), next(ports)) for id_ in range(1, brokers + 1)]
-        ids = range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers)
-        nodes += [NodeLayout(id_, ("controller",), None, next(controller_ports)) for id_ in ids]
+        nodes = [NodeLayout(node_id, ("broker",), next(ports)) for node_id in range(1, brokers + 1)]
+        nodes += [
+            NodeLayout(node_id, ("controller",), None, next(controller_ports))
+            for node_id in range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers)
+        ]
     return Layout(cluster_id, tuple(racks), dict(settings), tuple(nodes))
 
 
 def with_broker(layout: Layout) -> Layout:
-    """One more broker, on the port after the last; the quorum stays as it is."""
+    """Add a broker on the port after the last; the quorum is unchanged."""
     last = max(layout.brokers, key=lambda node: node.id)
     port = max(node.port for node in layout.brokers) + 1
     if port > 65_535 or not is_free(port):
-        (port,) = free_ports(
-            1,
-            {
-                port
-                for node in layout.nodes
-                for port in (node.broker_port, node.controller_port)
-                if port
-            },
-        )
+        used = {
+            used_port
+            for node in layout.nodes
+            for used_port in (node.broker_port, node.controller_port)
+            if used_port
+        }
+        (port,) = free_ports(1, used)
     return replace(layout, nodes=(*layout.nodes, NodeLayout(last.id + 1, ("broker",), port)))
 
 
@@ -139,26 +140,27 @@ def check_settings(settings: Mapping[str, str]) -> None:
     for name in _PER_NODE:
         if name in settings:
             raise LayoutError(
-                f"{name} differs from node to node and is set by penstock up: it cannot be given "
-                "with -c"
+                f"{name} cannot be given with -c: it differs between nodes, and penstock up sets it"
             )
     for name in _DIRECTORIES:
         absolute = [
             path for path in settings.get(name, "").split(",") if path.strip().startswith("/")
         ]
         if absolute:
-            reason = (
-                "nodes cannot share a directory. A relative one is taken to be in each node's own"
+            raise LayoutError(
+                f"{name}={settings[name]} cannot be given with -c: nodes cannot share a directory. "
+                "Give a relative path, which is resolved in each node's directory"
             )
-            raise LayoutError(f"{name}={settings[name]} cannot be given with -c: {reason}")
 
 
 def properties_of(
     layout: Layout, node: NodeLayout, home: Path, given: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Those given win over those kept."""
+    """Return a node's server.properties; `given` settings override the layout's."""
     voters = ",".join(
-        f"{one.id}@{HOST}:{one.controller_port}" for one in layout.nodes if one.controller_port
+        f"{voter.id}@{HOST}:{voter.controller_port}"
+        for voter in layout.nodes
+        if voter.controller_port
     )
     ports = {"PLAINTEXT": node.broker_port, "CONTROLLER": node.controller_port}
     values = {
@@ -168,7 +170,7 @@ def properties_of(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": voters,
         "log.dirs": "data",
-        **_copies(len(layout.brokers)),
+        **_internal_topics(len(layout.brokers)),
         "group.initial.rebalance.delay.ms": "0",
         **layout.settings,
         **(given or {}),
@@ -181,20 +183,20 @@ def properties_of(
     return values
 
 
-def _copies(brokers: int) -> dict[str, str]:
-    """Internal topics, as safe as the number of brokers allows and no safer than Kafka's."""
-    factor, least = str(min(brokers, 3)), str(min(brokers, 2))
+def _internal_topics(brokers: int) -> dict[str, str]:
+    """Return Kafka's replication of internal topics, limited by the number of brokers."""
+    factor, min_isr = str(min(brokers, 3)), str(min(brokers, 2))
     return {
         "offsets.topic.replication.factor": factor,
         "transaction.state.log.replication.factor": factor,
-        "transaction.state.log.min.isr": least,
+        "transaction.state.log.min.isr": min_isr,
         "share.coordinator.state.topic.replication.factor": factor,
-        "share.coordinator.state.topic.min.isr": least,
+        "share.coordinator.state.topic.min.isr": min_isr,
     }
 
 
-def described(node: NodeLayout, directory: Path) -> dict[str, Any]:
-    """As `nodes list --json` shows one that does not run."""
+def describe_stopped(node: NodeLayout, directory: Path) -> dict[str, Any]:
+    """Return a stopped node's entry of `nodes list --json`."""
     home = str(directory / str(node.id))
     return {
         "id": node.id,
@@ -206,86 +208,78 @@ def described(node: NodeLayout, directory: Path) -> dict[str, Any]:
     }
 
 
-def check_kept(file: Path, wanted: Mapping[str, str]) -> None:
-    """A node's settings are those of its file, once it is written. What contradicts them is
-    refused."""
+def check_properties(file: Path, given: Mapping[str, str]) -> None:
+    """Raise LayoutError if a given setting differs from the node's server.properties."""
     lines = (line.partition("=") for line in file.read_text().splitlines() if "=" in line)
-    kept = {name: value for name, _equals, value in lines}
-    for name, value in wanted.items():
-        if kept.get(name) != value:
+    properties = {name: value for name, _equals, value in lines}
+    for name, value in given.items():
+        if properties.get(name) != value:
             raise LayoutError(
-                f"{file} has {name}={kept.get(name)}, not {value}: change it there, or use "
+                f"{file} has {name}={properties.get(name)}, not {value}: change it there, or use "
                 "another --dir"
             )
 
 
 def check_same(
-    kept: Layout,
+    existing: Layout,
     directory: Path,
     brokers: int | None,
     controllers: int | None,
     port: int | None,
     racks: Sequence[str],
 ) -> None:
-    """What is not given is as it was."""
-    first = kept.brokers[0].port
-    asked = (
-        ("--brokers", brokers, len(kept.brokers)),
-        ("--controllers", controllers, kept.separate_controllers),
-        ("--port", port or None, first),
-        ("--racks", ",".join(racks) or None, ",".join(kept.racks)),
+    """Raise LayoutError if a given option differs from the existing cluster's."""
+    options = (
+        ("--brokers", brokers, len(existing.brokers)),
+        ("--controllers", controllers, existing.separate_controllers),
+        ("--port", port or None, existing.brokers[0].port),
+        ("--racks", ",".join(racks) or None, ",".join(existing.racks)),
     )
-    for flag, value, is_kept in asked:
-        if value is not None and value != is_kept:
+    for option, given, current in options:
+        if given is not None and given != current:
             raise LayoutError(
-                f"{directory} has a cluster with {flag} {is_kept or 'not given'}, not {value}: "
+                f"{directory} has a cluster with {option} {current or 'not given'}, not {given}: "
                 "use another --dir"
             )
 
 
 def load(directory: Path) -> Layout | None:
-    """None where no cluster is kept."""
+    """Return the directory's layout, or None if it has no cluster."""
     file = directory / CLUSTER
     if not file.exists():
         return None
     try:
-        kept = json.loads(file.read_text())
+        data = json.loads(file.read_text())
         nodes = tuple(
-            NodeLayout(**{**node, "roles": tuple(node["roles"])}) for node in kept["nodes"]
+            NodeLayout(**{**node, "roles": tuple(node["roles"])}) for node in data["nodes"]
         )
-        return Layout(str(kept["cluster_id"]), tuple(kept["racks"]), dict(kept["settings"]), nodes)
+        return Layout(str(data["cluster_id"]), tuple(data["racks"]), dict(data["settings"]), nodes)
     except (ValueError, TypeError, KeyError) as error:
         raise LayoutError(
-            f"{file} cannot be read ({error!r}): it was written by penstock up, and should not be "
+            f"{file} is invalid ({error!r}): penstock up writes this file, and it must not be "
             "edited"
         ) from error
 
 
 def save(directory: Path, layout: Layout) -> None:
-    write_whole(directory / CLUSTER, json.dumps(asdict(layout), indent=1) + "\n")
+    replace_file(directory / CLUSTER, json.dumps(asdict(layout), indent=1) + "\n")
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Never half of it, whenever the process ends."""
-    part = file.with_name(f"{file.name}.new")
-    part.write_text(text)
-    part.replace(file)
+def replace_file(file: Path, text: str) -> None:
+    """Write a file atomically."""
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(text)
+    temporary.replace(file)
 
 
-def free_ports(count: int, taken: Collection[int]) -> list[int]:
-    found = (
-        port
-        for port in random.sample(_FREE_PORTS, len(_FREE_PORTS))
-        if port not in taken and is_free(port)
-    )
-    return _first(count, found)
-
-
-def _first(count: int, ports: Iterable[int]) -> list[int]:
-    chosen = [port for port, _number in zip(ports, range(count), strict=False)]
-    if len(chosen) < count:
-        raise LayoutError(f"there are no {count} free ports on {HOST}")
-    return chosen
+def free_ports(count: int, used: Collection[int]) -> list[int]:
+    """Choose random ports that are not in use."""
+    candidates = random.sample(_FREE_PORTS, len(_FREE_PORTS))
+    free = (port for port in candidates if port not in used and is_free(port))
+    ports = list(islice(free, count))
+    if len(ports) < count:
+        raise LayoutError(f"{HOST} has no {count} free ports")
+    return ports
 
 
 def is_free(port: int) -> bool:

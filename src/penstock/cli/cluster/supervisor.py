@@ -1,8 +1,7 @@
-"""`penstock up` of a cluster: starts the nodes, watches them, does what `penstock nodes` asks for,
-and ends them when it is told to end.
+"""The supervisor of a cluster's processes: starts and stops nodes, executes control requests.
 
-One thread and no event loop, so that it may fork at any time. A node that dies is not started
-again: that is for its user to say.
+One thread and no event loop, so that it can fork at any time. A node that ends is not restarted;
+the user decides with `penstock nodes restart`.
 """
 
 from __future__ import annotations
@@ -16,13 +15,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.cli import control
-from penstock.cli.layout import Layout, described, save
-from penstock.cli.processes import NodeProcess, Serve, State, fork
+from penstock.cli.cluster import control
+from penstock.cli.cluster.layout import Layout, describe_stopped, save
+from penstock.cli.cluster.processes import NodeProcess, Serve, State, fork
 
-STOP_PATIENCE_S = 60.0
+# Nodes that have not stopped within this time are killed.
+STOP_TIMEOUT_S = 60.0
 
-# What a request sends, and the state that it waits for. A paused process ends only once it goes on.
+# The signals of each request, and the state that completes it. A paused process handles SIGTERM
+# only after SIGCONT.
 _SIGNALS = {
     "kill": ((signal.SIGKILL,), State.STOPPED),
     "stop": ((signal.SIGTERM, signal.SIGCONT), State.STOPPED),
@@ -32,8 +33,8 @@ _SIGNALS = {
 
 
 class Supervisor:
-    """`probe` runs in a process of its own until the cluster is ready, `announce` then; `grow`
-    makes the layout with one more broker."""
+    """`probe` runs in a child process until the cluster is ready, then `announce` is called.
+    `add_broker` returns the layout with another broker, whose directory it has prepared."""
 
     def __init__(
         self,
@@ -43,44 +44,48 @@ class Supervisor:
         *,
         probe: Callable[[], int],
         announce: Callable[[], None],
-        grow: Callable[[Layout], Layout],
+        add_broker: Callable[[Layout], Layout],
     ) -> None:
         self._directory, self._layout = directory, layout
-        self._serve, self._probe, self._announce, self._grow = serve, probe, announce, grow
+        self._serve, self._probe, self._announce = serve, probe, announce
+        self._add_broker = add_broker
         self._nodes = {
             node.id: NodeProcess(node, directory / str(node.id)) for node in layout.nodes
         }
         self._selector = selectors.DefaultSelector()
-        self._prober: int | None = None
+        self._probe_pid: int | None = None
         self._announced = False
         self._stopping_until: float | None = None
         self._failure: str | None = None
 
     def run(self) -> str | None:
-        """Until told to end and all nodes have ended. Gives why it could not begin, if so."""
+        """Run until SIGTERM or SIGINT and all nodes have ended.
+
+        Returns the reason if the cluster did not become ready, else None.
+        """
         wakeups, wakeup = socket.socketpair()
-        for one in (wakeups, wakeup):
-            one.setblocking(False)
+        for end in (wakeups, wakeup):
+            end.setblocking(False)
         signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, lambda _number, _frame: None)
         self._selector.register(
-            wakeups, selectors.EVENT_READ, lambda: self._signalled(wakeups.recv(1024))
+            wakeups, selectors.EVENT_READ, lambda: self._handle_signals(wakeups.recv(1024))
         )
         requests = control.ControlServer(self._directory, self._selector, self._begin)
         for node in self._nodes.values():
             self._start(node)
         while self._stopping_until is None or self._alive():
-            for key, _events in self._selector.select(self._patience()):
+            for key, _events in self._selector.select(self._timeout()):
                 key.data()
-            self._look()
-            requests.settle()
+            self._advance()
+            requests.send_replies()
         requests.close()
         return self._failure
 
-    # What happens.
+    # Events
 
-    def _signalled(self, numbers: bytes) -> None:
+    def _handle_signals(self, numbers: bytes) -> None:
         if signal.SIGCHLD in numbers:
             self._reap()
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
@@ -94,25 +99,25 @@ class Supervisor:
                 return
             if pid == 0:
                 return
-            if pid == self._prober and not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
-                self._prober = None
-                self._probed(os.waitstatus_to_exitcode(status))
+            if pid == self._probe_pid and not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                self._probe_pid = None
+                self._handle_probe_exit(os.waitstatus_to_exitcode(status))
             for node in self._nodes.values():
                 if node.pid == pid:
-                    node.changed(status)
-                    self._tell(node)
+                    node.update(status)
+                    self._report_exit(node)
 
-    def _tell(self, node: NodeProcess) -> None:
-        """Before the cluster was ready, a node that ends is a failure; later it is news."""
+    def _report_exit(self, node: NodeProcess) -> None:
+        """A node that ends before the cluster is ready is a failure; later it is only reported."""
         if node.state is not State.STOPPED or self._stopping_until is not None:
             return
         if self._announced:
             print(f"penstock up: node {node.layout.id} {node.ending}", file=sys.stderr, flush=True)
         else:
-            self._failure = node.why()
+            self._failure = node.exit_reason()
             self._stop()
 
-    def _probed(self, code: int) -> None:
+    def _handle_probe_exit(self, code: int) -> None:
         if self._stopping_until is not None:
             return
         if code == 0:
@@ -123,59 +128,61 @@ class Supervisor:
             self._stop()
 
     def _stop(self) -> None:
-        """Brokers before controllers, which they need to leave cleanly. Told twice, or after a
-        while, nobody is waited for any longer."""
-        if self._prober is not None:
-            os.kill(self._prober, signal.SIGKILL)
+        """Stop brokers before controllers, which brokers need for a controlled shutdown.
+
+        A second signal, or the timeout, kills the remaining nodes.
+        """
+        if self._probe_pid is not None:
+            os.kill(self._probe_pid, signal.SIGKILL)
         if self._stopping_until is not None:
             self._stopping_until = time.monotonic()
             return
-        self._stopping_until = time.monotonic() + STOP_PATIENCE_S
+        self._stopping_until = time.monotonic() + STOP_TIMEOUT_S
         for node in self._nodes.values():
             if node.layout.is_broker:
                 node.signal(signal.SIGTERM, signal.SIGCONT)
 
-    def _look(self) -> None:
-        """What follows from what happened."""
+    def _advance(self) -> None:
+        """Take the next step of starting or stopping the cluster."""
         if self._stopping_until is not None:
-            late = time.monotonic() >= self._stopping_until
-            brokers = any(
+            timed_out = time.monotonic() >= self._stopping_until
+            brokers_alive = any(
                 node.pid is not None for node in self._nodes.values() if node.layout.is_broker
             )
             for node in self._nodes.values():
-                if late:
+                if timed_out:
                     node.signal(signal.SIGKILL)
-                elif not brokers:
+                elif not brokers_alive:
                     node.signal(signal.SIGTERM, signal.SIGCONT)
         elif (
             not self._announced
-            and self._prober is None
+            and self._probe_pid is None
             and all(node.ready for node in self._nodes.values())
         ):
-            self._prober = fork(self._probe, self._sockets())
+            self._probe_pid = fork(self._probe, self._sockets())
 
     def _alive(self) -> bool:
         return any(node.pid is not None for node in self._nodes.values())
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         return (
             None
             if self._stopping_until is None
             else max(0.0, self._stopping_until - time.monotonic()) + 0.05
         )
 
-    # Nodes.
+    # Nodes
 
     def _start(self, node: NodeProcess) -> None:
         node.start(self._serve, self._sockets())
         channel = node.channel
         if channel is not None:
             self._selector.register(
-                channel, selectors.EVENT_READ, lambda: self._heard(node, channel)
+                channel, selectors.EVENT_READ, lambda: self._read_channel(node, channel)
             )
 
-    def _heard(self, node: NodeProcess, channel: socket.socket) -> None:
-        if channel is not node.channel or not node.heard():
+    def _read_channel(self, node: NodeProcess, channel: socket.socket) -> None:
+        if channel is not node.channel or not node.read_channel():
             self._selector.unregister(channel)
             channel.close()
 
@@ -186,59 +193,60 @@ class Supervisor:
             if isinstance(key.fileobj, socket.socket)
         ]
 
-    # Requests.
+    # Requests
 
-    def _begin(self, request: control.Answer) -> control.Progress:
-        what = request["do"]
-        if what == "list":
-            answer: control.Answer = {
+    def _begin(self, request: control.Message) -> control.PendingReply:
+        action = request["do"]
+        if action == "list":
+            reply: control.Message = {
                 "nodes": [self._describe(node) for node in self._nodes.values()]
             }
-            return lambda: answer
+            return lambda: reply
         if self._stopping_until is not None:
-            raise control.ControlError("penstock up is ending")
-        if what == "add":
-            return self._carry_out("start", [self._add()])
-        return self._carry_out(
-            what, [self._nodes[self._layout.node(int(one)).id] for one in request["ids"]]
+            raise control.ControlError("penstock up is stopping")
+        if action == "add":
+            return self._execute("start", [self._add()])
+        return self._execute(
+            action, [self._nodes[self._layout.node(int(node_id)).id] for node_id in request["ids"]]
         )
 
-    def _carry_out(self, what: str, nodes: list[NodeProcess]) -> control.Progress:
-        if what == "start":
+    def _execute(self, action: str, nodes: list[NodeProcess]) -> control.PendingReply:
+        if action == "start":
             for node in nodes:
                 if node.pid is None:
                     self._start(node)
-            return self._until(nodes, lambda node: node.ready)
-        if what not in _SIGNALS:
-            raise control.ControlError(f"{what!r} is nothing that can be done with a node")
+            return self._reply_when(nodes, lambda node: node.ready)
+        if action not in _SIGNALS:
+            raise control.ControlError(f"{action!r} is not an action")
         for node in nodes:
             if node.pid is None:
                 raise control.ControlError(f"node {node.layout.id} is not running")
-        numbers, state = _SIGNALS[what]
+        signals, state = _SIGNALS[action]
         for node in nodes:
-            node.signal(*numbers)
-        return self._until(nodes, lambda node: node.state is state)
+            node.signal(*signals)
+        return self._reply_when(nodes, lambda node: node.state is state)
 
-    def _until(
+    def _reply_when(
         self, nodes: list[NodeProcess], done: Callable[[NodeProcess], bool]
-    ) -> control.Progress:
-        """A node that ends instead is an error."""
+    ) -> control.PendingReply:
+        """Reply when all nodes are done; a node that ends instead is an error."""
 
-        def progress() -> control.Answer | None:
+        def reply() -> control.Message | None:
             waiting = [node for node in nodes if not done(node)]
             ended = next((node for node in waiting if node.pid is None), None)
             if ended is not None:
-                return {"error": ended.why()}
+                return {"error": ended.exit_reason()}
             return None if waiting else {"nodes": [self._describe(node) for node in nodes]}
 
-        return progress
+        return reply
 
     def _add(self) -> NodeProcess:
-        self._layout = self._grow(self._layout)
+        self._layout = self._add_broker(self._layout)
         save(self._directory, self._layout)
         layout = self._layout.nodes[-1]
         node = self._nodes[layout.id] = NodeProcess(layout, self._directory / str(layout.id))
         return node
 
-    def _describe(self, node: NodeProcess) -> control.Answer:
-        return {**described(node.layout, self._directory), "pid": node.pid, "state": node.state}
+    def _describe(self, node: NodeProcess) -> control.Message:
+        stopped = describe_stopped(node.layout, self._directory)
+        return {**stopped, "pid": node.pid, "state": node.state}
