@@ -85,7 +85,7 @@ def without(cluster: PenstockCluster, broker: int, *, topic: str) -> Iterator[No
             lambda: cluster.ask(partitions),
             lambda found: all(map(condition, found)),
             topic,
-            cluster.said,
+            cluster.logs,
         )
 
     cluster.nodes("kill", str(broker))
@@ -322,7 +322,7 @@ def test_a_broker_is_added_lost_and_unregistered(cluster: PenstockCluster, tools
     assert cluster.nodes("add") == "4\n"
     assert endpoints() == [*three, ("4", "unfenced")]
     cluster.nodes("kill", "4")
-    wait_for(endpoints, lambda seen: seen == [*three, ("4", "fenced")], "broker 4", cluster.said)
+    wait_for(endpoints, lambda seen: seen == [*three, ("4", "fenced")], "broker 4", cluster.logs)
     assert tools(CLUSTER, "unregister", "--id", "4") == "Broker 4 is no longer registered.\n"
     assert endpoints() == three
     again = tools.run(CLUSTER, "unregister", "--id", "4")
@@ -355,7 +355,7 @@ def test_the_verifiable_producer_through_lost_leaders(
                 producer.acknowledged,
                 lambda seen: seen >= after,
                 "the number acknowledged",
-                cluster.said,
+                cluster.logs,
             )
             with without(cluster, broker, topic="numbers"):
                 more = producer.acknowledged() + 1_000
@@ -363,7 +363,7 @@ def test_the_verifiable_producer_through_lost_leaders(
                     producer.acknowledged,
                     lambda seen: seen >= more,
                     "the number acknowledged without it",
-                    cluster.said,
+                    cluster.logs,
                 )
 
         lose(cluster.partition("numbers").leader, after=1_000)

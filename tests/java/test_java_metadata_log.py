@@ -48,13 +48,13 @@ def test_the_metadata_log_and_its_snapshots_are_as_kafka_writes_them(tmp_path: P
             lambda: {log_bytes(one) for one in directories},
             lambda found: len(found) == 1,
             "one log on all nodes",
-            cluster.said,
+            cluster.logs,
         )
         snapshots = wait_for(
             lambda: [newest_snapshot(one) for one in directories],
             all,
             "a snapshot on every node",
-            cluster.said,
+            cluster.logs,
         )
         log = dumped(*sorted(directories[0].glob("*.log")))
         check_log(log)
