@@ -60,8 +60,8 @@ def test_the_last_committed_record_of_each_key_stays(wrote: Partition, tmp_path:
         kept = {record.key: record for record in committed(log) if record.key is not None}
         await compact(store, log)
         check(log, wrote, [record.offset for record in kept.values()])
-        for directory in store.directories:
-            directory.unlock()
+        for log_directory in store.directories:
+            log_directory.unlock()
         again = (await opened(world, directory)).logs[wrote.name]
         check(again, wrote, [record.offset for record in kept.values()])
         assert stable_offset(again) == stable_offset(log)

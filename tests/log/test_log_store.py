@@ -124,8 +124,8 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(
     async def main() -> None:
         store = two_directories(node.world, "")
         await store.open(lambda _partition: SMALL)
-        failed: list[str] = []
-        store.on_failure = lambda directory: failed.append(directory.path)
+        offline: list[str] = []
+        store.on_failure = lambda directory: offline.append(directory.path)
         bad = store.create(PARTITION, TOPIC_ID, SMALL, store.directories[0])
         good = store.create(OTHER, TOPIC_ID, SMALL, store.directories[1])
         for log in (bad, good):
@@ -140,7 +140,7 @@ def test_a_failing_disk_takes_its_directory_offline_and_no_other(
             await bad.flushing.all()
             values(bad)
         assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert failed == ["/a"]
+        assert offline == ["/a"]
         assert store.online == [store.directories[1]]
         for refused in (
             lambda: bad.append_as_leader(batch("x"), 0),

@@ -214,7 +214,7 @@ def test_a_valid_batch_is_accepted_from_a_client(codec: Codec) -> None:
     ("payload", "code", "reason"),
     [
         (b"", ErrorCode.INVALID_RECORD, "exactly one record batch"),
-        (THREE + THREE, ErrorCode.INVALID_RECORD, "holds 2"),
+        (THREE + THREE, ErrorCode.INVALID_RECORD, "not 2"),
         (THREE[:16], ErrorCode.INVALID_RECORD, "too few"),
         (THREE[:60], ErrorCode.INVALID_RECORD, "but 60 are left"),
         (THREE[:-1], ErrorCode.INVALID_RECORD, "are left"),

@@ -168,7 +168,8 @@ from penstock.records.compression import Codec, compress, decompress
 
 def peak_kb():
     # Not ru_maxrss, which a child process inherits from its parent.
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    status = open("/proc/self/status")
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 codec, limit = Codec(int(sys.argv[1])), int(sys.argv[2])
 bomb = open(sys.argv[3], "rb").read()
