@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from penstock.config.log_settings import LOG_RETENTION_MS, MIN_INSYNC_REPLICAS
+from penstock.config.setting import ConfigSource
 from penstock.controller.configs.alter import (
     APPEND,
     DELETE,
@@ -15,7 +16,7 @@ from penstock.controller.configs.alter import (
     alter_configs,
     incremental_alter_configs,
 )
-from penstock.controller.configs.effective import ConfigSource, DynamicBroker
+from penstock.controller.configs.effective import DynamicBroker
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, GROUP, TOPIC, ConfigResource, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.configs.effective import ConfigSource
+from penstock.config.setting import ConfigSource
 from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, UNASSIGNED_DIRECTORY, MetadataImage, PartitionState

@@ -1,4 +1,4 @@
-"""Topics and settings: created, altered, described, deleted through the handlers."""
+"""Topics and configs: create, alter, describe and delete them through the handlers."""
 
 from __future__ import annotations
 
@@ -28,54 +28,54 @@ async def describe(
     resource = DescribeConfigsRequest.Resource(
         resource_type=kind, resource_name=name, configuration_keys=keys
     )
-    asked = DescribeConfigsRequest(
+    request = DescribeConfigsRequest(
         resources=(resource,), include_synonyms=True, include_documentation=version >= 3
     )
-    (result,) = (await answer(node, 32, version, asked)).results
+    (result,) = (await answer(node, 32, version, request)).results
     return result
 
 
-async def setting(node: FakeNode, kind: int, name: str, key: str) -> Any:
-    (config,) = (await describe(node, kind, name, (key,))).configs
-    return config
+async def config(node: FakeNode, kind: int, name: str, key: str) -> Any:
+    (entry,) = (await describe(node, kind, name, (key,))).configs
+    return entry
 
 
-def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
-    return [(one.name, one.value, one.source) for one in config.synonyms]
+def synonyms(entry: Any) -> list[tuple[str, str | None, int]]:
+    return [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms]
 
 
 async def alter(node: FakeNode, kind: int, name: str, key: str, value: str) -> int:
     resource = IncrementalAlterConfigsRequest.Resource
-    asked = resource(
+    altered = resource(
         resource_type=kind,
         resource_name=name,
         configs=(resource.Config(name=key, config_operation=0, value=value),),
     )
-    response = await answer(node, 44, 1, IncrementalAlterConfigsRequest(resources=(asked,)))
+    response = await answer(node, 44, 1, IncrementalAlterConfigsRequest(resources=(altered,)))
     return int(response.responses[0].error_code)
 
 
-def test_topics_come_grow_and_go() -> None:
+def test_topics_are_created_extended_and_deleted() -> None:
     async def main(node: FakeNode) -> None:
         topic = CreateTopicsRequest.Topic(name="t", num_partitions=2, replication_factor=-1)
-        (made,) = (await answer(node, 19, 7, CreateTopicsRequest(topics=(topic,)))).topics
-        assert (made.error_code, made.num_partitions, made.topic_id) == (
+        (created,) = (await answer(node, 19, 7, CreateTopicsRequest(topics=(topic,)))).topics
+        assert (created.error_code, created.num_partitions, created.topic_id) == (
             0,
             2,
             node.image.topics["t"].id,
         )
-        assert made.configs is not None
+        assert created.configs is not None
         (again,) = (await answer(node, 19, 2, CreateTopicsRequest(topics=(topic,)))).topics
         assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-        grown = CreatePartitionsRequest(
+        extended = CreatePartitionsRequest(
             topics=(CreatePartitionsRequest.Topic(name="t", count=5, assignments=None),)
         )
-        assert (await answer(node, 37, 3, grown)).results[0].error_code == 0
+        assert (await answer(node, 37, 3, extended)).results[0].error_code == 0
         assert len(node.image.topics["t"].partitions) == 5
-        by_id = DeleteTopicsRequest(topics=(DeleteTopicsRequest.Topic(topic_id=made.topic_id),))
-        assert [one.error_code for one in (await answer(node, 20, 6, by_id)).responses] == [0]
+        by_id = DeleteTopicsRequest(topics=(DeleteTopicsRequest.Topic(topic_id=created.topic_id),))
+        assert [topic.error_code for topic in (await answer(node, 20, 6, by_id)).responses] == [0]
         by_name = DeleteTopicsRequest(topic_names=("t",))
-        assert [one.error_code for one in (await answer(node, 20, 1, by_name)).responses] == [
+        assert [topic.error_code for topic in (await answer(node, 20, 1, by_name)).responses] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         ]
         assert node.image.topics == {}
@@ -83,57 +83,60 @@ def test_topics_come_grow_and_go() -> None:
     run(main)
 
 
-def test_a_topic_has_every_setting_with_its_type_and_words() -> None:
+def test_a_topic_has_every_config_with_type_and_documentation() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         result = await describe(node, TOPIC, "t")
-        assert {one.name for one in result.configs} == {
-            one.name for one in TOPIC_SETTINGS.values() if not one.internal
+        assert {entry.name for entry in result.configs} == {
+            setting.name for setting in TOPIC_SETTINGS.values() if not setting.internal
         }
-        for one in result.configs:
-            assert (one.config_type, one.documentation) == (
-                TOPIC_SETTINGS[one.name].type,
-                TOPIC_SETTINGS[one.name].doc,
-            )
-            assert (one.config_source, one.read_only, one.is_sensitive) == (DEFAULT, False, False)
+        for entry in result.configs:
+            setting = TOPIC_SETTINGS[entry.name]
+            assert (entry.config_type, entry.documentation) == (setting.type, setting.doc)
+            assert (entry.config_source, entry.read_only) == (DEFAULT, False)
+            assert not entry.is_sensitive
         older = await describe(node, TOPIC, "t", version=1)
-        assert [one.name for one in older.configs] == [one.name for one in result.configs]
+        assert [entry.name for entry in older.configs] == [entry.name for entry in result.configs]
         assert (await describe(node, TOPIC, "t", ())).configs == result.configs
 
     run(main)
 
 
-def test_a_value_comes_from_topic_then_broker_then_all_then_file_then_default() -> None:
+def test_the_order_of_sources_is_topic_broker_default_broker_static_default() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
-        key, of_broker = "max.message.bytes", "message.max.bytes"
-        file = (of_broker, "2000000", STATIC)
-        default = (of_broker, "1048588", DEFAULT)
-        one = await setting(node, TOPIC, "t", key)
-        assert (one.value, one.config_source, synonyms(one)) == ("2000000", STATIC, [file, default])
-        assert await alter(node, BROKER, "", of_broker, "3000000") == 0
-        every = (of_broker, "3000000", DYNAMIC_DEFAULT)
-        one = await setting(node, TOPIC, "t", key)
-        assert (one.value, one.config_source, synonyms(one)) == (
+        key, broker_key = "max.message.bytes", "message.max.bytes"
+        file = (broker_key, "2000000", STATIC)
+        default = (broker_key, "1048588", DEFAULT)
+        entry = await config(node, TOPIC, "t", key)
+        assert (entry.value, entry.config_source, synonyms(entry)) == (
+            "2000000",
+            STATIC,
+            [file, default],
+        )
+        assert await alter(node, BROKER, "", broker_key, "3000000") == 0
+        every = (broker_key, "3000000", DYNAMIC_DEFAULT)
+        entry = await config(node, TOPIC, "t", key)
+        assert (entry.value, entry.config_source, synonyms(entry)) == (
             "3000000",
             DYNAMIC_DEFAULT,
             [every, file, default],
         )
-        assert await alter(node, BROKER, "1", of_broker, "4000000") == 0
-        this = (of_broker, "4000000", DYNAMIC_BROKER)
+        assert await alter(node, BROKER, "1", broker_key, "4000000") == 0
+        this = (broker_key, "4000000", DYNAMIC_BROKER)
         assert await alter(node, TOPIC, "t", key, "5000000") == 0
-        one = await setting(node, TOPIC, "t", key)
-        assert (one.value, one.config_source) == ("5000000", DYNAMIC_TOPIC)
-        assert synonyms(one) == [(key, "5000000", DYNAMIC_TOPIC), this, every, file, default]
-        one = await setting(node, BROKER, "1", of_broker)
-        assert (one.value, one.config_source, synonyms(one)) == (
+        entry = await config(node, TOPIC, "t", key)
+        assert (entry.value, entry.config_source) == ("5000000", DYNAMIC_TOPIC)
+        assert synonyms(entry) == [(key, "5000000", DYNAMIC_TOPIC), this, every, file, default]
+        entry = await config(node, BROKER, "1", broker_key)
+        assert (entry.value, entry.config_source, synonyms(entry)) == (
             "4000000",
             DYNAMIC_BROKER,
             [this, every, file, default],
         )
-        (one,) = (await describe(node, BROKER, "")).configs
-        assert (one.name, one.value, one.config_source, synonyms(one)) == (
-            of_broker,
+        (entry,) = (await describe(node, BROKER, "")).configs
+        assert (entry.name, entry.value, entry.config_source, synonyms(entry)) == (
+            broker_key,
             "3000000",
             DYNAMIC_DEFAULT,
             [every],
@@ -142,19 +145,19 @@ def test_a_value_comes_from_topic_then_broker_then_all_then_file_then_default() 
     run(main, message_max_bytes="2000000")
 
 
-def test_settings_in_other_units_are_synonyms_where_the_setting_itself_is_named() -> None:
-    """As Apache Kafka 4.3 answers with these two in its file."""
+def test_configs_in_other_units_are_synonyms_only_after_the_config_itself() -> None:
+    """Expected values are those of Apache Kafka 4.3 with these two static configs."""
 
     async def main(node: FakeNode) -> None:
         node.create("t")
-        one = await setting(node, TOPIC, "t", "retention.ms")
-        assert (one.value, one.config_source, synonyms(one)) == ("7200000", DEFAULT, [])
-        one = await setting(node, BROKER, "1", "log.retention.ms")
-        assert (one.value, one.config_source, synonyms(one)) == (None, DEFAULT, [])
+        entry = await config(node, TOPIC, "t", "retention.ms")
+        assert (entry.value, entry.config_source, synonyms(entry)) == ("7200000", DEFAULT, [])
+        entry = await config(node, BROKER, "1", "log.retention.ms")
+        assert (entry.value, entry.config_source, synonyms(entry)) == (None, DEFAULT, [])
         for kind, name, key in ((TOPIC, "t", "segment.ms"), (BROKER, "1", "log.roll.ms")):
-            one = await setting(node, kind, name, key)
-            assert (one.value, one.config_source) == ("777777", STATIC)
-            assert synonyms(one) == [
+            entry = await config(node, kind, name, key)
+            assert (entry.value, entry.config_source) == ("777777", STATIC)
+            assert synonyms(entry) == [
                 ("log.roll.ms", "777777", STATIC),
                 ("log.roll.hours", "168", DEFAULT),
             ]
@@ -162,17 +165,16 @@ def test_settings_in_other_units_are_synonyms_where_the_setting_itself_is_named(
     run(main, log_retention_hours="2", log_roll_ms="777777")
 
 
-def test_a_broker_has_every_setting_and_says_which_are_fixed() -> None:
+def test_a_broker_has_every_config_and_marks_read_only_ones() -> None:
     async def main(node: FakeNode) -> None:
         result = await describe(node, BROKER, "1")
-        found = {one.name: one for one in result.configs}
-        assert set(found) == {one.name for one in NODE_SETTINGS.values() if not one.internal}
-        assert (
-            found["node.id"].value,
-            found["node.id"].config_source,
-            found["node.id"].read_only,
-        ) == ("1", STATIC, True)
-        assert found["log.segment.bytes"].read_only is False
+        entries = {entry.name: entry for entry in result.configs}
+        assert set(entries) == {
+            setting.name for setting in NODE_SETTINGS.values() if not setting.internal
+        }
+        node_id = entries["node.id"]
+        assert (node_id.value, node_id.config_source, node_id.read_only) == ("1", STATIC, True)
+        assert entries["log.segment.bytes"].read_only is False
 
     run(main)
 
@@ -190,7 +192,7 @@ def test_a_broker_has_every_setting_and_says_which_are_fixed() -> None:
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_described(kind: int, name: str, code: ErrorCode) -> None:
+def test_resources_that_cannot_be_described(kind: int, name: str, code: ErrorCode) -> None:
     async def main(node: FakeNode) -> None:
         result = await describe(node, kind, name)
         assert (result.error_code, result.resource_type, result.resource_name, result.configs) == (
@@ -204,57 +206,61 @@ def test_what_cannot_be_described(kind: int, name: str, code: ErrorCode) -> None
     run(main)
 
 
-def test_a_group_has_its_own_settings_or_its_broker_s() -> None:
-    """The chain is that of Apache Kafka 4.3, whose names for the two differ."""
+def test_a_group_has_its_own_configs_or_those_of_the_broker() -> None:
+    """The synonyms are those of Apache Kafka 4.3, where group and broker configs have different
+    names."""
 
     async def main(node: FakeNode) -> None:
-        key, of_broker = "consumer.assignment.interval.ms", "group.consumer.assignment.interval.ms"
-        default, file = (of_broker, "1000", DEFAULT), (of_broker, "2000", STATIC)
-        one = await setting(node, GROUP, "readers", key)
-        assert (one.value, one.config_source, synonyms(one)) == ("2000", STATIC, [file, default])
-        assert (one.config_type, one.read_only, one.is_sensitive, bool(one.documentation)) == (
+        key, broker_key = "consumer.assignment.interval.ms", "group.consumer.assignment.interval.ms"
+        default, file = (broker_key, "1000", DEFAULT), (broker_key, "2000", STATIC)
+        entry = await config(node, GROUP, "readers", key)
+        assert (entry.value, entry.config_source, synonyms(entry)) == (
+            "2000",
+            STATIC,
+            [file, default],
+        )
+        assert (entry.config_type, entry.read_only, entry.is_sensitive) == (
             3,
             False,
             False,
-            True,
         )
-        assert await alter(node, BROKER, "", of_broker, "4000") == 0
-        every = (of_broker, "4000", DYNAMIC_DEFAULT)
-        one = await setting(node, GROUP, "readers", key)
-        assert (one.value, one.config_source, synonyms(one)) == (
+        assert entry.documentation
+        assert await alter(node, BROKER, "", broker_key, "4000") == 0
+        every = (broker_key, "4000", DYNAMIC_DEFAULT)
+        entry = await config(node, GROUP, "readers", key)
+        assert (entry.value, entry.config_source, synonyms(entry)) == (
             "4000",
             DYNAMIC_DEFAULT,
             [every, file, default],
         )
         assert await alter(node, GROUP, "readers", key, "3000") == 0
-        one = await setting(node, GROUP, "readers", key)
-        assert (one.value, one.config_source) == ("3000", DYNAMIC_GROUP)
-        assert synonyms(one) == [(key, "3000", DYNAMIC_GROUP), every, file, default]
-        names = [one.name for one in (await describe(node, GROUP, "others")).configs]
+        entry = await config(node, GROUP, "readers", key)
+        assert (entry.value, entry.config_source) == ("3000", DYNAMIC_GROUP)
+        assert synonyms(entry) == [(key, "3000", DYNAMIC_GROUP), every, file, default]
+        names = [entry.name for entry in (await describe(node, GROUP, "others")).configs]
         assert names == [key, "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"]
         listed = await answer(node, 74, 1, ListConfigResourcesRequest(resource_types=(GROUP,)))
-        assert [(one.resource_name, one.resource_type) for one in listed.config_resources] == [
-            ("readers", GROUP)
-        ]
+        assert [
+            (found.resource_name, found.resource_type) for found in listed.config_resources
+        ] == [("readers", GROUP)]
 
     run(main, group_consumer_assignment_interval_ms="2000")
 
 
-def test_alter_configs_replaces_and_validates() -> None:
+def test_alter_configs_replaces_all_configs_and_validates_them() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t", retention_ms="1000")
         resource = AlterConfigsRequest.Resource
-        asked = resource(
+        altered = resource(
             resource_type=TOPIC,
             resource_name="t",
             configs=(resource.Config(name="segment.bytes", value="2097152"),),
         )
-        only_checked = AlterConfigsRequest(resources=(asked,), validate_only=True)
-        assert (await answer(node, 33, 2, only_checked)).responses[0].error_code == 0
+        validated = AlterConfigsRequest(resources=(altered,), validate_only=True)
+        assert (await answer(node, 33, 2, validated)).responses[0].error_code == 0
         assert node.image.topic_configs("t") == {"retention.ms": "1000"}
-        assert (await answer(node, 33, 2, AlterConfigsRequest(resources=(asked,)))).responses[
-            0
-        ].error_code == 0
+        response = await answer(node, 33, 2, AlterConfigsRequest(resources=(altered,)))
+        assert response.responses[0].error_code == 0
         assert node.image.topic_configs("t") == {"segment.bytes": "2097152"}
         assert await alter(node, TOPIC, "t", "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
 
@@ -277,9 +283,11 @@ def test_list_config_resources(
         node.create("b")
         node.create("a")
         response = await answer(node, 74, version, ListConfigResourcesRequest(resource_types=types))
-        assert [
-            (one.resource_name, one.resource_type) for one in response.config_resources
-        ] == expected
+        resources = [
+            (resource.resource_name, resource.resource_type)
+            for resource in response.config_resources
+        ]
+        assert resources == expected
         refused = await answer(node, 74, 1, ListConfigResourcesRequest(resource_types=(3,)))
         assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 

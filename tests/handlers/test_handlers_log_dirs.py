@@ -1,5 +1,5 @@
-"""Log directories: what is in them, and replicas that move between them; topics that may not be
-deleted; where a log begins."""
+"""DescribeLogDirs and AlterReplicaLogDirs; DeleteTopics if deletion is disabled; the leader epoch
+of the earliest offset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Dir = AlterReplicaLogDirsRequest.Dir
 
 
 class LoggedPartition:
-    """A partition of which only its log counts."""
+    """A partition with a real log and no role."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -38,7 +38,7 @@ class LoggedPartition:
 
 
 async def with_logs(node: FakeNode) -> LogStore:
-    """The node has real logs: partition 0 and 1 of `t` in /a, but no partition 2."""
+    """Give the node real logs: partitions 0 and 1 of `t` in /a, but no partition 2."""
     for path in ("/a", "/b"):
         node.world.disk.make_dirs(path)
     store = LogStore(
@@ -51,7 +51,7 @@ async def with_logs(node: FakeNode) -> LogStore:
         name = TopicPartition("t", index)
         log = store.create(name, UUID(int=1), LogConfig(), store.directories[0])
         log.append_as_leader(build_batch([(None, bytes(1000), (), 1000)] * 1000), 2)
-        cast(Any, node).partitions[name] = LoggedPartition(log)
+        node.partitions[name] = cast(Any, LoggedPartition(log))
     del node.partitions[TopicPartition("t", 2)]
     cast(Any, node.replicas).store = store
     node.parts.replica_moves = ReplicaMoves(store, node.metadata, node.spawn)
@@ -67,27 +67,27 @@ async def alter(
     )
     response = await answer(node, 34, version, AlterReplicaLogDirsRequest(dirs=dirs))
     return {
-        (one.topic_name, each.partition_index): each.error_code
-        for one in response.results
-        for each in one.partitions
+        (topic.topic_name, partition.partition_index): partition.error_code
+        for topic in response.results
+        for partition in topic.partitions
     }
 
 
 async def described(node: FakeNode) -> dict[str, list[tuple[int, int, bool]]]:
-    """Directory -> partition, lag and whether it is a future one."""
+    """Return index, lag and is_future_key of the replicas in each directory."""
     response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=None))
     return {
-        one.log_dir: [
-            (each.partition_index, each.offset_lag, each.is_future_key)
-            for topic in one.topics
-            for each in topic.partitions
+        directory.log_dir: [
+            (replica.partition_index, replica.offset_lag, replica.is_future_key)
+            for topic in directory.topics
+            for replica in topic.partitions
         ]
-        for one in response.results
+        for directory in response.results
     }
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_replica_moves_and_is_told_of_on_its_way(version: int) -> None:
+def test_a_moving_replica_is_described_in_both_directories(version: int) -> None:
     async def main(node: FakeNode) -> None:
         store = await with_logs(node)
         assert await alter(node, ("/b", "t", (0,)), version=version) == {("t", 0): ErrorCode.NONE}
@@ -96,17 +96,17 @@ def test_a_replica_moves_and_is_told_of_on_its_way(version: int) -> None:
             "/b": [(0, 1000, True)],
         }
         assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.NONE}, (
-            "it is on its way already"
+            "the replica moves already"
         )
-        await asyncio.gather(*cast(Any, node).tasks)
+        await asyncio.gather(*node.tasks)
         assert await described(node) == {"/a": [(1, 0, False)], "/b": [(0, 0, False)]}
-        assert len(cast(Any, node).tasks) == 1
+        assert len(node.tasks) == 1
         assert store.logs[TopicPartition("t", 0)].size > 1_000_000
 
     run(main)
 
 
-def test_what_cannot_move_is_answered_as_by_kafka() -> None:
+def test_moves_that_fail_have_the_errors_of_kafka() -> None:
     async def main(node: FakeNode) -> None:
         store = await with_logs(node)
         assert await alter(node, ("/nowhere", "t", (0,)), ("/a/", "t", (1,))) == dict.fromkeys(
@@ -123,7 +123,7 @@ def test_what_cannot_move_is_answered_as_by_kafka() -> None:
         assert await alter(node, ("/b", "t", (9,)), ("/b", "nope", (0,))) == unknown
         assert await alter(node, ("/b", "t", (0, 0)), ("/a", "t", (0,))) == {
             ("t", 0): ErrorCode.NONE
-        }, "the last word counts"
+        }, "the last entry counts"
         assert not store.moves.under_way
         store.directories[1].failure = "gone"
         assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
@@ -133,7 +133,7 @@ def test_what_cannot_move_is_answered_as_by_kafka() -> None:
     run(main)
 
 
-def test_a_replica_that_is_not_there_yet_comes_to_the_directory_that_was_asked_for() -> None:
+def test_a_later_replica_is_created_in_the_requested_directory() -> None:
     async def main(node: FakeNode) -> None:
         store = await with_logs(node)
         store.create(TopicPartition("u", 0), UUID(int=2), LogConfig(), store.directories[1])
@@ -146,15 +146,15 @@ def test_a_replica_that_is_not_there_yet_comes_to_the_directory_that_was_asked_f
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 5])
-def test_the_room_on_the_volumes_is_told_from_version_4_on(version: int) -> None:
+def test_the_size_of_volumes_is_in_version_4(version: int) -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(node, 35, version, DescribeLogDirsRequest(topics=None))
-        assert [(one.total_bytes, one.usable_bytes) for one in response.results] == [
+        assert [(result.total_bytes, result.usable_bytes) for result in response.results] == [
             (2**63 - 1, 2**63 - 1)
         ] * 2
         node.world.disk.remove_tree("two")
         response = await answer(node, 35, version, DescribeLogDirsRequest(topics=None))
-        assert [one.error_code for one in response.results] == [
+        assert [result.error_code for result in response.results] == [
             ErrorCode.NONE,
             ErrorCode.KAFKA_STORAGE_ERROR,
         ]
@@ -163,7 +163,7 @@ def test_the_room_on_the_volumes_is_told_from_version_4_on(version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_topics_stay_where_deletion_is_disabled(version: int) -> None:
+def test_topics_are_not_deleted_if_deletion_is_disabled(version: int) -> None:
     code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
 
     async def main(node: FakeNode) -> None:
@@ -175,23 +175,23 @@ def test_topics_stay_where_deletion_is_disabled(version: int) -> None:
             else DeleteTopicsRequest(topic_names=("t",))
         )
         response = await answer(node, 20, version, request)
-        assert [(one.name, one.error_code, one.error_message) for one in response.responses] == [
-            ("t", code, "Topic deletion is disabled.")
-        ]
+        assert [
+            (topic.name, topic.error_code, topic.error_message) for topic in response.responses
+        ] == [("t", code, "Topic deletion is disabled.")]
         assert "t" in node.image.topics
 
     run(main, delete_topic_enable="false")
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(3, -1), (4, 2), (8, 2)])
-def test_the_leader_epoch_of_the_earliest_offset(version: int, epoch: int) -> None:
+def test_the_earliest_offset_has_its_leader_epoch(version: int, epoch: int) -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")[0].earliest_epoch = 2
-        asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-2)
+        partition = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-2)
         request = ListOffsetsRequest(
-            topics=(ListOffsetsRequest.Topic(name="t", partitions=(asked,)),)
+            topics=(ListOffsetsRequest.Topic(name="t", partitions=(partition,)),)
         )
-        (one,) = (await answer(node, 2, version, request)).topics[0].partitions
-        assert (one.offset, one.leader_epoch) == (0, epoch)
+        (earliest,) = (await answer(node, 2, version, request)).topics[0].partitions
+        assert (earliest.offset, earliest.leader_epoch) == (0, epoch)
 
     run(main)

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: topics by name and id, creation on demand, pages."""
+"""Metadata and DescribeTopicPartitions: topics by name and id, automatic creation, pages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ def named(*names: str, **fields: Any) -> MetadataRequest:
     return MetadataRequest(topics=tuple(Topic(name=name) for name in names), **fields)
 
 
-async def ask(node: FakeNode, asked: MetadataRequest, version: int = 12) -> dict[str | None, Any]:
-    response: MetadataResponse = await answer(node, 3, version, asked)
+async def topics_of(
+    node: FakeNode, request: MetadataRequest, version: int = 12
+) -> dict[str | None, Any]:
+    response: MetadataResponse = await answer(node, 3, version, request)
     return {topic.name: topic for topic in response.topics}
 
 
-def test_brokers_are_told_as_the_client_reaches_them() -> None:
+def test_brokers_have_the_endpoint_that_the_client_can_reach() -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(node, 3, 12, named())
-        assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [
-            (1, "10.0.0.1", 9092, "rack-a")
-        ]
+        assert [
+            (broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
+        ] == [(1, "10.0.0.1", 9092, "rack-a")]
         assert (response.cluster_id, response.controller_id, response.topics) == (
             "the-cluster",
             1,
@@ -41,30 +43,33 @@ def test_brokers_are_told_as_the_client_reaches_them() -> None:
 
 
 @pytest.mark.parametrize(("version", "topics"), [(0, ()), (1, None), (12, None)])
-def test_all_topics_are_asked_for_by_an_empty_list_or_by_null(
+def test_all_topics_are_requested_by_an_empty_list_or_by_null(
     version: int, topics: tuple[()] | None
 ) -> None:
     async def main(node: FakeNode) -> None:
         node.create("a", 2)
         node.create("__consumer_offsets")
-        found = await ask(node, MetadataRequest(topics=topics), version)
+        topics_by_name = await topics_of(node, MetadataRequest(topics=topics), version)
         assert {
-            name: (len(topic.partitions), topic.is_internal) for name, topic in found.items()
+            name: (len(topic.partitions), topic.is_internal)
+            for name, topic in topics_by_name.items()
         } == {
             "a": (2, False),
             "__consumer_offsets": (1, True),
         }
-        assert await ask(node, named(), 12) == {}
+        assert await topics_of(node, named(), 12) == {}
 
     run(main)
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_carries_topics_and_errors(version: int) -> None:
+def test_every_version_has_topics_and_errors(version: int) -> None:
     async def main(node: FakeNode) -> None:
         node.create("a")
-        found = await ask(node, named("a", "nowhere", allow_auto_topic_creation=False), version)
-        assert {name: topic.error_code for name, topic in found.items()} == {
+        topics_by_name = await topics_of(
+            node, named("a", "nowhere", allow_auto_topic_creation=False), version
+        )
+        assert {name: topic.error_code for name, topic in topics_by_name.items()} == {
             "a": 0,
             "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
@@ -72,10 +77,10 @@ def test_every_version_carries_topics_and_errors(version: int) -> None:
     run(main)
 
 
-def test_a_partition_is_described_as_the_image_has_it() -> None:
+def test_a_partition_is_described_as_in_the_image() -> None:
     async def main(node: FakeNode) -> None:
         node.create("a")
-        topic = (await ask(node, named("a")))["a"]
+        topic = (await topics_of(node, named("a")))["a"]
         (partition,) = topic.partitions
         assert (
             partition.error_code,
@@ -90,17 +95,17 @@ def test_a_partition_is_described_as_the_image_has_it() -> None:
     run(main)
 
 
-def test_a_missing_topic_is_created_with_the_defaults_and_answered_ready() -> None:
+def test_a_missing_topic_is_created_with_the_defaults_and_returned() -> None:
     async def main(node: FakeNode) -> None:
-        found = await ask(node, named("new", "new"))
-        assert (found["new"].error_code, len(found["new"].partitions)) == (0, 3)
+        topics_by_name = await topics_of(node, named("new", "new"))
+        assert (topics_by_name["new"].error_code, len(topics_by_name["new"].partitions)) == (0, 3)
         assert list(node.image.topics) == ["new"]
 
     run(main, num_partitions="3")
 
 
 @pytest.mark.parametrize(("allowed", "setting"), [(False, "true"), (True, "false")])
-def test_nothing_is_created_unless_request_and_setting_allow_it(
+def test_topics_are_created_only_if_request_and_config_allow_it(
     allowed: bool, setting: str
 ) -> None:
     async def main(node: FakeNode) -> None:
@@ -113,65 +118,72 @@ def test_nothing_is_created_unless_request_and_setting_allow_it(
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "é"])
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_name_that_cannot_be_is_said_to_be_so(name: str, allowed: bool) -> None:
+def test_an_invalid_name_is_an_invalid_topic(name: str, allowed: bool) -> None:
     async def main(node: FakeNode) -> None:
-        found = await ask(node, named(name, allow_auto_topic_creation=allowed))
-        assert found[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        topics_by_name = await topics_of(node, named(name, allow_auto_topic_creation=allowed))
+        assert topics_by_name[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     run(main)
 
 
-def test_a_topic_that_cannot_be_created_says_why_and_the_others_are_answered() -> None:
+def test_a_failed_creation_returns_its_error_and_the_other_topics() -> None:
     async def main(node: FakeNode) -> None:
         node.create("a.b")
-        found = await ask(node, named("a_b", "c"))
-        assert found["a_b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert found["c"].error_code == ErrorCode.NONE
+        topics_by_name = await topics_of(node, named("a_b", "c"))
+        assert topics_by_name["a_b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert topics_by_name["c"].error_code == ErrorCode.NONE
 
     run(main)
 
 
-def test_two_clients_that_ask_for_the_same_missing_topic_both_get_it() -> None:
+def test_two_clients_that_request_the_same_missing_topic_both_get_it() -> None:
     async def main(node: FakeNode) -> None:
-        first, second = await asyncio.gather(ask(node, named("new")), ask(node, named("new")))
+        first, second = await asyncio.gather(
+            topics_of(node, named("new")), topics_of(node, named("new"))
+        )
         assert first["new"].topic_id == second["new"].topic_id
         assert (first["new"].error_code, second["new"].error_code) == (0, 0)
 
     run(main)
 
 
-def test_a_topic_that_is_just_being_created_may_be_asked_for_again() -> None:
+def test_a_topic_that_another_request_creates_is_retriable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main(node: FakeNode) -> None:
-        async def decided_by_another(names: list[str]) -> dict[str, KafkaError | None]:
-            return dict.fromkeys(names, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is pending"))
+        async def already_exists(names: list[str]) -> dict[str, KafkaError | None]:
+            return dict.fromkeys(names, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "uncommitted"))
 
-        node.controllers.create_missing = decided_by_another  # type: ignore[method-assign, assignment]  # as when the metadata log is slow
-        assert (await ask(node, named("new")))["new"].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        monkeypatch.setattr(node.controllers, "create_missing", already_exists)
+        assert (await topics_of(node, named("new")))[
+            "new"
+        ].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
     run(main)
 
 
-def test_topics_by_id_from_version_12_on() -> None:
+def test_topics_are_requested_by_id_since_version_12() -> None:
     async def main(node: FakeNode) -> None:
         node.create("a")
         topic_id = node.image.topics["a"].id
-        asked = MetadataRequest(
+        request = MetadataRequest(
             topics=(Topic(topic_id=topic_id, name=None), Topic(topic_id=UUID(int=7), name=None))
         )
-        response = await answer(node, 3, 12, asked)
-        assert [(one.name, one.topic_id, one.error_code) for one in response.topics] == [
+        response = await answer(node, 3, 12, request)
+        assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [
             ("a", topic_id, 0),
             (None, UUID(int=7), ErrorCode.UNKNOWN_TOPIC_ID),
         ]
-        response = await answer(node, 3, 10, asked)
-        assert [one.error_code for one in response.topics] == [ErrorCode.INVALID_REQUEST] * 2
+        response = await answer(node, 3, 10, request)
+        assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST] * 2
 
     run(main)
 
 
 def described(response: Any) -> list[tuple[str, list[int]]]:
     return [
-        (topic.name, [one.partition_index for one in topic.partitions]) for topic in response.topics
+        (topic.name, [partition.partition_index for partition in topic.partitions])
+        for topic in response.topics
     ]
 
 
@@ -180,38 +192,38 @@ def pages(limit: int, *names: str) -> list[list[tuple[str, list[int]]]]:
         node.create("b", 3)
         node.create("a", 2)
         node.create("c", 1)
-        found, cursor = [], None
+        all_pages, cursor = [], None
         topics = tuple(DescribeTopicPartitionsRequest.Topic(name=name) for name in names)
         while True:
-            asked = DescribeTopicPartitionsRequest(
+            request = DescribeTopicPartitionsRequest(
                 topics=topics, response_partition_limit=limit, cursor=cursor
             )
-            response = await answer(node, 75, 0, asked)
-            found.append(described(response))
+            response = await answer(node, 75, 0, request)
+            all_pages.append(described(response))
             if response.next_cursor is None:
-                return found
-            following = response.next_cursor
+                return all_pages
             cursor = DescribeTopicPartitionsRequest.Cursor(
-                topic_name=following.topic_name, partition_index=following.partition_index
+                topic_name=response.next_cursor.topic_name,
+                partition_index=response.next_cursor.partition_index,
             )
 
     return run(main)
 
 
-def test_partitions_come_page_by_page_in_the_order_of_names() -> None:
+def test_pages_are_sorted_by_topic_name_and_limited() -> None:
     assert pages(2000) == [[("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])]]
     assert pages(4) == [[("a", [0, 1]), ("b", [0, 1])], [("b", [2]), ("c", [0])]]
     assert pages(5) == [[("a", [0, 1]), ("b", [0, 1, 2])], [("c", [0])]]
     assert pages(0, "c", "a") == [[("a", [0])], [("a", [1])], [("c", [0])]]
 
 
-def test_unknown_and_impossible_names_are_answered_with_their_error() -> None:
+def test_unknown_and_invalid_names_have_their_error() -> None:
     async def main(node: FakeNode) -> None:
         topics = tuple(
             DescribeTopicPartitionsRequest.Topic(name=name) for name in ("nowhere", "a/b")
         )
         response = await answer(node, 75, 0, DescribeTopicPartitionsRequest(topics=topics))
-        assert [(one.name, one.error_code) for one in response.topics] == [
+        assert [(topic.name, topic.error_code) for topic in response.topics] == [
             ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
             ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ]
@@ -219,7 +231,7 @@ def test_unknown_and_impossible_names_are_answered_with_their_error() -> None:
     run(main)
 
 
-def test_a_cursor_whose_topic_is_gone_goes_on_with_the_next() -> None:
+def test_a_cursor_of_a_deleted_topic_continues_with_the_next_topic() -> None:
     async def main(node: FakeNode) -> None:
         node.create("c", 2)
         cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="b", partition_index=1)

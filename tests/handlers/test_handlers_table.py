@@ -1,5 +1,5 @@
-"""The table of what is served: every row has a handler that takes each of its versions, and
-ApiVersions tells of exactly these."""
+"""The tables of served APIs: each API has a handler that takes each of its versions, and
+ApiVersions advertises exactly these."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("key", SERVED)
-def test_a_row_names_a_plain_function_and_versions_that_exist(key: int) -> None:
+def test_each_api_has_a_plain_function_and_existing_versions(key: int) -> None:
     served, api = SERVED[key], find_api(key)
     assert served.module.rpartition(".")[2] == api.module.rpartition(".")[2]
     assert served.first in api.versions
@@ -47,7 +47,7 @@ def test_a_row_names_a_plain_function_and_versions_that_exist(key: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), ROWS)
-def test_an_empty_request_of_every_version_is_answered(key: int, version: int) -> None:
+def test_every_version_answers_an_empty_request(key: int, version: int) -> None:
     async def main(node: FakeNode) -> None:
         request = (
             ApiVersionsRequest(client_software_name="a", client_software_version="1")
@@ -62,22 +62,24 @@ def test_an_empty_request_of_every_version_is_answered(key: int, version: int) -
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_tells_of_the_table(version: int) -> None:
+def test_api_versions_advertises_the_table(version: int) -> None:
     async def main(node: FakeNode) -> None:
-        asked = ApiVersionsRequest(
+        request = ApiVersionsRequest(
             client_software_name="apache-kafka-java", client_software_version="4.3.0"
         )
-        response = await answer(node, 18, version, asked)
-        told = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
-        assert told == {
+        response = await answer(node, 18, version, request)
+        advertised = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert advertised == {
             key: (served.advertised_first, served.last) for key, served in SERVED.items()
         }
-        assert told[0] == (0, 13)
-        assert told[22] == (0, 5)
-        assert [one.name for one in response.supported_features] == ["group.version"] * (
+        assert advertised[0] == (0, 13)
+        assert advertised[22] == (0, 5)
+        assert [feature.name for feature in response.supported_features] == ["group.version"] * (
             version >= 4
         ) + ["metadata.version"]
-        assert [(one.name, one.max_version_level) for one in response.finalized_features] == [
+        assert [
+            (feature.name, feature.max_version_level) for feature in response.finalized_features
+        ] == [
             ("group.version", 1),
             ("metadata.version", 30),
         ]
@@ -86,7 +88,7 @@ def test_api_versions_tells_of_the_table(version: int) -> None:
     run(main)
 
 
-def test_api_versions_before_anything_is_known() -> None:
+def test_api_versions_answers_before_any_metadata_is_replayed() -> None:
     async def main(node: FakeNode) -> None:
         node.image = MetadataImage.empty()
         response = await answer(node, 18, 0, ApiVersionsRequest())
@@ -98,11 +100,11 @@ def test_api_versions_before_anything_is_known() -> None:
 @pytest.mark.parametrize(
     ("name", "version"), [("", "1"), ("x", ""), ("-x", "1"), ("a b", "1"), ("a", "1\n")]
 )
-def test_malformed_client_software_is_refused_from_version_3_on(name: str, version: str) -> None:
+def test_malformed_client_software_is_invalid_since_version_3(name: str, version: str) -> None:
     async def main(node: FakeNode) -> None:
-        asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-        assert (await answer(node, 18, 3, asked)).error_code == ErrorCode.INVALID_REQUEST
-        assert (await answer(node, 18, 2, asked)).error_code == ErrorCode.NONE
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        assert (await answer(node, 18, 3, request)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await answer(node, 18, 2, request)).error_code == ErrorCode.NONE
 
     run(main)
 
@@ -121,9 +123,10 @@ def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
         assert response.error_code == code
         if not code:
             assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
-            assert [(one.broker_id, one.host, one.port, one.rack) for one in response.brokers] == [
-                (1, "10.0.0.1", 9092, "rack-a")
-            ]
+            assert [
+                (broker.broker_id, broker.host, broker.port, broker.rack)
+                for broker in response.brokers
+            ] == [(1, "10.0.0.1", 9092, "rack-a")]
 
     run(main)
 

@@ -34,6 +34,18 @@ class SettingType(IntEnum):
     PASSWORD = 9
 
 
+class ConfigSource(IntEnum):
+    """The source of a config's value. The numbers are those of DescribeConfigs."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_GROUP = 8
+
+
 class Importance(StrEnum):
     HIGH = "high"
     MEDIUM = "medium"

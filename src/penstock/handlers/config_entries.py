@@ -12,10 +12,10 @@ from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from penstock.config.group_own_settings import GROUP_SETTINGS
-from penstock.config.setting import Dynamic, Setting
+from penstock.config.setting import ConfigSource, Dynamic, Setting
 from penstock.config.settings import NODE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SYNONYMS
-from penstock.controller.configs.effective import ConfigSource, DynamicBroker, EffectiveSetting
+from penstock.controller.configs.effective import DynamicBroker, EffectiveSetting
 from penstock.metadata.image import BROKER, GROUP
 from penstock.protocol.messages.describe_configs import DescribeConfigsResponse
 

@@ -5,27 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, TypeVar
 
 from penstock.config import topic_settings
 from penstock.config.node import NodeConfig
-from penstock.config.setting import InvalidSettingError, Setting
+from penstock.config.setting import ConfigSource, InvalidSettingError, Setting
 from penstock.config.topic import in_topic_units
 from penstock.metadata.image import BROKER, MetadataImage
 
 T = TypeVar("T")
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
-
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
