@@ -1,5 +1,4 @@
-"""A command's session with a cluster: the option that says where it is, and how failures are
-told."""
+"""Shared parts of the commands: the client session, error reporting and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ BootstrapServer = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
-        help="Brokers to begin with, as host:port, separated by commas.",
+        help="Bootstrap brokers as host:port, separated by commas.",
         metavar="HOST:PORT",
     ),
 ]
@@ -31,15 +30,17 @@ LOCAL = "localhost:9092"
 
 
 class CommandFailed(Exception):
-    """What the user is told in one line."""
+    """The command failed; the message is reported in one line."""
 
 
 def with_client(
     command: str, bootstrap: str, work: Callable[[Client], Coroutine[Any, Any, T]]
 ) -> T:
-    """Runs the work with a client. Every failure becomes one line on stderr and the exit code 1;
-    Ctrl-C ends without a word."""
-    # Only here: they load asyncio and the messages, which other commands' start should not pay for.
+    """Run `work` with a client.
+
+    Errors are reported in one line on stderr with exit code 1. Ctrl-C exits silently.
+    """
+    # Imported here because asyncio and the messages would slow the start of other commands.
     from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
@@ -63,8 +64,8 @@ def with_client(
 
 
 def exit_on_closed_pipe() -> NoReturn:
-    """Who read our output has enough. What is still buffered must not be written when Python
-    ends."""
+    """Exit after the reader closed the pipe; discard buffered output, which Python would write at
+    exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise typer.Exit(0)
 
@@ -74,21 +75,21 @@ def fail(command: str, reason: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """key=value, each key once; the value may be empty."""
+def parse_pairs(texts: Iterable[str], noun: str) -> dict[str, str]:
+    """Parse key=value texts; each key once, the value may be empty."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise CommandFailed(f"{text!r} is no {what}: key=value is expected")
+            raise CommandFailed(f"{text!r} is not a {noun}: give key=value")
         if key in pairs:
-            raise CommandFailed(f"the {what} {key} is given twice")
+            raise CommandFailed(f"the {noun} {key} is given twice")
         pairs[key] = value
     return pairs
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as what is in them."""
+    """Return lines with columns as wide as their widest cell."""
     lines = [heading, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
     return [
