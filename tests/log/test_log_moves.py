@@ -18,7 +18,8 @@ from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.lookup import offset_for_timestamp
 from penstock.log.store import LogStore
-from penstock.sim.log.model import Broken, LogModel
+from penstock.sim.harness import InvariantViolated
+from penstock.sim.log.model import LogModel
 from penstock.sim.log.run import DIRECTORIES, LogRun
 from penstock.world import World
 from penstock.world.sim import Node, NodeCrashed, SimDisk, Simulation
@@ -211,7 +212,7 @@ class MovingLogRun(LogRun):
         disk = SimDisk(self.node.drive)
         for partition in self.models:
             if flipped is None and all(disk.exists(f"{path}/{partition}") for path in DIRECTORIES):
-                raise Broken(f"{partition} lies in both directories")
+                raise InvariantViolated(f"{partition} lies in both directories")
 
 
 @pytest.mark.parametrize("first", range(0, 20, 5))

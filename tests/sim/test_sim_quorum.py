@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import time
 from collections.abc import Callable
 
 import pytest
@@ -15,38 +13,21 @@ from penstock.raft import follower, leader
 from penstock.raft.messages import ElectionState, Synced
 from penstock.raft.quorum_state import QuorumState
 from penstock.raft.states import LeaderState
-from penstock.sim.log.model import Broken
-from penstock.sim.quiet import quiet
+from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.quorum.run import run_quorum
+from tests.sim.seeds import Seeds, seeds_of
 
-# The share of this module in the five minutes of all simulations of `make test`.
-SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "40"))
 # Planted bugs that take more than a few seconds to find are left to `make drill`.
 DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
 SEEDS = 400
 
 
-def test_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
-    deadline = time.monotonic() + SECONDS
-    count = elections = acknowledged = 0
+@seeds_of("quorum")
+def test_rules_hold(seeds: Seeds) -> None:
     with quiet():
-        while time.monotonic() < deadline:
-            report = run_quorum(secrets.randbits(48))
-            count, elections, acknowledged = (
-                count + 1,
-                elections + report.elections,
-                acknowledged + report.acknowledged,
-            )
-    record_property(
-        "note",
-        (
-            f"quorum simulation: {count} fresh seeds, {elections} elections, {acknowledged} "
-            "acknowledged writes"
-        ),
-    )
-    assert count > 0
-    assert elections > count
-    assert acknowledged > count
+        reports = [run_quorum(seed) for seed in seeds]
+    assert sum(report.elections for report in reports) > len(reports)
+    assert sum(report.acknowledged for report in reports) > len(reports)
 
 
 def test_a_seed_determines_its_run() -> None:
@@ -112,6 +93,6 @@ def test_a_planted_bug_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with quiet(), pytest.raises(Broken):
+    with quiet(), pytest.raises(InvariantViolated):
         for seed in range(SEEDS):
             run_quorum(seed)

@@ -1,5 +1,5 @@
-"""What fresh seeds came to, added up for each commit in a small file: a run that was broken off
-goes on where it was."""
+"""Adds up the results of fresh seeds per commit in a CSV file, so that an interrupted series can be
+continued."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from penstock.sim.cluster.run import Report
 
-# `seeds` are those that count: in the others nothing was elected, cut or acknowledged.
-_NUMBERS = ("seeds", "uncounted", "failed", "elections", "truncations", "acknowledged")
-_FIELDS = ("commit", *_NUMBERS, "failing_seeds")
+# `seeds` are those that count. Runs without an election, a truncation or an acknowledged record are
+# `uncounted`.
+_COUNTERS = ("seeds", "uncounted", "failed", "elections", "truncations", "acknowledged")
+_FIELDS = ("commit", *_COUNTERS, "failing_seeds")
 
 
 class Results:
@@ -21,7 +22,7 @@ class Results:
         self._commit = commit
         self._rows = self._read()
         row = self._rows.get(commit, {})
-        self.numbers = {name: int(row.get(name, 0)) for name in _NUMBERS}
+        self.numbers = {name: int(row.get(name, 0)) for name in _COUNTERS}
         self._failing = row.get("failing_seeds", "").split()
 
     def _read(self) -> dict[str, dict[str, str]]:
@@ -30,7 +31,7 @@ class Results:
         with self._path.open(newline="") as file:
             return {row["commit"]: row for row in csv.DictReader(file)}
 
-    def passed(self, report: Report) -> None:
+    def add_passed(self, report: Report) -> None:
         if report.counts:
             self.numbers["seeds"] += 1
             self.numbers["elections"] += report.elections
@@ -39,7 +40,7 @@ class Results:
         else:
             self.numbers["uncounted"] += 1
 
-    def failed(self, seed: int) -> None:
+    def add_failed(self, seed: int) -> None:
         self.numbers["failed"] += 1
         self._failing.append(str(seed))
 

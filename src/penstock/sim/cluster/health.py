@@ -1,5 +1,4 @@
-"""Whether a simulated cluster is as it should be when nothing is wrong with the world (invariant
-25)."""
+"""Decides whether a simulated cluster is healthy (rule 25)."""
 
 from __future__ import annotations
 
@@ -9,84 +8,94 @@ from penstock.ids import TopicPartition
 from penstock.metadata.image import MetadataImage
 from penstock.node.node import Node
 from penstock.sim.cluster.nodes import ClusterNode
-from penstock.sim.cluster.observer import Observer
+from penstock.sim.cluster.observers.partitions import PartitionObserver
 
 
-def trouble(
-    nodes: Iterable[ClusterNode], observer: Observer, *, at_rest: bool = False
+def find_problem(
+    nodes: Iterable[ClusterNode], observer: PartitionObserver, *, idle: bool = False
 ) -> str | None:
-    """The first thing that is not well; None where all is. `at_rest`: nobody writes, so everything
-    must be committed everywhere."""
-    return next(_troubles(list(nodes), observer, at_rest), None)
+    """Return the first problem of a cluster, or None if it is healthy.
+
+    A healthy cluster has one active controller, all brokers registered and unfenced, the same
+    metadata on all nodes, and a full ISR for every partition. With `idle`, no client writes, so
+    every record must be committed on every replica too.
+    """
+    return next(_problems(list(nodes), observer, idle), None)
 
 
-def _troubles(nodes: list[ClusterNode], observer: Observer, at_rest: bool) -> Iterator[str]:
+def _problems(nodes: list[ClusterNode], observer: PartitionObserver, idle: bool) -> Iterator[str]:
     down = [node.name for node in nodes if not node.is_up or node.is_paused]
     if down:
         yield f"{', '.join(down)} not up"
         return
-    lives = [
-        observer.lives[node.config.node_id]
+    processes = [
+        observer.processes[node.config.node_id]
         for node in nodes
-        if node.config.node_id in observer.lives
+        if node.config.node_id in observer.processes
     ]
-    active = [life for life in lives if life.quorum.is_leader]
+    active = [process for process in processes if process.quorum.is_leader]
     if len(active) != 1:
         yield f"{len(active)} active controllers"
         return
     image = active[0].metadata.image
-    yield from _of_brokers(image, [life for life in lives if life.config.is_broker])
-    yield from _of_metadata(image, lives)
-    yield from _of_partitions(image, {life.config.node_id: life for life in lives}, at_rest)
+    yield from _broker_problems(
+        image, [process for process in processes if process.config.is_broker]
+    )
+    yield from _metadata_problems(image, processes)
+    yield from _partition_problems(
+        image, {process.config.node_id: process for process in processes}, idle
+    )
 
 
-def _of_brokers(image: MetadataImage, brokers: list[Node]) -> Iterator[str]:
-    for life in brokers:
-        broker = image.brokers.get(life.config.node_id)
-        if broker is None or broker.epoch != life.lifecycle.broker_epoch or not broker.is_active:
-            yield f"broker {life.config.node_id} is not registered and unfenced"
+def _broker_problems(image: MetadataImage, brokers: list[Node]) -> Iterator[str]:
+    for process in brokers:
+        broker = image.brokers.get(process.config.node_id)
+        if broker is None or broker.epoch != process.lifecycle.broker_epoch or not broker.is_active:
+            yield f"broker {process.config.node_id} is not registered and unfenced"
 
 
-def _of_metadata(image: MetadataImage, lives: list[Node]) -> Iterator[str]:
-    for life in lives:
+def _metadata_problems(image: MetadataImage, processes: list[Node]) -> Iterator[str]:
+    for process in processes:
         if (
-            life.metadata.image.topics != image.topics
-            or life.metadata.image.brokers != image.brokers
-            or life.metadata.image.configs != image.configs
+            process.metadata.image.topics != image.topics
+            or process.metadata.image.brokers != image.brokers
+            or process.metadata.image.configs != image.configs
         ):
             yield (
-                f"node {life.config.node_id} has metadata up to "
-                f"{life.metadata.image.offset} alone, of {image.offset}"
+                f"node {process.config.node_id} has applied metadata up to {process.metadata.image.offset} of "
+                f"{image.offset}"
             )
 
 
-def _of_partitions(image: MetadataImage, lives: dict[int, Node], at_rest: bool) -> Iterator[str]:
+def _partition_problems(
+    image: MetadataImage, processes: dict[int, Node], idle: bool
+) -> Iterator[str]:
     for topic in image.topics.values():
         for index, state in topic.partitions.items():
             name = TopicPartition(topic.name, index)
             if state.leader < 0 or len(state.isr) != len(state.replicas):
                 yield (
-                    f"{name} has leader {state.leader} and the in-sync replicas "
-                    f"{list(state.isr)} of {list(state.replicas)}"
+                    f"{name} has leader {state.leader} and the ISR {list(state.isr)} of "
+                    f"{list(state.replicas)}"
                 )
                 continue
-            led = lives[state.leader].replicas.partitions.get(name)
-            for replica in state.replicas:
-                partition = lives[replica].replicas.partitions.get(name)
-                if partition is None or led is None or partition.directory.failure is not None:
-                    yield f"{name} is not served by {replica}"
+            leader = processes[state.leader].replicas.partitions.get(name)
+            for node_id in state.replicas:
+                replica = processes[node_id].replicas.partitions.get(name)
+                if replica is None or leader is None or replica.directory.failure is not None:
+                    yield f"{name} is not served by {node_id}"
                 elif (
-                    partition.is_leader != (replica == state.leader)
-                    or partition.leader_epoch != state.leader_epoch
+                    replica.is_leader != (node_id == state.leader)
+                    or replica.leader_epoch != state.leader_epoch
                 ):
-                    yield f"{name} has another role on {replica} than it should have"
+                    yield f"{name} on {node_id} has another role than the metadata says"
                 elif (
-                    at_rest
-                    and not partition.high_watermark
-                    == partition.log_end_offset
-                    == led.log_end_offset
+                    idle
+                    and not replica.high_watermark
+                    == replica.log_end_offset
+                    == leader.log_end_offset
                 ):
                     yield (
-                        f"{name} is at {partition.high_watermark} of {partition.log_end_offset} "
-                        f"on {replica}"
+                        f"{name} on {node_id} has high watermark {replica.high_watermark} of "
+                        f"{replica.log_end_offset}"
                     )

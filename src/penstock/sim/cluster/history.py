@@ -1,12 +1,13 @@
-"""What happened in a simulated run of a cluster: what its clients saw, and what was seen inside its
-nodes. Values that checkers judge.
+"""The history of a simulated cluster run: what clients saw and what observers saw inside the nodes.
+Checkers judge it.
 
-Partitions are `TopicPartition`s, times are seconds of virtual time, end offsets are exclusive.
+Times are seconds of virtual time. End offsets are exclusive. `max_high_watermark` is the highest
+high watermark that any leader of the partition has had so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -18,40 +19,39 @@ class Event:
     at: float
 
 
-# As clients see it
+# Producers, consumers and administrators
 
 
 @dataclass(frozen=True, slots=True)
-class Sent(Event):
+class RecordSent(Event):
     producer: str
     partition: TopicPartition
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged(Event):
-    """`offset` is -1 where a retry found the record written before. `highest` is the highest
-    watermark that any node had by then."""
+class RecordAcknowledged(Event):
+    """`offset` is -1 if the broker recognised a retry as a duplicate of an earlier append."""
 
     producer: str
     partition: TopicPartition
     value: bytes
     offset: int
-    highest: int
+    max_high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Event):
+class RecordConsumed(Event):
     consumer: str
     partition: TopicPartition
     offset: int
     value: bytes
-    highest: int
+    max_high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
-class Denied(Event):
-    """A consumer that had read everything before `offset` was told that there is no such offset."""
+class OffsetOutOfRange(Event):
+    """A consumer that had read every record below `offset` got OFFSET_OUT_OF_RANGE for it."""
 
     consumer: str
     partition: TopicPartition
@@ -59,13 +59,13 @@ class Denied(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Stolen(Event):
-    """Who posed as a replica got records up to an offset. `highest`: as in Acknowledged."""
+class ImpostorFetched(Event):
+    """A client that posed as a replica received records up to `end_offset`."""
 
     replica: int
     partition: TopicPartition
     end_offset: int
-    highest: int
+    max_high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class TopicCreated(Event):
     topic: str
 
 
-# As the members of a group see it
+# Consumer groups
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned(Event):
-    """A member has joined a generation, and reads these."""
+class MemberAssigned(Event):
+    """A member joined a generation and consumes these partitions."""
 
     member: str
     generation: int
@@ -86,7 +86,7 @@ class Assigned(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitBegan(Event):
+class OffsetCommitStarted(Event):
     number: int
     member: str
     generation: int
@@ -94,56 +94,56 @@ class CommitBegan(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitEnded(Event):
-    """Without a refusal it was acknowledged. A commit that never ends, or ends by a lost
-    connection, may have happened or not."""
+class OffsetCommitFinished(Event):
+    """`error` is None if the commit was acknowledged. The outcome of a commit that never finishes,
+    or ends with a lost connection, is unknown."""
 
     number: int
-    refusal: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsFound(Event):
-    """Somebody asked a broker, from `began` on, what the group has committed."""
+class OffsetsFetched(Event):
+    """A client asked `broker` for the group's committed offsets, starting at time `started`."""
 
-    began: float
+    started: float
     broker: int | None
     offsets: Mapping[TopicPartition, int]
 
 
-# As seen inside: partitions
+# Partitions, seen from inside the nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Led(Event):
-    """A node began to lead, with a log of this end. `highest`: of all leaders of earlier epochs,
-    the highest watermark until then."""
+class BecameLeader(Event):
+    """A node began to lead with a log that ends at `end_offset`. `max_high_watermark` counts only
+    leaders of earlier epochs."""
 
     node: int
     partition: TopicPartition
     epoch: int
     end_offset: int
-    highest: int
+    max_high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced(Event):
-    """A leader moved its watermark. `ends` are the true log ends of the in-sync replicas that have
-    lost nothing since they fetched."""
+class HighWatermarkAdvanced(Event):
+    """A leader advanced its high watermark. `isr_ends` are the true log end offsets of the in-sync
+    replicas that have lost no data since they fetched."""
 
     node: int
     partition: TopicPartition
     epoch: int
-    watermark: int
-    in_sync: int
+    high_watermark: int
+    isr_size: int
     min_insync: int
-    ends: Mapping[int, int]
+    isr_ends: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Appended(Event):
-    """A leader took records of a client. `known_*` is what the node itself had been told last of
-    who leads."""
+class LeaderAppended(Event):
+    """A leader appended a client's records. `known_leader` and `known_epoch` are what the node's
+    own metadata image said at that time."""
 
     node: int
     partition: TopicPartition
@@ -153,9 +153,9 @@ class Appended(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Counted(Event):
-    """A leader counted a follower's fetch, made in one life of its broker; `known_epoch` is the
-    life that the leader's node knew of."""
+class FollowerFetchAccepted(Event):
+    """A leader accepted a follower's fetch as an acknowledgement. `known_epoch` is the follower's
+    broker epoch in the leader's metadata image."""
 
     node: int
     partition: TopicPartition
@@ -165,21 +165,21 @@ class Counted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Event):
-    """A follower dropped its tail. `shared` is how far its log was the same as its leader's; None
-    where that could not be seen."""
+class LogTruncated(Event):
+    """A follower truncated its log. `common_end` is the end of the prefix that it shared with its
+    leader, or None if the leader's log was not available."""
 
     node: int
     partition: TopicPartition
     before: int
     after: int
-    shared: int | None
+    common_end: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Elected(Event):
-    """The controller changed a partition's leader. `eligible` were those in ISR or ELR before, and
-    did not leave both with this change."""
+class LeaderElected(Event):
+    """The controller changed a partition's leader. `eligible` were in the ISR or the ELR before the
+    change, and the change did not remove them from both."""
 
     partition: TopicPartition
     leader: int
@@ -189,62 +189,63 @@ class Elected(Event):
     last_known: tuple[int, ...]
 
 
-# As seen inside: the quorum
+# The metadata quorum, seen from inside the nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Voted(Event):
+class VoteGranted(Event):
     node: int
     epoch: int
     candidate: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled(Event):
-    """A node became the quorum's leader."""
-
+class BecameQuorumLeader(Event):
     node: int
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Decided(Event):
-    """The quorum's leader committed up to an offset, whose last entry is of an epoch; `holders` of
-    the voters have that entry on disk."""
+class QuorumHighWatermarkAdvanced(Event):
+    """The quorum leader committed up to `offset`. The last committed entry is of `entry_epoch`, and
+    `replicas` of the voters have it on disk."""
 
     node: int
     epoch: int
     offset: int
     entry_epoch: int
-    holders: int
+    replicas: int
     voters: int
 
 
 @dataclass(frozen=True, slots=True)
-class Applied(Event):
-    """A node holds a batch of the metadata log to be committed; the fingerprint stands for its
+class MetadataBatchCommitted(Event):
+    """A node learnt that a batch of the metadata log is committed. `checksum` is the CRC of its
     bytes."""
 
     node: int
     offset: int
-    fingerprint: int
+    checksum: int
 
 
-# Around it
-
-
-@dataclass(frozen=True, slots=True)
-class Struck(Event):
-    """A fault began or ended."""
-
-    what: str
+# Faults
 
 
 @dataclass(frozen=True, slots=True)
-class ClocksAlone(Event):
-    """The clocks jumped in a healthy cluster, and so many elections followed."""
+class FaultEvent(Event):
+    """A fault started or ended, or a process ended."""
+
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClocksJumped(Event):
+    """All wall clocks jumped in a healthy cluster, and `elections` elections followed."""
 
     elections: int
+
+
+# The history itself
 
 
 class ProducerKind(NamedTuple):
@@ -258,31 +259,42 @@ class ReplicaLog(NamedTuple):
     batches: tuple[tuple[int, int, bytes], ...]
 
 
+class Violation(NamedTuple):
+    """A broken rule, and when it was broken."""
+
+    at: float
+    text: str
+
+
 E = TypeVar("E", bound=Event)
 
 
 @dataclass(slots=True)
 class History:
-    """`promised` are the topics of which nothing acknowledged with acks=all may be lost by the
-    faults of this run."""
-
     events: list[Event] = field(default_factory=list)
-    promised: dict[str, bool] = field(default_factory=dict)
-    # Topics that anybody may lead where nobody else is left. A set is only asked, never walked.
-    unclean: set[str] = field(default_factory=set)
+    # Topics whose records acknowledged with acks=all must survive the faults of this run.
+    durable_topics: dict[str, bool] = field(default_factory=dict)
+    # Topics with unclean.leader.election.enable. Only membership is tested: the order of a set
+    # would differ between runs.
+    unclean_topics: set[str] = field(default_factory=set)
     producers: dict[str, ProducerKind] = field(default_factory=dict)
-    # What a fresh consumer read from offset 0 when all was over, and the logs of all replicas then.
-    final: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
-    logs: dict[TopicPartition, dict[int, ReplicaLog]] = field(default_factory=dict)
-    topics: tuple[str, ...] = ()
-    # Why the cluster was not healthy when it had to be; None where it was.
-    unhealed: str | None = None
-    ended: float = 0.0
-    # The last lines of the simulation's own trace.
+    # At the end of the run: what a fresh consumer read from offset 0, all replicas' logs, all
+    # topics.
+    final_records: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    final_logs: dict[TopicPartition, dict[int, ReplicaLog]] = field(default_factory=dict)
+    final_topics: tuple[str, ...] = ()
+    # Why the cluster did not heal in time, or None if it did.
+    heal_failure: str | None = None
+    ended_at: float = 0.0
+    # The last lines of the simulation's trace.
     trace: list[str] = field(default_factory=list)
 
     def of(self, kind: type[E]) -> list[E]:
+        """Return the events of one type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
-    def is_promised(self, partition: TopicPartition) -> bool:
-        return self.promised.get(partition.topic, False)
+    def is_durable(self, partition: TopicPartition) -> bool:
+        return self.durable_topics.get(partition.topic, False)
+
+
+Checker = Callable[[History], Iterator[Violation]]

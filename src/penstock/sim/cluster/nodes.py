@@ -1,5 +1,5 @@
-"""The machines of a simulated cluster with the product on them: started, stopped, killed, paused.
-Knows nothing of why."""
+"""The nodes of a simulated cluster: machines that run Penstock, started, stopped, killed and
+paused."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from penstock.world.sim import Simulation
 
 
 class ClusterNode:
-    """One machine. A process on it that cannot go on ends, as it would outside; any other failure
-    fails the run."""
+    """One machine. Its process may end with a KafkaError, as a real node's does. Any other
+    exception fails the run."""
 
     def __init__(self, machine: Machine, config: NodeConfig, note: Callable[[str], None]) -> None:
         self.machine = machine
         self.config = config
         self.name = machine.name
         self.is_paused = False
-        # How many lives ended without a goodbye, and how many by a loss of unsynced data.
-        self.power_losses = 0
         self._note = note
         self._stop = asyncio.Event()
         self._process: asyncio.Task[None] | None = None
@@ -64,11 +62,10 @@ class ClusterNode:
     def crash(self, *, power_loss: bool) -> None:
         self._note(f"{self.name} {'loses power' if power_loss else 'is killed'}")
         self.is_paused = False
-        self.power_losses += power_loss
         self.machine.crash(power_loss=power_loss)
 
     def restart(self) -> None:
-        """On what is left of it."""
+        """Start a new process on what survived, with a repaired disk."""
         self._note(f"{self.name} starts")
         self.is_paused = False
         self.machine.drive.heal()
@@ -77,8 +74,8 @@ class ClusterNode:
         self.start()
 
     async def stop(self, within_s: float) -> bool:
-        """A clean stop. Whether it came to an end in time."""
-        self._note(f"{self.name} is told to stop")
+        """Stop the process cleanly. Return whether it ended in time."""
+        self._note(f"{self.name} is asked to stop")
         self._stop.set()
         if self._process is not None:
             await asyncio.wait([self._process], timeout=within_s)
@@ -91,7 +88,7 @@ class ClusterNode:
 
     def resume(self) -> None:
         if self.is_paused:
-            self._note(f"{self.name} goes on")
+            self._note(f"{self.name} is resumed")
             self.is_paused = False
             self.machine.resume()
 

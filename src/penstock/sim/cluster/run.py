@@ -1,5 +1,5 @@
-"""A whole cluster in virtual time: product code on every node, clients at work, faults drawn from
-the seed, and then every rule checked."""
+"""Runs a whole cluster in virtual time: product code on every node, clients at work, faults drawn
+from the seed. Then every rule is checked."""
 
 from __future__ import annotations
 
@@ -8,81 +8,54 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.sim.cluster import checks as seen
-from penstock.sim.cluster import group_checks as groups
-from penstock.sim.cluster import inner_checks as inside
-from penstock.sim.cluster.checks import Checker
-from penstock.sim.cluster.faults import CLIENTS, Faults
-from penstock.sim.cluster.groups import MEMBERS, GroupWorkload
-from penstock.sim.cluster.health import trouble
+from penstock.sim.cluster.checkers import CHECKERS
+from penstock.sim.cluster.faults.injector import CLIENTS, FaultInjector
+from penstock.sim.cluster.health import find_problem
 from penstock.sim.cluster.history import (
-    Acknowledged,
-    Appended,
-    Applied,
-    Counted,
-    Cut,
-    Decided,
-    Elected,
+    BecameQuorumLeader,
+    FaultEvent,
+    FollowerFetchAccepted,
     History,
-    Read,
+    LeaderAppended,
+    LeaderElected,
+    LogTruncated,
+    MetadataBatchCommitted,
+    QuorumHighWatermarkAdvanced,
+    RecordAcknowledged,
+    RecordConsumed,
+    RecordSent,
     ReplicaLog,
-    Ruled,
-    Sent,
-    Struck,
 )
-from penstock.sim.cluster.impostor import Impostor
-from penstock.sim.cluster.logs import batches_below
 from penstock.sim.cluster.nodes import build_nodes
-from penstock.sim.cluster.observer import Observer
-from penstock.sim.cluster.quorum_observer import QuorumObserver
-from penstock.sim.cluster.shape import draw_shape
-from penstock.sim.cluster.workload import KINDS, Workload
-from penstock.sim.log.model import Broken
+from penstock.sim.cluster.observers.logs import read_batches
+from penstock.sim.cluster.observers.partitions import PartitionObserver
+from penstock.sim.cluster.observers.quorum import QuorumObserver
+from penstock.sim.cluster.spec import draw_spec
+from penstock.sim.cluster.workloads.clients import PRODUCERS, ClientWorkload
+from penstock.sim.cluster.workloads.group import MEMBERS, GroupWorkload
+from penstock.sim.cluster.workloads.impostor import Impostor
+from penstock.sim.harness import InvariantViolated
 from penstock.world.sim import Simulation, SimulationStuck
 
-# (rule of INVARIANTS.md, checker). Rule 26 holds where all others do although clocks jump; the last
-# one is what is special about it.
-CHECKERS: tuple[tuple[int, Checker], ...] = (
-    (1, seen.nothing_acknowledged_is_lost),
-    (1, seen.topics_created_are_there),
-    (2, seen.acknowledged_is_committed),
-    (2, inside.too_few_in_sync_commit_nothing),
-    (3, seen.one_value_an_offset),
-    (4, seen.idempotent_means_once),
-    (5, seen.log_order_is_send_order),
-    (6, seen.offsets_are_dense),
-    (7, inside.watermark_never_goes_back),
-    (7, inside.watermark_is_what_all_in_sync_have),
-    (8, seen.nothing_above_the_watermark_is_served),
-    (8, seen.impostors_get_no_more),
-    (9, inside.logs_match),
-    (10, inside.leaders_come_from_the_in_sync),
-    (10, inside.leaders_are_complete),
-    (11, inside.divergence_is_cut_by_epoch),
-    (12, inside.old_leaders_take_nothing),
-    (12, inside.old_fetches_do_not_count),
-    (12, groups.stale_members_commit_nothing),
-    (13, groups.committed_offsets_never_go_back),
-    (14, groups.one_owner_a_generation),
-    (16, inside.one_vote_an_epoch),
-    (16, inside.one_quorum_leader_an_epoch),
-    (17, inside.metadata_needs_a_majority),
-    (17, inside.metadata_agrees),
-    (25, seen.everything_heals),
-    (26, seen.clocks_do_not_matter),
-)
 STARTS_WITHIN_S = 30.0
 HEALS_WITHIN_S = 40.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
+# A failure report shows this many events, without the frequent ones.
 _SHOWN_EVENTS = 60
-# Too many of them to be shown.
-_USUAL = (Applied, Appended, Counted, Decided, Read, Sent)
+_FREQUENT_EVENTS = (
+    FollowerFetchAccepted,
+    LeaderAppended,
+    MetadataBatchCommitted,
+    QuorumHighWatermarkAdvanced,
+    RecordConsumed,
+    RecordSent,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run had to stand. One in which nothing was elected, cut or acknowledged proves
-    nothing, and does not count."""
+    """What happened in a run that passed. A run without an election, a truncation or an
+    acknowledged record proves nothing: it does not count."""
 
     digest: str
     seconds: float
@@ -96,54 +69,57 @@ class Report:
 
 
 def run_cluster(seed: int) -> Report:
-    """One run. Broken where a rule does not hold, with what led there and how to see it again."""
+    """Run one seed. Raise InvariantViolated if a rule does not hold, with the events before it and
+    the command that repeats the run."""
     simulation = Simulation(seed, trace_lines=20)
     history = History()
-    began = simulation.loop.time()
+    started = simulation.loop.time()
     try:
         simulation.run(ClusterRun(simulation, history).main())
         violations = [
-            (rule, checker, found) for rule, checker in CHECKERS for found in checker(history)
+            (rule, checker, violation)
+            for rule, checker in CHECKERS
+            for violation in checker(history)
         ]
     except (Exception, SimulationStuck) as error:
-        raise Broken(
-            _account(seed, f"{type(error).__name__}: {error}", history, simulation.loop.time())
+        problem = f"{type(error).__name__}: {error}"
+        raise InvariantViolated(
+            _failure_report(seed, problem, history, simulation.loop.time())
         ) from error
     if violations:
-        rule, checker, first = min(violations, key=lambda one: one[2].at)
+        rule, checker, first = min(violations, key=lambda violation: violation[2].at)
         others = f" ({len(violations) - 1} more violations)" if len(violations) > 1 else ""
-        raise Broken(
-            _account(
-                seed, f"rule {rule}, {checker.__name__}: {first.text}{others}", history, first.at
-            )
-        )
+        problem = f"rule {rule}, {checker.__name__}: {first.text}{others}"
+        raise InvariantViolated(_failure_report(seed, problem, history, first.at))
     return Report(
         simulation.trace.digest(),
-        simulation.loop.time() - began,
-        len(history.of(Elected)) + len(history.of(Ruled)),
-        len(history.of(Cut)),
-        len(history.of(Acknowledged)),
+        simulation.loop.time() - started,
+        len(history.of(LeaderElected)) + len(history.of(BecameQuorumLeader)),
+        len(history.of(LogTruncated)),
+        len(history.of(RecordAcknowledged)),
     )
 
 
-def _account(seed: int, problem: str, history: History, at: float) -> str:
-    before = [
-        event for event in history.events if event.at <= at and not isinstance(event, _USUAL)
-    ][-_SHOWN_EVENTS:]
+def _failure_report(seed: int, problem: str, history: History, at: float) -> str:
+    events = [
+        event
+        for event in history.events
+        if event.at <= at and not isinstance(event, _FREQUENT_EVENTS)
+    ]
     return "\n".join(
         [
             f"cluster seed {seed}, at {at:.3f} s: {problem}",
-            "what came before:",
-            *(f"  {event}" for event in before),
-            "the last of the trace:",
+            "the events before it:",
+            *(f"  {event}" for event in events[-_SHOWN_EVENTS:]),
+            "the end of the trace:",
             *(f"  {line}" for line in history.trace),
-            f"again with: python -m penstock.sim --cluster --seed {seed}",
+            f"repeat with: python -m penstock.sim --cluster --seed {seed}",
         ]
     )
 
 
-class Unhealed(Exception):
-    """Something did not come to pass in time."""
+class NotHealed(Exception):
+    """The cluster or a client did not reach the expected state in time."""
 
 
 class ClusterRun:
@@ -151,52 +127,56 @@ class ClusterRun:
         self._simulation = simulation
         self._history = history
         self._now = simulation.loop.time
-        self._observer = Observer(history, self._now)
-        self._shape = draw_shape(simulation.stream("shape"))
-        self._nodes = build_nodes(simulation, self._shape.configs, self._say)
+        self._observer = PartitionObserver(history, self._now)
+        self._spec = draw_spec(simulation.stream("shape"))
+        self._nodes = build_nodes(simulation, self._spec.configs, self._note)
         self._machines = [simulation.node(name) for name in CLIENTS]
-        self._workload = Workload(
-            self._shape, history, simulation.stream("workload"), self._observer.watermark
+        self._clients = ClientWorkload(
+            self._spec, history, simulation.stream("workload"), self._observer.max_high_watermark
         )
         self._impostor = Impostor(
-            self._shape, history, simulation.stream("impostor"), self._observer.watermark
+            self._spec, history, simulation.stream("impostor"), self._observer.max_high_watermark
         )
         self._group = GroupWorkload(
-            self._shape.topics[0],
+            self._spec.topics[0],
             history.events.append,
             simulation.stream("group"),
-            self._workload.connected,
+            self._clients.connected,
         )
-        history.promised.update({topic.name: not topic.unclean for topic in self._shape.topics})
-        history.unclean.update(topic.name for topic in self._shape.topics if topic.unclean)
+        history.durable_topics.update(
+            {topic.name: not topic.unclean for topic in self._spec.topics}
+        )
+        history.unclean_topics.update(topic.name for topic in self._spec.topics if topic.unclean)
 
-    def _say(self, what: str) -> None:
-        self._history.events.append(Struck(self._now(), what))
+    def _note(self, description: str) -> None:
+        self._history.events.append(FaultEvent(self._now(), description))
 
     async def main(self) -> None:
-        with self._observer.looking_on(), QuorumObserver(self._history, self._now).looking_on():
+        with self._observer.observing(), QuorumObserver(self._history, self._now).observing():
             try:
-                await self._live()
-            except Unhealed as error:
-                self._history.unhealed = str(error)
+                await self._run()
+            except NotHealed as error:
+                self._history.heal_failure = str(error)
             finally:
-                # Before everything that still runs is taken down.
-                self._history.ended = self._now()
+                # Now, because the simulation then cancels whatever still runs.
+                self._history.ended_at = self._now()
                 self._history.trace = self._simulation.trace.lines()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         for node in self._nodes.values():
             node.start()
-        for topic in self._shape.topics:
+        for topic in self._spec.topics:
             await self._on_client(
                 0,
-                self._workload.create(self._machines[0], topic),
+                self._clients.create(self._machines[0], topic),
                 STARTS_WITHIN_S,
                 f"creating {topic.name}",
             )
         await self._wait_healthy(STARTS_WITHIN_S)
         clients, members = self._start_clients(), self._start_group()
-        faults = Faults(self._simulation, self._shape, self._nodes, self._history, self._observer)
+        faults = FaultInjector(
+            self._simulation, self._spec, self._nodes, self._history, self._observer
+        )
         await faults.run()
         faults.end()
         if members:
@@ -204,79 +184,79 @@ class ClusterRun:
                 0,
                 self._group.wait_settled(self._machines[0]),
                 HEALS_WITHIN_S,
-                "a group that shares all partitions",
+                "settling the group",
             )
         self._group.over.set()
-        self._workload.over.set()
+        self._clients.over.set()
         _done, stuck = await asyncio.wait([*clients, *members], timeout=HEALS_WITHIN_S)
         if stuck:
-            raise Unhealed(
-                f"{len(stuck)} clients are not done {HEALS_WITHIN_S:g} s after all faults ended: "
-                f"{self._trouble()}"
+            raise NotHealed(
+                f"{len(stuck)} clients did not end within {HEALS_WITHIN_S:g} s after the faults: "
+                f"{self._problem()}"
             )
-        await self._wait_healthy(HEALS_WITHIN_S, at_rest=True)
+        await self._wait_healthy(HEALS_WITHIN_S, idle=True)
         await self._on_client(
             1,
-            self._workload.read_everything(self._machines[1], self._shape.topics),
+            self._clients.read_everything(self._machines[1], self._spec.topics),
             HEALS_WITHIN_S,
             "reading everything",
         )
-        self._keep_logs()
+        self._record_logs()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
-        one, other = self._machines
-        hosts = dict(zip(KINDS, (one, one, other, other), strict=True))
+        first, second = self._machines
+        hosts = dict(zip(PRODUCERS, (first, first, second, second), strict=True))
         producers = [
-            machine.start(self._workload.produce(machine, name)) for name, machine in hosts.items()
+            machine.start(self._clients.produce(machine, name)) for name, machine in hosts.items()
         ]
         consumers = [
-            other.start(self._workload.consume(other, f"{topic.name} reader", topic))
-            for topic in self._shape.topics
+            second.start(self._clients.consume(second, f"{topic.name} reader", topic))
+            for topic in self._spec.topics
         ]
-        impostor = other.start(self._impostor.pose(other, self._workload.over))
-        return [*producers, *consumers, one.start(self._workload.administer(one)), impostor]
+        impostor = second.start(self._impostor.run(second, self._clients.over))
+        return [*producers, *consumers, first.start(self._clients.administer(first)), impostor]
 
     def _start_group(self) -> list[asyncio.Task[None]]:
-        if not self._shape.with_group:
+        if not self._spec.with_group:
             return []
         hosts = [self._machines[number % len(self._machines)] for number in range(MEMBERS)]
         members = [
-            machine.start(self._group.member(machine, f"member{number}"))
+            machine.start(self._group.run_member(machine, f"member{number}"))
             for number, machine in enumerate(hosts)
         ]
-        return [*members, self._machines[1].start(self._group.look_on(self._machines[1]))]
+        return [*members, self._machines[1].start(self._group.watch_offsets(self._machines[1]))]
 
     async def _on_client(
-        self, number: int, work: Coroutine[Any, Any, None], within_s: float, what: str
+        self, number: int, work: Coroutine[Any, Any, None], within_s: float, task: str
     ) -> None:
         try:
             async with asyncio.timeout(within_s):
                 await self._machines[number].run(work)
         except TimeoutError:
-            raise Unhealed(f"{what} takes longer than {within_s:g} s: {self._trouble()}") from None
+            raise NotHealed(f"{task} takes longer than {within_s:g} s: {self._problem()}") from None
 
-    def _trouble(self, *, at_rest: bool = False) -> str | None:
-        return trouble(self._nodes.values(), self._observer, at_rest=at_rest)
+    def _problem(self, *, idle: bool = False) -> str | None:
+        return find_problem(self._nodes.values(), self._observer, idle=idle)
 
-    async def _wait_healthy(self, within_s: float, *, at_rest: bool = False) -> None:
+    async def _wait_healthy(self, within_s: float, *, idle: bool = False) -> None:
         deadline = self._now() + within_s
-        while (wrong := self._trouble(at_rest=at_rest)) is not None:
+        while (problem := self._problem(idle=idle)) is not None:
             if self._now() >= deadline:
-                raise Unhealed(f"after {within_s:g} s without faults: {wrong}")
-            await asyncio.sleep(_LOOK_S)
+                raise NotHealed(f"after {within_s:g} s without faults: {problem}")
+            await asyncio.sleep(_POLL_S)
 
-    def _keep_logs(self) -> None:
-        for topic in self._shape.topics:
+    def _record_logs(self) -> None:
+        for topic in self._spec.topics:
             for name in topic.all_partitions:
                 replicas = [
-                    (life.config.node_id, life.replicas.partitions[name])
-                    for life in self._observer.lives.values()
-                    if name in life.replicas.partitions
+                    (process.config.node_id, process.replicas.partitions[name])
+                    for process in self._observer.processes.values()
+                    if name in process.replicas.partitions
                 ]
-                self._history.logs[name] = {
+                self._history.final_logs[name] = {
                     node_id: ReplicaLog(
                         partition.high_watermark,
-                        tuple(batches_below(partition, partition.log_end_offset)),
+                        tuple(read_batches(partition, partition.log_end_offset)),
                     )
                     for node_id, partition in replicas
                 }

@@ -1,1 +1,2 @@
-"""Simulated log stores under crashes."""
+"""Simulated log stores: operations, crashes and disk faults, and a model to check recovery
+against."""

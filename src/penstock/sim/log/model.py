@@ -1,7 +1,7 @@
-"""What a log must hold after a crash, by what was appended to it and reported synced (invariants 1,
-6, 20, 21, 22).
+"""Checks a recovered log against what was appended to it and reported synced (rules 1, 4, 6, 20,
+21).
 
-Judges by reading as a client does: whole batches, checksums checked.
+It reads as a client does: whole batches, with their checksums verified.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from penstock.log.log import Log
 from penstock.log.producers.replay import end_marker
 from penstock.log.producers.state import ProducerStates
 from penstock.records.batch import BatchHeader, batches, crc_matches, read_header
+from penstock.sim.harness import InvariantViolated
 
-# Of a batch, the part that its CRC covers: base offset, length, leader epoch, magic and the CRC
-# itself come before it.
+# Where the part of a batch that its CRC covers begins. Base offset, length, leader epoch, magic and
+# the CRC itself are before it.
 _COVERED_FROM = 21
-
-
-class Broken(AssertionError):
-    """An invariant does not hold."""
 
 
 class Batch(NamedTuple):
@@ -33,15 +30,15 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class LogModel:
-    """One partition as its client knows it."""
+    """The expected content of one log."""
 
     history: list[Batch] = field(default_factory=list)
-    # Everything below was reported to be on disk.
+    # Every offset below this was reported synced.
     synced: int = 0
-    # An append or a truncation is under way. If a crash comes before it is done, both outcomes are
-    # right.
+    # An append or a truncation in progress. If a crash interrupts it, both outcomes are correct.
     appending: bytearray | None = None
     truncating: bool = False
+    # The highest offset that log start was advanced to.
     highest_start: int = 0
 
     @property
@@ -58,81 +55,84 @@ class LogModel:
         self.history = [batch for batch in self.history if batch.end_offset <= offset]
 
     def check_recovered(self, log: Log, *, all_survives: bool) -> None:
-        """After a crash: a prefix of what was appended, with at least what was synced. From here
-        on, what is there is what was appended."""
-        found = read_all(log)
+        """Check a log after a crash: it holds a prefix of what was appended, and at least what was
+        synced. The model then takes over what the log holds."""
+        recovered = read_all(log)
         if log.start_offset > self.highest_start:
-            raise Broken(
-                f"the log starts at {log.start_offset}, but no more than {self.highest_start} was "
-                "asked for"
+            raise InvariantViolated(
+                f"the log starts at {log.start_offset}, but its start was advanced only to "
+                f"{self.highest_start}"
             )
         expected = [batch for batch in self.history if batch.end_offset > log.start_offset]
-        if self.appending is not None and len(found) > len(expected):
+        if self.appending is not None and len(recovered) > len(expected):
             expected.append(_batch(read_header(self.appending), bytes(self.appending)))
-        if found != expected[: len(found)]:
+        if recovered != expected[: len(recovered)]:
             wrong = next(
-                n for n in range(len(found)) if n >= len(expected) or found[n] != expected[n]
+                index
+                for index, batch in enumerate(recovered)
+                if index >= len(expected) or batch != expected[index]
             )
-            raise Broken(
-                f"batch {wrong} is {_brief(found, wrong)}, but {_brief(expected, wrong)} was "
+            raise InvariantViolated(
+                f"batch {wrong} is {_brief(recovered, wrong)}, but {_brief(expected, wrong)} was "
                 "appended"
             )
         if log.end_offset < self.synced:
-            raise Broken(
-                f"offsets below {self.synced} were reported synced (invariant 1), but the log "
+            raise InvariantViolated(
+                f"offsets below {self.synced} were reported synced (rule 1), but the log "
                 f"ends at {log.end_offset}"
             )
         if all_survives and not self.truncating and log.end_offset < self.end_offset:
-            raise Broken(
-                f"only the process died, but the log ends at {log.end_offset}, not at "
+            raise InvariantViolated(
+                f"only the process was killed, but the log ends at {log.end_offset}, not at "
                 f"{self.end_offset}"
             )
-        self._check_epochs(log, found)
+        self._check_epochs(log, recovered)
         self.history = [
             batch for batch in self.history if batch.end_offset <= log.start_offset
-        ] + found
+        ] + recovered
         self._check_producers(log)
         self.appending, self.truncating = None, False
 
-    def _check_epochs(self, log: Log, found: list[Batch]) -> None:
-        """Of records whose deletion was forgotten in the crash the epochs may be forgotten too."""
+    def _check_epochs(self, log: Log, recovered: list[Batch]) -> None:
+        """Check the leader epoch cache. A crash may undo an advance of the log start but not the
+        matching trim of the cache, so epochs may be missing at the start."""
         known_from = log.epochs.entries[0].start_offset if log.epochs.entries else log.end_offset
-        for batch in (batch for batch in found if batch.base_offset >= known_from):
+        for batch in (batch for batch in recovered if batch.base_offset >= known_from):
             if log.epochs.epoch_at(batch.base_offset) != batch.epoch:
-                raise Broken(
+                raise InvariantViolated(
                     f"the batch at {batch.base_offset} has epoch {batch.epoch}, but the log's "
                     f"epochs are {log.epochs.entries}"
                 )
 
     def _check_producers(self, log: Log) -> None:
-        """What the log knows of its producers is what its batches say (invariant 4); what deleted
-        ones said may be forgotten."""
-        said = ProducerStates()
+        """Check that the producer state equals a replay of the batches (rule 4). State of deleted
+        batches may be missing."""
+        replayed = ProducerStates()
         for batch in (
             batch for batch in self.history if batch.base_offset >= log.segments[0].base_offset
         ):
             header = read_header(batch.data)
-            said.apply(header, end_marker(header, batch.data) if header.is_control else None)
-        for producer_id, producer in said.producers.items():
+            replayed.apply(header, end_marker(header, batch.data) if header.is_control else None)
+        for producer_id, producer in replayed.producers.items():
             known = log.producers.producers.get(producer_id)
-            open_txn_forgotten = (
+            transaction_missing = (
                 producer.txn_first_offset is not None
                 and known is not None
                 and known.txn_first_offset is None
             )
             if (
                 known is None
-                or open_txn_forgotten
+                or transaction_missing
                 or (producer.batches and known.last_sequence != producer.last_sequence)
             ):
-                raise Broken(
-                    f"the log knows {known} of producer {producer_id}, but its batches say "
-                    f"{producer}"
+                raise InvariantViolated(
+                    f"the state of producer {producer_id} is {known}, but a replay of its batches "
+                    f"gives {producer}"
                 )
 
     def check_damaged(self, log: Log) -> None:
-        """After a bit was flipped: what a reader that checks the CRC accepts is what was appended,
-        whatever else is lost or refused."""
+        """Check a log after a flipped bit: a reader that verifies CRCs accepts only batches that
+        were appended (rule 20). Batches may be lost or refused."""
         written = {batch.data[_COVERED_FROM:] for batch in self.history} | {
             bytes(self.appending or b"")[_COVERED_FROM:]
         }
@@ -142,9 +142,9 @@ class LogModel:
                 part = log.read(offset, 1, below=log.end_offset)
                 data = b"" if part is None else part.read()
                 accepted = [
-                    (header, data[p : p + header.size])
-                    for p, header in batches(data)
-                    if crc_matches(data, p, header)
+                    (header, data[position : position + header.size])
+                    for position, header in batches(data)
+                    if crc_matches(data, position, header)
                 ]
             except KafkaError as error:
                 if error.code not in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE):
@@ -152,9 +152,8 @@ class LogModel:
                 return
             for header, batch in accepted:
                 if batch[_COVERED_FROM:] not in written:
-                    raise Broken(
-                        f"a batch that nobody wrote was accepted at offset {header.base_offset} "
-                        "(invariant 20)"
+                    raise InvariantViolated(
+                        f"the batch at offset {header.base_offset} was never appended (rule 20)"
                     )
             if not accepted or accepted[-1][0].next_offset <= offset:
                 return
@@ -162,15 +161,14 @@ class LogModel:
 
 
 def read_all(log: Log) -> list[Batch]:
-    """From the log's start to its end, one read after the other, each checked."""
-    found: list[Batch] = []
+    """Read a log from start to end in small reads, and check each batch."""
+    result: list[Batch] = []
     offset = log.start_offset
     while offset < log.end_offset:
         part = log.read(offset, 300, below=log.end_offset)
         if part is None:
-            raise Broken(
-                f"offset {offset} is below the log's end {log.end_offset}, but nothing is read "
-                "there"
+            raise InvariantViolated(
+                f"a read at offset {offset} returned nothing, but the log ends at {log.end_offset}"
             )
         data = part.read()
         whole = [
@@ -178,25 +176,23 @@ def read_all(log: Log) -> list[Batch]:
         ]
         for header, batch in whole:
             if not crc_matches(batch, 0, header):
-                raise Broken(
-                    f"the batch at {header.base_offset} has a wrong checksum (invariant 20)"
+                raise InvariantViolated(
+                    f"the batch at {header.base_offset} has a wrong checksum (rule 20)"
                 )
-            if found and header.base_offset != found[-1].end_offset:
-                raise Broken(
-                    f"offset {header.base_offset} follows {found[-1].end_offset - 1} (invariant 6)"
+            if result and header.base_offset != result[-1].end_offset:
+                raise InvariantViolated(
+                    f"offset {header.base_offset} follows {result[-1].end_offset - 1} (rule 6)"
                 )
-            found.append(_batch(header, batch))
-        offset = found[-1].end_offset
-    return found
+            result.append(_batch(header, batch))
+        offset = result[-1].end_offset
+    return result
 
 
 def _batch(header: BatchHeader, data: bytes) -> Batch:
     return Batch(header.base_offset, header.next_offset, header.leader_epoch, data)
 
 
-def _brief(some: list[Batch], number: int) -> str:
-    return (
-        f"{some[number].base_offset}..{some[number].end_offset} of epoch {some[number].epoch}"
-        if number < len(some)
-        else "nothing"
-    )
+def _brief(log: list[Batch], index: int) -> str:
+    if index >= len(log):
+        return "nothing"
+    return f"{log[index].base_offset}..{log[index].end_offset} of epoch {log[index].epoch}"

@@ -1,5 +1,5 @@
-"""A store of logs under random work and random faults: torn and lost writes, power loss, kill -9,
-failing and full disks, flipped bits."""
+"""Runs a store of logs under random operations and faults: torn and lost writes, power loss,
+kill -9, failing and full disks, flipped bits (rules 1, 6, 20, 21, 22, 23)."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
-from penstock.sim.log.model import Broken, LogModel
+from penstock.sim.harness import InvariantViolated
+from penstock.sim.log.model import LogModel
 from penstock.world import Disk, World
 from penstock.world.sim import Node, NodeCrashed, SimDisk, Simulation
 
 DIRECTORIES = ("/d0", "/d1")
-LIVES = 5
+PROCESSES = 5
 
 
 def run_log(seed: int) -> str:
-    """One run. Gives the digest of its trace; Broken with the last events where an invariant does
-    not hold."""
+    """Run one seed and return the digest of its trace. Raise InvariantViolated with the end of the
+    trace if a rule does not hold."""
     simulation = Simulation(seed, trace_lines=40)
     try:
         simulation.run(LogRun(simulation).main())
     except Exception as error:
         tail = "\n".join(simulation.trace.lines())
-        raise Broken(
-            f"seed {seed}: {error}\nthe last events:\n{tail}\nagain with: python -m penstock.sim "
-            f"--seed {seed}"
+        raise InvariantViolated(
+            f"log seed {seed}: {error}\nthe end of the trace:\n{tail}\n"
+            f"repeat with: python -m penstock.sim --seed {seed}"
         ) from error
     return simulation.trace.digest()
 
 
 class LogRun:
-    """Several lives of one node, each ended by a crash, and each begun by a look at what the last
-    has left."""
+    """Several processes of one node. Each ends with a crash, and each starts by checking what the
+    last one left on disk."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.rng: random.Random = simulation.stream("workload")
@@ -60,21 +61,21 @@ class LogRun:
             TopicPartition("t", number): LogModel() for number in range(self.rng.randrange(1, 4))
         }
         self.epoch = 0
-        # Whether the machine lost power since the logs were last looked at.
+        # Whether the machine lost power since the logs were last checked.
         self.power_lost = False
 
     async def main(self) -> None:
-        for _life in range(LIVES):
+        for _process in range(PROCESSES):
             flipped = self._flip_bit() if self.rng.random() < 0.1 else None
             await self._open_and_check(flipped)
             if flipped is not None:
                 return
-            await self._live()
+            await self._run_process()
 
-    # One life
+    # One process
 
     async def _open_and_check(self, flipped: str | None) -> None:
-        """A crash in the midst of recovery must leave something to recover from."""
+        """Open the store and check its logs. Some crashes interrupt the recovery first."""
         while self.rng.random() < 0.2:
             world = self.node.restart()
             self.node.drive.stop_after(self.rng.randrange(12))
@@ -114,19 +115,18 @@ class LogRun:
         if flipped is not None:
             return
         if partition in self.store.damaged:
-            raise Broken(
-                f"{partition} is refused, though no bit was flipped: "
+            raise InvariantViolated(
+                f"{partition} is marked damaged, but no bit was flipped: "
                 f"{self.store.damaged[partition]}"
             )
         if model.synced > 0 or (model.history and not self.power_lost):
-            raise Broken(
-                f"{partition} is gone, though offsets below {model.synced} were reported synced"
+            raise InvariantViolated(
+                f"{partition} is lost, but offsets below {model.synced} were reported synced"
             )
         self.models[partition] = LogModel()
 
-    async def _live(self) -> None:
-        """Work until the crash, which comes at a random moment or at a random change to the
-        disk."""
+    async def _run_process(self) -> None:
+        """Work until a crash at a random time, or at a random change to the disk."""
         if self.rng.random() < 0.3:
             self._break_disk()
         if self.rng.random() < 0.5:
@@ -156,7 +156,7 @@ class LogRun:
             self.trace.note("stopped")
 
     async def _close(self) -> None:
-        """A clean shutdown: from here on nothing is lost, whatever comes."""
+        """Shut down cleanly. Everything is synced afterwards."""
         await self.store.close()
         for partition, log in self.store.logs.items():
             if log.directory.failure is None:
@@ -178,21 +178,21 @@ class LogRun:
             await asyncio.sleep(self.rng.random() * 0.02)
 
     async def _step(self, partition: TopicPartition, log: Log, model: LogModel) -> None:
-        dice = self.rng.random()
-        if dice < 0.05 and log.end_offset > log.start_offset:
+        draw = self.rng.random()
+        if draw < 0.05 and log.end_offset > log.start_offset:
             await self._truncate(partition, log, model)
-        elif dice < 0.08:
+        elif draw < 0.08:
             model.highest_start = max(
                 model.highest_start, min(log.flushing.recovery_point, log.end_offset)
             )
             log.advance_start(min(log.flushing.recovery_point, log.end_offset))
-        elif dice < 0.10:
+        elif draw < 0.10:
             log.roll()
         else:
             await self._append(log, model)
 
     async def _append(self, log: Log, model: LogModel) -> None:
-        data = bytearray(self._some_batch(log))
+        data = bytearray(self._random_batch(log))
         model.appending = data
         appended = log.append_as_leader(data, self.epoch, from_client=False)
         model.appending = None
@@ -201,7 +201,7 @@ class LogRun:
             await log.flushing.to(appended.end_offset)
             model.synced = max(model.synced, appended.end_offset)
 
-    def _some_batch(self, log: Log) -> bytes:
+    def _random_batch(self, log: Log) -> bytes:
         values = [
             self.rng.randbytes(self.rng.randrange(60)) for _ in range(self.rng.randrange(1, 5))
         ]
@@ -224,7 +224,7 @@ class LogRun:
         return build_batch(records, codec=self.rng.choice(list(Codec)))
 
     async def _truncate(self, partition: TopicPartition, log: Log, model: LogModel) -> None:
-        """As a follower does when its leader changed: from here on another epoch."""
+        """Truncate as a follower does after a change of leader, which starts a new epoch."""
         offset = log.start_offset + self.rng.randrange(log.end_offset - log.start_offset + 1)
         model.synced = min(model.synced, log.batch_start(offset))
         model.truncating = True
@@ -269,9 +269,9 @@ class LogRun:
     def _check_offline(self, partition: TopicPartition) -> None:
         log = self.store.logs.get(partition)
         if log is not None and log.directory.failure is None:
-            raise Broken(
-                f"{partition} gave a storage error, but its directory {log.directory.path} is not "
-                "offline (invariant 22)"
+            raise InvariantViolated(
+                f"{partition} raised a storage error, but {log.directory.path} is not offline "
+                "(rule 22)"
             )
 
     def _flip_bit(self) -> str | None:

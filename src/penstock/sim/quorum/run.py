@@ -22,7 +22,7 @@ from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.raft.messages import FetchSnapshot
 from penstock.raft.states import LeaderState
-from penstock.sim.log.model import Broken
+from penstock.sim.harness import InvariantViolated
 from penstock.sim.quorum.node import (
     Listener,
     SlowDisk,
@@ -56,14 +56,14 @@ class QuorumReport:
 
 
 def run_quorum(seed: int) -> QuorumReport:
-    """Run one seed. Raises Broken if an invariant does not hold."""
+    """Run one seed. Raises InvariantViolated if an invariant does not hold."""
     simulation = Simulation(seed, trace_lines=40)
     run = QuorumRun(simulation)
     try:
         simulation.run(run.main())
     except BaseException as error:
         tail = "\n".join(simulation.trace.lines())
-        raise Broken(
+        raise InvariantViolated(
             f"quorum seed {seed}: {error!r}\nlast events:\n{tail}\nrepeat with run_quorum({seed})"
         ) from error
     run.report.digest = simulation.trace.digest()
@@ -86,14 +86,14 @@ class History:
         is_new = epoch not in self.leaders
         other = self.leaders.setdefault(epoch, node)
         if other != node:
-            raise Broken(f"{other} and {node} both lead epoch {epoch} (rule 16)")
+            raise InvariantViolated(f"{other} and {node} both lead epoch {epoch} (rule 16)")
         return is_new
 
     def add_image(self, node: str, image: MetadataImage) -> None:
         settings = image.configs.get(RESOURCE, {})
         before = self.committed.setdefault(image.offset, settings)
         if before != settings:
-            raise Broken(
+            raise InvariantViolated(
                 f"{node} committed other settings up to offset {image.offset} than a node before "
                 "it (rule 17)"
             )
@@ -227,7 +227,9 @@ class QuorumRun:
                 partial(self._lose_power_and_isolate, quorum.node_id),
             )
             if name not in quorum.image.configs.get(RESOURCE, {}):
-                raise Broken(f"{name} was acknowledged, but is not in the leader's image")
+                raise InvariantViolated(
+                    f"{name} was acknowledged, but is not in the leader's image"
+                )
 
     # Faults
 
@@ -370,7 +372,7 @@ class QuorumRun:
                     )
                     for node_id, quorum in self.quorums.items()
                 }
-                raise Broken(
+                raise InvariantViolated(
                     f"the quorum has not {outcome} within {RECOVERED_WITHIN_S:g} s; node: (leader, "
                     f"epoch, high watermark, log end offset) {states}"
                 )

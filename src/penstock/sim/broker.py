@@ -1,7 +1,7 @@
-"""One broker under a real client's load, killed and cut from power (invariants 1, 3, 4, 5, 6, 25).
+"""One broker under a client's load, killed and cut from power (rules 1, 3, 4, 5, 6, 25).
 
-With log.flush.interval.messages=1 an acknowledgement means that the record is on the disk. At the
-end a fresh consumer reads everything from offset 0.
+With log.flush.interval.messages=1 an acknowledged record is on the disk. At the end a fresh
+consumer reads everything from offset 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.client.producer.producer import Producer
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.ids import TopicPartition
 from penstock.node.broker.formatting import format_directories
-from penstock.sim.log.model import Broken
+from penstock.sim.harness import InvariantViolated
 from penstock.start import serving
 from penstock.world import World
 from penstock.world.sim import Node, Simulation
@@ -39,15 +39,16 @@ SETTLED_WITHIN_S = 120
 
 
 def run_broker(seed: int) -> str:
-    """One run. Gives the digest of its trace; Broken where an invariant does not hold."""
+    """Run one seed and return the digest of its trace. Raise InvariantViolated if a rule does not
+    hold."""
     simulation = Simulation(seed, trace_lines=40)
     try:
         simulation.run(BrokerRun(simulation).main())
     except Exception as error:
         tail = "\n".join(simulation.trace.lines())
-        raise Broken(
-            f"broker seed {seed}: {error!r}\nthe last events:\n{tail}\nagain with: python -m "
-            f"penstock.sim --seed {seed}"
+        raise InvariantViolated(
+            f"broker seed {seed}: {error!r}\nthe end of the trace:\n{tail}\n"
+            f"repeat with: python -m penstock.sim --seed {seed}"
         ) from error
     return simulation.trace.digest()
 
@@ -58,9 +59,8 @@ class BrokerRun:
         self.broker: Node = simulation.node("broker")
         self.client: Node = simulation.node("client")
         self.trace = simulation.trace
-        # (partition, offset) -> value, as acknowledged.
+        # (partition, offset) -> acknowledged value
         self.acknowledged: dict[tuple[int, int], bytes] = {}
-        self.producing = 0
 
     async def main(self) -> None:
         config = read_node_config(PROPERTIES.encode(), "simulation")
@@ -76,7 +76,6 @@ class BrokerRun:
         self._start(config)
         await self.client.run(self._create())
         producers = [self.client.start(self._produce(number)) for number in range(2)]
-        self.producing = len(producers)
         for _crash in range(self.rng.randrange(1, 4)):
             await asyncio.sleep(self.rng.random() * 3)
             self.broker.crash(power_loss=self.rng.random() < 0.7)
@@ -96,7 +95,7 @@ class BrokerRun:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        """A client that waits until there is a broker."""
+        """Connect a client, retrying until the broker is available."""
         while True:
             client = Client(self.client.world, "broker:9092", request_timeout_s=5)
             try:
@@ -114,7 +113,7 @@ class BrokerRun:
             await client.admin.create_topic(TOPIC, partitions=PARTITIONS)
 
     async def _produce(self, number: int) -> None:
-        """Numbered records, several in flight; idempotent, so that a retry is no duplicate."""
+        """Send numbered records, several in flight, with an idempotent producer."""
         async with (
             self._connected() as client,
             client.producer(delivery_timeout_s=SETTLED_WITHIN_S, linger_s=0.01) as producer,
@@ -122,12 +121,12 @@ class BrokerRun:
             for count in range(self.rng.randrange(20, 80)):
                 value = f"{number}:{count}".encode()
                 future = await self._send(producer, value)
-                future.add_done_callback(partial(self._note, value))
+                future.add_done_callback(partial(self._on_delivery, value))
                 await asyncio.sleep(self.rng.random() * 0.15)
 
     async def _send(self, producer: Producer, value: bytes) -> asyncio.Future[RecordMetadata]:
-        """A producer that does not know the topic yet asks for it, and gives up where nobody
-        answers: nothing was sent then."""
+        """Send one record. The first send fetches metadata, and fails if the broker is down; then
+        nothing was sent, and it is safe to retry."""
         partition = self.rng.randrange(PARTITIONS)
         while True:
             try:
@@ -135,16 +134,18 @@ class BrokerRun:
             except ConnectionFailed:
                 await asyncio.sleep(0.1)
 
-    def _note(self, value: bytes, done: asyncio.Future[RecordMetadata]) -> None:
-        """A record that a retry found written long before has no offset: that it is there once is
-        checked all the same."""
-        if not done.cancelled() and done.exception() is None and done.result().offset >= 0:
-            delivered = done.result()
+    def _on_delivery(self, value: bytes, delivery: asyncio.Future[RecordMetadata]) -> None:
+        """Record an acknowledgement. The broker may answer a retry of an old record without an
+        offset; `_check` still finds it if it is duplicated."""
+        if delivery.cancelled() or delivery.exception() is not None:
+            return
+        delivered = delivery.result()
+        if delivered.offset >= 0:
             self.acknowledged[delivered.partition, delivered.offset] = value
             self.trace.note("acknowledged", delivered.partition, delivered.offset, value.decode())
 
     async def _read_all(self) -> dict[tuple[int, int], bytes]:
-        found: dict[tuple[int, int], bytes] = {}
+        records: dict[tuple[int, int], bytes] = {}
         async with self._connected() as client, client.consumer() as consumer:
             await consumer.assign(
                 {TopicPartition(TOPIC, index): BEGINNING for index in range(PARTITIONS)}
@@ -152,33 +153,33 @@ class BrokerRun:
             ends = await consumer.end_offsets()
             while any(consumer.positions[partition] < end for partition, end in ends.items()):
                 for record in await consumer.poll():
-                    found[record.partition, record.offset] = record.value or b""
-        return found
+                    records[record.partition, record.offset] = record.value or b""
+        return records
 
-    def _check(self, found: dict[tuple[int, int], bytes]) -> None:
-        for place, value in self.acknowledged.items():
-            if found.get(place) != value:
-                raise Broken(
-                    f"{value!r} was acknowledged at {place}, but {found.get(place)!r} is there "
-                    "(invariants 1 and 3)"
+    def _check(self, records: dict[tuple[int, int], bytes]) -> None:
+        for position, value in self.acknowledged.items():
+            if records.get(position) != value:
+                raise InvariantViolated(
+                    f"{value!r} was acknowledged at {position}, but {records.get(position)!r} is "
+                    "there (rules 1 and 3)"
                 )
         for partition in range(PARTITIONS):
-            offsets = sorted(offset for index, offset in found if index == partition)
+            offsets = sorted(offset for index, offset in records if index == partition)
             if offsets != list(range(len(offsets))):
-                raise Broken(
-                    f"the offsets of partition {partition} are not dense: {offsets} (invariant 6)"
+                raise InvariantViolated(
+                    f"the offsets of partition {partition} are not dense: {offsets} (rule 6)"
                 )
             for producer in ("0", "1"):
                 numbers = [
                     int(value.split(b":")[1])
-                    for value in self._values(found, partition)
+                    for value in self._values(records, partition)
                     if value.startswith(producer.encode() + b":")
                 ]
                 if numbers != sorted(set(numbers)):
-                    raise Broken(
-                        f"producer {producer} sent in order and once, but partition {partition} "
-                        f"has {numbers} (invariants 4 and 5)"
+                    raise InvariantViolated(
+                        f"producer {producer} sent each number once and in order, but partition "
+                        f"{partition} has {numbers} (rules 4 and 5)"
                     )
 
-    def _values(self, found: dict[tuple[int, int], bytes], partition: int) -> list[bytes]:
-        return [value for (index, _offset), value in sorted(found.items()) if index == partition]
+    def _values(self, records: dict[tuple[int, int], bytes], partition: int) -> list[bytes]:
+        return [value for (index, _offset), value in sorted(records.items()) if index == partition]

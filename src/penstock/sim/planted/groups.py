@@ -11,7 +11,7 @@ from penstock.coordinator.runtime.step import Answer
 from penstock.errors import ErrorCode
 from penstock.node.shards.group_shard import GroupShard
 from penstock.node.shards.loading import Loading
-from penstock.sim.patching import replaced
+from penstock.sim.harness import replaced
 
 
 def commits_answered_before_they_are_committed() -> AbstractContextManager[None]:

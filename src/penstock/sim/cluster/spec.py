@@ -1,5 +1,4 @@
-"""What a simulated cluster looks like, drawn from the seed: its nodes, their settings, its topics
-and what is promised of them."""
+"""Draws a simulated cluster from the seed: its nodes, their settings and its topics."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ DIRECTORIES = ("/d0", "/d1")
 OFFSETS_PARTITIONS = 2
 _EVERY_MESSAGE, _NEVER = 1, 2**63 - 1
 
-# Kafka's defaults are long for a run that is to take seconds: all waits are shorter, in about
-# Kafka's proportions.
+# Kafka's default timeouts are too long for a run of some seconds. All are shorter here, in about
+# the same proportions.
 _PROPERTIES = """\
 process.roles={roles}
 node.id={node_id}
@@ -50,9 +49,9 @@ group.initial.rebalance.delay.ms=100
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """`unclean`: a replica that is not in sync may lead it, and nothing that it is told is promised
-    to last."""
+class TopicSpec:
+    """With `unclean`, a replica that is not in sync may become leader, and acknowledged records may
+    be lost."""
 
     name: str
     partitions: int
@@ -66,13 +65,13 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Nodes by name, in order. `synced`: an acknowledgement means that the record is on the
-    disks."""
+class ClusterSpec:
+    """`configs` are the nodes by name. With `flush_every_message`, an acknowledged record is on the
+    disks of all in-sync replicas."""
 
     configs: dict[str, NodeConfig]
-    topics: tuple[Topic, ...]
-    synced: bool
+    topics: tuple[TopicSpec, ...]
+    flush_every_message: bool
     with_group: bool
 
     @property
@@ -87,11 +86,11 @@ class Shape:
         return next(name for name, config in self.configs.items() if config.node_id == node_id)
 
 
-def draw_shape(rng: random.Random) -> Shape:
-    synced = rng.random() < 0.3
+def draw_spec(rng: random.Random) -> ClusterSpec:
+    flush_every_message = rng.random() < 0.3
     settings = {
         "offsets_partitions": OFFSETS_PARTITIONS,
-        "flush_messages": _EVERY_MESSAGE if synced else _NEVER,
+        "flush_messages": _EVERY_MESSAGE if flush_every_message else _NEVER,
         "snapshot_bytes": rng.choice((2_000, 20 * 1024 * 1024)),
         "disconnect_grace_ms": rng.choice((100, 100, -1)),
         "checkpoint_ms": rng.choice((300, 5_000)),
@@ -109,13 +108,13 @@ def draw_shape(rng: random.Random) -> Shape:
     else:
         count = rng.choice((3, 3, 4, 5))
         roles = dict.fromkeys(range(1, count + 1), "broker,controller")
-    # Of five nodes three are voters: a quorum of five adds nothing but time.
+    # At most three nodes are voters: a quorum of five takes longer and covers no more code.
     voters = [number for number, role in roles.items() if "controller" in role][:3]
     roles = {number: role if number in voters else "broker" for number, role in roles.items()}
-    return Shape(
+    return ClusterSpec(
         {f"n{number}": _config(number, role, voters, settings) for number, role in roles.items()},
         _draw_topics(rng),
-        synced,
+        flush_every_message,
         with_group=rng.random() < 0.5,
     )
 
@@ -136,10 +135,10 @@ def _config(
     return read_node_config(text.encode(), f"node {number} of the simulation")
 
 
-def _draw_topics(rng: random.Random) -> tuple[Topic, ...]:
-    topics = [Topic("safe", rng.choice((1, 2, 3)), 3, 2)]
+def _draw_topics(rng: random.Random) -> tuple[TopicSpec, ...]:
+    topics = [TopicSpec("safe", rng.choice((1, 2, 3)), 3, 2)]
     if rng.random() < 0.4:
-        topics.append(Topic("pair", 1, 2, 1))
+        topics.append(TopicSpec("pair", 1, 2, 1))
     if rng.random() < 0.3:
-        topics.append(Topic("wild", 1, 2, 1, unclean=True))
+        topics.append(TopicSpec("wild", 1, 2, 1, unclean=True))
     return tuple(topics)

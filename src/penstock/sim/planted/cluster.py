@@ -1,14 +1,8 @@
-"""Bugs planted on purpose, to show that the checkers of cluster runs bite: each breaks one law of
-the product while its `with` lasts.
-
-They reach into product code by name. When that code is moved, they fail loudly (KeyError), and must
-move with it.
-"""
+"""Bugs planted in replication, elections and the metadata quorum."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,18 +21,16 @@ from penstock.raft.messages import VoteRequest
 from penstock.raft.quorum_state import QuorumState
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
-from penstock.sim.patching import replaced
-from penstock.sim.planted_groups import PLANTED_GROUPS
-
-Planted = Callable[[], AbstractContextManager[None]]
+from penstock.sim.harness import replaced
 
 
 def acknowledged_before_replicated() -> AbstractContextManager[None]:
-    return replaced(Partition, "is_committed", lambda _was: lambda _partition, _end: True)
+    """acks=all is answered before the high watermark passes the record."""
+    return replaced(Partition, "is_committed", lambda _original: lambda _partition, _end: True)
 
 
-def cut_at_the_watermark() -> AbstractContextManager[None]:
-    """As Kafka did before KIP-101."""
+def truncated_at_the_high_watermark() -> AbstractContextManager[None]:
+    """A follower truncates at its high watermark, as in Kafka before KIP-101."""
 
     def make(truncate: Any) -> Any:
         async def cut(partition: Partition, leader_epoch: int, diverging: DivergingEpoch) -> None:
@@ -51,14 +43,16 @@ def cut_at_the_watermark() -> AbstractContextManager[None]:
 
 
 def vote_not_persisted() -> AbstractContextManager[None]:
+    """A voter does not write its vote to disk."""
+
     async def save_nothing(*_args: Any) -> None:
         await asyncio.sleep(0)
 
-    return replaced(QuorumStateStore, "save", lambda _was: save_nothing)
+    return replaced(QuorumStateStore, "save", lambda _original: save_nothing)
 
 
 def elected_outside_the_isr() -> AbstractContextManager[None]:
-    """The first replica that lives, whatever it has."""
+    """The controller elects the first replica that is alive, in sync or not."""
 
     def make(elect: Any) -> Any:
         def any_replica(
@@ -87,8 +81,8 @@ def elected_outside_the_isr() -> AbstractContextManager[None]:
     return replaced(partition_change, "_elect", make)
 
 
-def watermark_moved_by_one_follower() -> AbstractContextManager[None]:
-    """Whoever fetches moves it, however far the others lag."""
+def high_watermark_moved_by_one_follower() -> AbstractContextManager[None]:
+    """A fetch of one follower advances the high watermark, however far the others lag."""
 
     def make(fetched: Any) -> Any:
         def moved(
@@ -103,8 +97,9 @@ def watermark_moved_by_one_follower() -> AbstractContextManager[None]:
     return replaced(Leader, "fetched", make)
 
 
-def watermark_over_the_proposed_isr() -> AbstractContextManager[None]:
-    """Those that are to leave are not waited for any more, before the controller agreed."""
+def high_watermark_of_the_proposed_isr() -> AbstractContextManager[None]:
+    """The leader no longer waits for replicas that it proposed to remove from the ISR, before the
+    controller agreed."""
 
     def smaller(leader: Leader) -> tuple[int, ...]:
         return (
@@ -113,10 +108,12 @@ def watermark_over_the_proposed_isr() -> AbstractContextManager[None]:
             else tuple(member.broker_id for member in leader.pending.isr)
         )
 
-    return replaced(Leader, "maximal_isr", lambda _was: property(smaller))
+    return replaced(Leader, "maximal_isr", lambda _original: property(smaller))
 
 
 def min_insync_ignored() -> AbstractContextManager[None]:
+    """The high watermark advances with fewer than min.insync.replicas in sync."""
+
     def make(advance: Any) -> Any:
         def careless(leader: Leader, now: float) -> None:
             leader.enough_in_sync = True
@@ -127,8 +124,8 @@ def min_insync_ignored() -> AbstractContextManager[None]:
     return replaced(Leader, "_advance", make)
 
 
-def deposed_leader_goes_on() -> AbstractContextManager[None]:
-    """It hears of the new leader, and serves on."""
+def deposed_leader_keeps_leading() -> AbstractContextManager[None]:
+    """A leader ignores metadata that names another leader."""
 
     def make(become: Any) -> Any:
         def stay(partition: Partition, state: PartitionState) -> None:
@@ -141,7 +138,7 @@ def deposed_leader_goes_on() -> AbstractContextManager[None]:
 
 
 def producers_forgotten_by_followers() -> AbstractContextManager[None]:
-    """A follower appends records, and does not keep in mind whose they were."""
+    """A follower appends records without updating its producer state."""
 
     def make(append: Any) -> Any:
         def forget(log: Log, records: Buffer) -> Appended:
@@ -156,22 +153,25 @@ def producers_forgotten_by_followers() -> AbstractContextManager[None]:
 
 
 def metadata_committed_by_a_minority() -> AbstractContextManager[None]:
-    """The quorum's leader counts its own log alone."""
+    """The quorum leader counts its own log only."""
 
     def alone(quorum: QuorumState, state: Any) -> None:
         end_offset = raft_leader.local_end_offset(quorum)
         if raft_leader.is_committable(state, end_offset):
             quorum.advance_high_watermark(end_offset)
 
-    return replaced(raft_leader, "_update_high_watermark", lambda _was: alone)
+    return replaced(raft_leader, "_update_high_watermark", lambda _original: alone)
 
 
 def unsynced_metadata_counts() -> AbstractContextManager[None]:
-    return replaced(MetadataLog, "synced_end", lambda _was: property(lambda log: log.end.offset))
+    """A voter reports metadata as synced before it is on disk."""
+    return replaced(
+        MetadataLog, "synced_end", lambda _original: property(lambda log: log.end.offset)
+    )
 
 
 def uncommitted_records_are_served() -> AbstractContextManager[None]:
-    """Consumers read up to the log's end."""
+    """Consumers read up to the log end offset."""
 
     def make(read: Any) -> Any:
         def ahead(partition: Partition, *args: Any, **kwargs: Any) -> Any:
@@ -186,9 +186,8 @@ def uncommitted_records_are_served() -> AbstractContextManager[None]:
     return replaced(Partition, "read", make)
 
 
-def old_lives_count() -> AbstractContextManager[None]:
-    """A fetch that a broker sent before it was started anew is taken for one of its present
-    life."""
+def stale_broker_epochs_accepted() -> AbstractContextManager[None]:
+    """A leader accepts a fetch that a broker sent before its restart."""
 
     def make(check: Any) -> Any:
         def lenient(brokers: Any, node_id: int, replica_id: int, broker_epoch: int) -> None:
@@ -205,13 +204,13 @@ def old_lives_count() -> AbstractContextManager[None]:
     return replaced(partition_module, "check_replica", make)
 
 
-def impostors_are_believed() -> AbstractContextManager[None]:
-    """Whoever says that it is a replica is taken for one."""
-    return replaced(partition_module, "check_replica", lambda _was: lambda *_args: None)
+def impostors_accepted() -> AbstractContextManager[None]:
+    """A leader accepts every client that claims to be a replica."""
+    return replaced(partition_module, "check_replica", lambda _original: lambda *_args: None)
 
 
-def votes_given_to_the_outdated() -> AbstractContextManager[None]:
-    """A voter does not look at how far the candidate's log goes."""
+def votes_for_outdated_logs() -> AbstractContextManager[None]:
+    """A voter grants its vote whatever the candidate's log end is."""
 
     def make(grants: Any) -> Any:
         def lenient(quorum: QuorumState, candidate: int, request: VoteRequest, now: float) -> bool:
@@ -224,21 +223,20 @@ def votes_given_to_the_outdated() -> AbstractContextManager[None]:
     return replaced(elections, "_can_grant_vote", make)
 
 
-PLANTED: tuple[Planted, ...] = (
+PLANTED_CLUSTER = (
     acknowledged_before_replicated,
-    cut_at_the_watermark,
+    truncated_at_the_high_watermark,
     vote_not_persisted,
     elected_outside_the_isr,
-    watermark_moved_by_one_follower,
-    watermark_over_the_proposed_isr,
+    high_watermark_moved_by_one_follower,
+    high_watermark_of_the_proposed_isr,
     min_insync_ignored,
-    deposed_leader_goes_on,
+    deposed_leader_keeps_leading,
     producers_forgotten_by_followers,
     metadata_committed_by_a_minority,
     unsynced_metadata_counts,
     uncommitted_records_are_served,
-    old_lives_count,
-    impostors_are_believed,
-    votes_given_to_the_outdated,
-    *PLANTED_GROUPS,
+    stale_broker_epochs_accepted,
+    impostors_accepted,
+    votes_for_outdated_logs,
 )

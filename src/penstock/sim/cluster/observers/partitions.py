@@ -1,8 +1,7 @@
-"""Looks into the nodes of a simulated cluster while they run, and notes what happens to their
-partitions and to the quorum.
+"""Observes the partitions of all nodes: leadership, high watermarks, appends, fetches,
+truncations.
 
-Product code knows nothing of it: its methods are wrapped while a run lasts. It sees every node at
-once, which no node can.
+It sees all nodes at the same moment, which no node can.
 """
 
 from __future__ import annotations
@@ -18,61 +17,60 @@ from penstock.node.partition.follower import FollowerRole
 from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
 from penstock.sim.cluster.history import (
-    Advanced,
-    Appended,
-    Counted,
-    Cut,
-    Elected,
+    BecameLeader,
     Event,
+    FollowerFetchAccepted,
+    HighWatermarkAdvanced,
     History,
-    Led,
+    LeaderAppended,
+    LeaderElected,
+    LogTruncated,
 )
-from penstock.sim.cluster.logs import batches_below, shared_end
-from penstock.sim.patching import replaced
+from penstock.sim.cluster.observers.logs import common_end, read_batches
+from penstock.sim.harness import replaced
 
 
-class Observer:
-    """`lives` are the nodes' present processes by id, or the last ones where they are down; `ended`
-    says of one that it lost data then."""
+class PartitionObserver:
+    """`processes` are the nodes by id: the current process of each, or its last if it is down."""
 
     def __init__(self, history: History, now: Callable[[], float]) -> None:
-        self.lives: dict[int, Node] = {}
+        self.processes: dict[int, Node] = {}
         self._history = history
         self._now = now
-        self._lost: list[Node] = []
-        self._watermarks: dict[TopicPartition, dict[int, int]] = {}
+        self._lost_data: list[Node] = []
+        # The highest high watermark of each leader epoch.
+        self._high_watermarks: dict[TopicPartition, dict[int, int]] = {}
         self._seen_changes: set[tuple[TopicPartition, int]] = set()
 
     def note(self, event: Event) -> None:
         self._history.events.append(event)
 
-    def lost_data(self, node_id: int) -> None:
-        """What this node had is no longer all there."""
-        if node_id in self.lives:
-            self._lost.append(self.lives[node_id])
+    def mark_data_lost(self, node_id: int) -> None:
+        """Record that the current process of a node no longer has all of its data."""
+        if node_id in self.processes:
+            self._lost_data.append(self.processes[node_id])
 
-    def watermark(self, partition: TopicPartition) -> int:
-        """The highest that any leader ever had."""
-        return max(self._watermarks.get(partition, {}).values(), default=0)
+    def max_high_watermark(self, partition: TopicPartition) -> int:
+        """Return the highest high watermark that any leader has had."""
+        return max(self._high_watermarks.get(partition, {}).values(), default=0)
 
-    def _watermark_before(self, partition: TopicPartition, epoch: int) -> int:
-        """The highest of leaders of earlier epochs: one that hears late of its election need not
-        have what came after it."""
-        return max(
-            (one for led, one in self._watermarks.get(partition, {}).items() if led < epoch),
-            default=0,
-        )
+    def _max_high_watermark_before(self, partition: TopicPartition, epoch: int) -> int:
+        """Return the highest high watermark of earlier epochs. A node that learns of its election
+        late need not have what later leaders committed."""
+        by_epoch = self._high_watermarks.get(partition, {})
+        return max((mark for leader, mark in by_epoch.items() if leader < epoch), default=0)
 
     @contextlib.contextmanager
-    def looking_on(self) -> Iterator[None]:
+    def observing(self) -> Iterator[None]:
+        """Observe until the block ends."""
         wraps: list[tuple[type, str, Callable[[Any], Any]]] = [
-            (Node, "__init__", self._on_birth),
-            (Node, "apply", self._on_applied),
+            (Node, "__init__", self._on_init),
+            (Node, "apply", self._on_apply),
             (Partition, "become", self._on_become),
-            (Partition, "advance_high_watermark", self._on_commit),
+            (Partition, "advance_high_watermark", self._on_high_watermark),
             (LeaderRole, "append", self._on_append),
             (Partition, "follower_fetched", self._on_fetched),
-            (FollowerRole, "_truncate_log", self._on_cut),
+            (FollowerRole, "_truncate_log", self._on_truncate),
         ]
         with contextlib.ExitStack() as stack:
             for owner, name, make in wraps:
@@ -81,15 +79,15 @@ class Observer:
 
     # Nodes
 
-    def _on_birth(self, init: Callable[..., None]) -> Callable[..., None]:
-        def born(node: Node, *args: Any, **kwargs: Any) -> None:
+    def _on_init(self, init: Callable[..., None]) -> Callable[..., None]:
+        def observed(node: Node, *args: Any, **kwargs: Any) -> None:
             init(node, *args, **kwargs)
-            self.lives[node.config.node_id] = node
+            self.processes[node.config.node_id] = node
 
-        return born
+        return observed
 
-    def _on_applied(self, apply: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
-        def applied(node: Node, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
+    def _on_apply(self, apply: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
+        def observed(node: Node, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
             for before, after in delta.topics.values():
                 if before is not None and after is not None:
                     for index, state in after.partitions.items():
@@ -99,26 +97,26 @@ class Observer:
                             )
             return apply(node, image, delta)
 
-        return applied
+        return observed
 
     def _changed(
         self, partition: TopicPartition, before: PartitionState, after: PartitionState
     ) -> None:
-        """Noted once, from the first node that learns of it; several changes at once do not show
-        who could be elected at each."""
+        """Record a change of leader once, when the first node applies it. A delta that spans
+        several changes is skipped: it does not show who was eligible at each of them."""
         change = (partition, after.partition_epoch)
         if after.partition_epoch != before.partition_epoch + 1 or change in self._seen_changes:
             return
         self._seen_changes.add(change)
         if after.leader != before.leader:
-            left = (*after.isr, *after.eligible_leader_replicas)
+            remaining = (*after.isr, *after.eligible_leader_replicas)
             eligible = tuple(
                 replica
                 for replica in (*before.isr, *before.eligible_leader_replicas)
-                if replica in left
+                if replica in remaining
             )
             self.note(
-                Elected(
+                LeaderElected(
                     self._now(),
                     partition,
                     after.leader,
@@ -132,33 +130,32 @@ class Observer:
     # Partitions
 
     def _on_become(self, become: Callable[..., None]) -> Callable[..., None]:
-        def became(partition: Partition, state: PartitionState) -> None:
+        def observed(partition: Partition, state: PartitionState) -> None:
             before = partition.leader
             become(partition, state)
             if partition.leader is not None and partition.leader is not before:
                 name = partition.topic_partition
                 self.note(
-                    Led(
+                    BecameLeader(
                         self._now(),
                         _node_id(partition),
                         name,
                         partition.leader.epoch,
                         partition.log_end_offset,
-                        self._watermark_before(name, partition.leader.epoch),
+                        self._max_high_watermark_before(name, partition.leader.epoch),
                     )
                 )
 
-        return became
+        return observed
 
-    def _on_commit(self, commit: Callable[..., None]) -> Callable[..., None]:
-        def committed(partition: Partition, offset: int) -> None:
+    def _on_high_watermark(self, advance: Callable[..., None]) -> Callable[..., None]:
+        def observed(partition: Partition, offset: int) -> None:
             leader, name = partition.leader, partition.topic_partition
             if leader is not None:
-                epochs = self._watermarks.setdefault(name, {})
+                epochs = self._high_watermarks.setdefault(name, {})
                 epochs[leader.epoch] = max(epochs.get(leader.epoch, 0), offset)
-                in_sync = self._true_ends(partition)
                 self.note(
-                    Advanced(
+                    HighWatermarkAdvanced(
                         self._now(),
                         _node_id(partition),
                         name,
@@ -166,62 +163,68 @@ class Observer:
                         offset,
                         len(leader.isr),
                         leader.min_insync,
-                        in_sync,
+                        self._isr_ends(partition),
                     )
                 )
-            commit(partition, offset)
+            advance(partition, offset)
 
-        return committed
+        return observed
 
-    def _true_ends(self, partition: Partition) -> dict[int, int]:
-        """Of the in-sync replicas that still live the life in which they fetched, or died in it
-        without losing anything."""
+    def _isr_ends(self, partition: Partition) -> dict[int, int]:
+        """Return the log end offsets of in-sync replicas. A replica counts if its process is the
+        one that fetched, or that process died without losing data."""
         leader = partition.leader
         assert leader is not None
         ends = {_node_id(partition): partition.log_end_offset}
         for replica in leader.isr:
-            life = self.lives.get(replica)
+            process = self.processes.get(replica)
             progress = leader.followers.get(replica)
             if (
-                life is None
+                process is None
                 or progress is None
-                or progress.broker_epoch not in (-1, life.lifecycle.broker_epoch)
-                or life in self._lost
+                or progress.broker_epoch not in (-1, process.lifecycle.broker_epoch)
+                or process in self._lost_data
             ):
                 continue
-            theirs = life.replicas.partitions.get(partition.topic_partition)
-            if theirs is not None and theirs.directory.failure is None:
-                ends[replica] = theirs.log_end_offset
+            follower = process.replicas.partitions.get(partition.topic_partition)
+            if follower is not None and follower.directory.failure is None:
+                ends[replica] = follower.log_end_offset
         return ends
 
     def _on_append(self, append: Callable[..., Any]) -> Callable[..., Any]:
-        def appended(role: LeaderRole, *args: Any, **kwargs: Any) -> Any:
+        def observed(role: LeaderRole, *args: Any, **kwargs: Any) -> Any:
             result = append(role, *args, **kwargs)
-            partition, epoch = role.partition, role.leader.epoch
-            name, node_id = partition.topic_partition, _node_id(partition)
+            name, node_id = role.partition.topic_partition, _node_id(role.partition)
             known = self._known_state(node_id, name)
             if known is not None:
                 self.note(
-                    Appended(self._now(), node_id, name, epoch, known.leader, known.leader_epoch)
+                    LeaderAppended(
+                        self._now(),
+                        node_id,
+                        name,
+                        role.leader.epoch,
+                        known.leader,
+                        known.leader_epoch,
+                    )
                 )
             return result
 
-        return appended
+        return observed
 
     def _known_state(self, node_id: int, name: TopicPartition) -> PartitionState | None:
-        topic = self.lives[node_id].metadata.image.topics.get(name.topic)
+        topic = self.processes[node_id].metadata.image.topics.get(name.topic)
         return None if topic is None else topic.partitions.get(name.partition)
 
     def _on_fetched(self, fetched: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(
+        def observed(
             partition: Partition, replica_id: int, broker_epoch: int, *args: Any, **kwargs: Any
         ) -> Any:
             diverging = fetched(partition, replica_id, broker_epoch, *args, **kwargs)
             node_id = _node_id(partition)
-            broker = self.lives[node_id].metadata.image.brokers.get(replica_id)
+            broker = self.processes[node_id].metadata.image.brokers.get(replica_id)
             if diverging is None and broker is not None:
                 self.note(
-                    Counted(
+                    FollowerFetchAccepted(
                         self._now(),
                         node_id,
                         partition.topic_partition,
@@ -232,41 +235,45 @@ class Observer:
                 )
             return diverging
 
-        return counted
+        return observed
 
-    def _on_cut(
-        self, cut: Callable[..., Coroutine[Any, Any, None]]
+    def _on_truncate(
+        self, truncate: Callable[..., Coroutine[Any, Any, None]]
     ) -> Callable[..., Coroutine[Any, Any, None]]:
-        async def was_cut(role: FollowerRole, work: Coroutine[Any, Any, None], offset: int) -> None:
+        async def observed(
+            role: FollowerRole, work: Coroutine[Any, Any, None], offset: int
+        ) -> None:
             partition = role.partition
             before = partition.log_end_offset
             after = max(offset, partition.log_start_offset)
             if after < before:
-                name = partition.topic_partition
                 self.note(
-                    Cut(
+                    LogTruncated(
                         self._now(),
                         _node_id(partition),
-                        name,
+                        partition.topic_partition,
                         before,
                         after,
-                        self._shared(partition),
+                        self._common_end(partition),
                     )
                 )
-            await cut(role, work, offset)
+            await truncate(role, work, offset)
 
-        return was_cut
+        return observed
 
-    def _shared(self, partition: Partition) -> int | None:
-        """How far a follower's log is the same as its leader's, where that leader is at hand."""
-        life = self.lives.get(partition.leader_id)
-        theirs = (
-            life.replicas.partitions.get(partition.topic_partition) if life is not None else None
+    def _common_end(self, partition: Partition) -> int | None:
+        """Return where a follower's log begins to differ from its leader's, or None if that leader
+        no longer leads."""
+        process = self.processes.get(partition.leader_id)
+        leader = (
+            process.replicas.partitions.get(partition.topic_partition)
+            if process is not None
+            else None
         )
-        if theirs is None or theirs.leader is None or theirs.leader.epoch != partition.leader_epoch:
+        if leader is None or leader.leader is None or leader.leader.epoch != partition.leader_epoch:
             return None
-        ours = batches_below(partition, partition.log_end_offset)
-        return shared_end(ours, batches_below(theirs, theirs.log_end_offset))
+        ours = read_batches(partition, partition.log_end_offset)
+        return common_end(ours, read_batches(leader, leader.log_end_offset))
 
 
 def _node_id(partition: Partition) -> int:

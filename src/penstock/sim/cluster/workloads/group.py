@@ -1,5 +1,5 @@
-"""A consumer group in a simulated cluster: members that join, commit, leave and come back, and an
-onlooker. They note what they saw."""
+"""A consumer group: members that join, commit, freeze, leave and come back, and a bystander that
+reads the committed offsets."""
 
 from __future__ import annotations
 
@@ -13,24 +13,30 @@ from penstock.client.client import Client
 from penstock.client.consumer.group_consumer import GroupConsumer
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import Assigned, CommitBegan, CommitEnded, Event, OffsetsFound
-from penstock.sim.cluster.shape import Topic
+from penstock.sim.cluster.history import (
+    Event,
+    MemberAssigned,
+    OffsetCommitFinished,
+    OffsetCommitStarted,
+    OffsetsFetched,
+)
+from penstock.sim.cluster.spec import TopicSpec
 from penstock.world.sim import Node as Machine
 
 GROUP = "readers"
 MEMBERS = 3
 _SESSION_S, _HEARTBEAT_S, _REBALANCE_S = 1.5, 0.3, 3.0
-_TRY_AGAIN_S = 0.2
+_RETRY_S = 0.2
 
 Connected = Callable[[Machine], AbstractAsyncContextManager[Client]]
 
 
 class GroupWorkload:
-    """`over` ends members and onlooker; the group is to be whole before."""
+    """Members and bystander work until `over` is set. `connected` connects a client."""
 
     def __init__(
         self,
-        topic: Topic,
+        topic: TopicSpec,
         note: Callable[[Event], None],
         rng: random.Random,
         connected: Connected,
@@ -42,19 +48,18 @@ class GroupWorkload:
         self._commits = 0
         self.over = asyncio.Event()
 
-    async def member(self, machine: Machine, name: str) -> None:
-        """Again and again: a member that ends, by trouble or by leaving, is followed by the
-        next."""
-        life = 0
+    async def run_member(self, machine: Machine, name: str) -> None:
+        """Run one member after the other. Each ends by leaving or by an error."""
+        number = 0
         async with self._connected(machine) as client:
             while not self.over.is_set():
-                life += 1
+                number += 1
                 try:
-                    await self._live(machine, client, f"{name}.{life}")
+                    await self._consume(machine, client, f"{name}.{number}")
                 except KafkaError:
-                    await asyncio.sleep(_TRY_AGAIN_S)
+                    await asyncio.sleep(_RETRY_S)
 
-    async def _live(self, machine: Machine, client: Client, name: str) -> None:
+    async def _consume(self, machine: Machine, client: Client, name: str) -> None:
         now = machine.world.clock.monotonic
         ends_at = now() + self._rng.choice((1.0, 5.0, 60.0))
         generation = -1
@@ -72,14 +77,17 @@ class GroupWorkload:
                 await consumer.poll()
                 if consumer.generation != generation:
                     generation = consumer.generation
-                    self._note(Assigned(now(), name, generation, frozenset(consumer.positions)))
+                    self._note(
+                        MemberAssigned(now(), name, generation, frozenset(consumer.positions))
+                    )
                 if self._rng.random() < 0.02:
                     await self._freeze(consumer)
                 if consumer.positions and consumer.generation >= 0 and self._rng.random() < 0.3:
                     await self._commit(now, client, consumer, name)
 
     async def _freeze(self, consumer: GroupConsumer) -> None:
-        """As a process that was stopped: the group goes on without it, and it does not know."""
+        """Stop the heartbeats for a while, as a stopped process does. The group may expel the
+        member without its knowledge."""
         consumer._coordinator._stop_heartbeat()  # no product code would do this
         await asyncio.sleep(_SESSION_S * self._rng.choice((0.5, 2)))
 
@@ -88,46 +96,41 @@ class GroupWorkload:
     ) -> None:
         self._commits += 1
         number, offsets = self._commits, dict(consumer.positions)
-        self._note(CommitBegan(now(), number, name, consumer.generation, offsets))
+        self._note(OffsetCommitStarted(now(), number, name, consumer.generation, offsets))
+        commits = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         try:
-            await client.groups.commit_offsets(
-                GROUP,
-                {one: OffsetAndMetadata(at) for one, at in offsets.items()},
-                consumer.group_metadata,
-            )
+            await client.groups.commit_offsets(GROUP, commits, consumer.group_metadata)
         except KafkaError as error:
-            self._note(CommitEnded(now(), number, error.code.name))
+            self._note(OffsetCommitFinished(now(), number, error.code.name))
             raise
-        self._note(CommitEnded(now(), number, None))
+        self._note(OffsetCommitFinished(now(), number, None))
 
-    async def look_on(self, machine: Machine) -> None:
-        """What the group has committed, as anybody can ask."""
+    async def watch_offsets(self, machine: Machine) -> None:
+        """Fetch the group's committed offsets again and again, without being a member."""
         now = machine.world.clock.monotonic
         async with self._connected(machine) as client:
             while not self.over.is_set():
                 await asyncio.sleep(self._rng.random() * 0.5)
-                began = now()
+                started = now()
                 try:
-                    found = await client.groups.fetch_offsets(GROUP, self._topic.all_partitions)
+                    committed = await client.groups.fetch_offsets(GROUP, self._topic.all_partitions)
                 except KafkaError:
                     continue
                 broker = client.groups.coordinators.cached(GROUP)
-                self._note(
-                    OffsetsFound(
-                        now(), began, broker, {one: at.offset for one, at in found.items()}
-                    )
-                )
+                offsets = {partition: entry.offset for partition, entry in committed.items()}
+                self._note(OffsetsFetched(now(), started, broker, offsets))
 
     async def wait_settled(self, machine: Machine) -> None:
-        """Until every partition has one owner in a stable group."""
+        """Wait until the group is stable and every partition has one owner."""
         async with self._connected(machine) as client:
             async for owned in self._assignments(client):
                 if sorted(owned) == sorted(self._topic.all_partitions):
                     return
 
     async def _assignments(self, client: Client) -> AsyncIterator[list[TopicPartition]]:
+        """Yield the assigned partitions of all members whenever the group is stable."""
         while True:
-            await asyncio.sleep(_TRY_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
             try:
                 group = await client.groups.describe_group(GROUP)
             except KafkaError:

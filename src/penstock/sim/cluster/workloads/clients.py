@@ -1,5 +1,4 @@
-"""Clients of a simulated cluster: producers of several kinds, consumers that read along, an
-administrator. They note what they saw."""
+"""Producers of several kinds, consumers with assigned partitions, and an administrator."""
 
 from __future__ import annotations
 
@@ -18,49 +17,51 @@ from penstock.client.producer.producer import Producer
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.sim.cluster.history import (
-    Acknowledged,
-    Denied,
     Event,
     History,
+    OffsetOutOfRange,
     ProducerKind,
-    Read,
-    Sent,
+    RecordAcknowledged,
+    RecordConsumed,
+    RecordSent,
     TopicCreated,
 )
-from penstock.sim.cluster.shape import Shape, Topic
+from penstock.sim.cluster.spec import ClusterSpec, TopicSpec
 from penstock.world.sim import Node as Machine
 
-KINDS = {
+PRODUCERS = {
     "idempotent1": ProducerKind(idempotent=True, acks_all=True),
     "idempotent2": ProducerKind(idempotent=True, acks_all=True),
     "plain": ProducerKind(idempotent=False, acks_all=True),
     "careless": ProducerKind(idempotent=False, acks_all=False),
 }
 REQUEST_TIMEOUT_S = 2.0
-# Long enough that nothing is given up that the cluster, once healed, would take.
+# Long enough that no producer gives up a record that the healed cluster would accept.
 DELIVERY_TIMEOUT_S = 300.0
-_TRY_AGAIN_S = 0.2
+_RETRY_S = 0.2
 
 
-class Workload:
-    """`until` is when clients end what they do."""
+class ClientWorkload:
+    """Clients work until `over` is set. `high_watermark` gives the highest high watermark that any
+    leader of a partition has had."""
 
     def __init__(
         self,
-        shape: Shape,
+        spec: ClusterSpec,
         history: History,
         rng: random.Random,
-        watermark: Callable[[TopicPartition], int],
+        high_watermark: Callable[[TopicPartition], int],
     ) -> None:
-        self._shape = shape
+        self._spec = spec
         self._history = history
         self._rng = rng
-        self._watermark = watermark
+        self._high_watermark = high_watermark
         self.over = asyncio.Event()
-        history.producers.update(KINDS)
+        history.producers.update(PRODUCERS)
 
-    async def create(self, machine: Machine, topic: Topic) -> None:
-        """Until it is there: a creation that timed out may have happened."""
+    async def create(self, machine: Machine, topic: TopicSpec) -> None:
+        """Create a topic. A creation that timed out may have happened, so retry until the topic
+        exists."""
         configs = {
             "min.insync.replicas": str(topic.min_insync),
             "unclean.leader.election.enable": str(topic.unclean).lower(),
@@ -80,20 +81,20 @@ class Workload:
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     return
-                await asyncio.sleep(_TRY_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
 
     @contextlib.asynccontextmanager
     async def connected(self, machine: Machine) -> AsyncIterator[Client]:
-        """A client that waits until there is a broker."""
+        """Connect a client, retrying until a broker is available."""
         while True:
             client = Client(
-                machine.world, self._shape.bootstrap, request_timeout_s=REQUEST_TIMEOUT_S
+                machine.world, self._spec.bootstrap, request_timeout_s=REQUEST_TIMEOUT_S
             )
             try:
                 await client.__aenter__()
                 break
             except KafkaError:
-                await asyncio.sleep(_TRY_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
         try:
             yield client
         finally:
@@ -105,11 +106,12 @@ class Workload:
     # Producers
 
     async def produce(self, machine: Machine, name: str) -> None:
-        """Numbered values, several in flight, to the partitions of a topic."""
-        kind = KINDS[name]
-        # After an unclean election an idempotent producer may have to give up: that is its promise,
-        # and not the cluster's fault.
-        topics = [topic for topic in self._shape.topics if not (kind.idempotent and topic.unclean)]
+        """Send numbered values to random partitions, several in flight."""
+        kind = PRODUCERS[name]
+        # An unclean election may lose the sequence numbers of an idempotent producer, which must
+        # then fail. That is Kafka's contract and no violation, so idempotent producers avoid those
+        # topics.
+        topics = [topic for topic in self._spec.topics if not (kind.idempotent and topic.unclean)]
         number = 0
         async with (
             self.connected(machine) as client,
@@ -126,9 +128,8 @@ class Workload:
                 for _ in range(self._rng.choice((1, 1, 1, 4))):
                     number += 1
                     partition = TopicPartition(topic.name, self._rng.randrange(topic.partitions))
-                    await self._send(
-                        machine, producer, name, partition, f"{name}:{number}".encode()
-                    )
+                    value = f"{name}:{number}".encode()
+                    await self._send(machine, producer, name, partition, value)
                 await asyncio.sleep(self._rng.random() * 0.2)
 
     async def _send(
@@ -145,30 +146,29 @@ class Workload:
                 future = await producer.send(partition.topic, value, partition=partition.partition)
                 break
             except KafkaError:
-                await asyncio.sleep(
-                    _TRY_AGAIN_S
-                )  # The topic could not be asked for: nothing was sent.
-        self._note(Sent(now(), name, partition, value))
-        future.add_done_callback(partial(self._acknowledged, now, name, partition, value))
+                # The topic's metadata is not available. Nothing was sent.
+                await asyncio.sleep(_RETRY_S)
+        self._note(RecordSent(now(), name, partition, value))
+        future.add_done_callback(partial(self._on_delivery, now, name, partition, value))
 
-    def _acknowledged(
+    def _on_delivery(
         self,
         now: Callable[[], float],
         name: str,
         partition: TopicPartition,
         value: bytes,
-        done: asyncio.Future[RecordMetadata],
+        delivery: asyncio.Future[RecordMetadata],
     ) -> None:
-        if not done.cancelled() and done.exception() is None:
-            offset = done.result().offset
-            self._note(
-                Acknowledged(now(), name, partition, value, offset, self._watermark(partition))
-            )
+        if not delivery.cancelled() and delivery.exception() is None:
+            offset = delivery.result().offset
+            high_watermark = self._high_watermark(partition)
+            self._note(RecordAcknowledged(now(), name, partition, value, offset, high_watermark))
 
     # Consumers
 
-    async def consume(self, machine: Machine, name: str, topic: Topic) -> None:
-        """From offset 0 on, to the end of the run; after any trouble from where it was."""
+    async def consume(self, machine: Machine, name: str, topic: TopicSpec) -> None:
+        """Consume a topic from offset 0 until the run is over. After an error, go on from the last
+        position."""
         positions = dict.fromkeys(topic.all_partitions, 0)
         now = machine.world.clock.monotonic
         async with self.connected(machine) as client:
@@ -179,15 +179,14 @@ class Workload:
                     while not self.over.is_set():
                         for record in await consumer.poll():
                             partition = TopicPartition(record.topic, record.partition)
-                            value = record.value or b""
                             self._note(
-                                Read(
+                                RecordConsumed(
                                     now(),
                                     name,
                                     partition,
                                     record.offset,
-                                    value,
-                                    self._watermark(partition),
+                                    record.value or b"",
+                                    self._high_watermark(partition),
                                 )
                             )
                         positions = dict(consumer.positions)
@@ -197,43 +196,43 @@ class Workload:
                         lost = next(
                             partition for partition in positions if str(partition) in error.message
                         )
-                        self._note(Denied(now(), name, lost, positions[lost]))
+                        self._note(OffsetOutOfRange(now(), name, lost, positions[lost]))
                         positions[lost] = 0
-                    await asyncio.sleep(_TRY_AGAIN_S)
+                    await asyncio.sleep(_RETRY_S)
                 finally:
                     consumer.close()
 
-    async def read_everything(self, machine: Machine, topics: tuple[Topic, ...]) -> None:
-        """As a fresh consumer, when all is over."""
+    async def read_everything(self, machine: Machine, topics: tuple[TopicSpec, ...]) -> None:
+        """Read all topics from offset 0 with a fresh consumer, after all other clients ended."""
         async with self.connected(machine) as client, client.consumer(max_wait_s=0.1) as consumer:
             await consumer.assign(
                 {partition: BEGINNING for topic in topics for partition in topic.all_partitions}
             )
             ends = await consumer.end_offsets()
-            self._history.final = {partition: [] for partition in ends}
+            records = self._history.final_records = {partition: [] for partition in ends}
             while any(consumer.positions[partition] < end for partition, end in ends.items()):
                 for record in await consumer.poll():
                     partition = TopicPartition(record.topic, record.partition)
-                    self._history.final[partition].append((record.offset, record.value or b""))
-            self._history.topics = tuple(await client.admin.list_topics())
+                    records[partition].append((record.offset, record.value or b""))
+            self._history.final_topics = tuple(await client.admin.list_topics())
 
     # Administration
 
     async def administer(self, machine: Machine) -> None:
-        """Topics come, settings change, leaders are sent home. What fails may have happened."""
+        """Create topics, change topic configs and elect preferred leaders. An operation that fails
+        may have happened."""
         number = 0
         async with self.connected(machine) as client:
             while not self.over.is_set():
                 await asyncio.sleep(self._rng.random())
-                topic = self._rng.choice(self._shape.topics)
+                topic = self._rng.choice(self._spec.topics)
                 number += 1
                 with contextlib.suppress(KafkaError):
                     match self._rng.randrange(3):
                         case 0:
-                            await client.admin.create_topic(f"extra{number}", partitions=1)
-                            self._note(
-                                TopicCreated(machine.world.clock.monotonic(), f"extra{number}")
-                            )
+                            name = f"extra{number}"
+                            await client.admin.create_topic(name, partitions=1)
+                            self._note(TopicCreated(machine.world.clock.monotonic(), name))
                         case 1:
                             retention = str(self._rng.randrange(10**8, 10**9))
                             await client.admin.alter_configs(

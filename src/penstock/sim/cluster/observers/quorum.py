@@ -1,5 +1,5 @@
-"""Looks at the quorum of a simulated cluster: votes as they are spoken, leaders, and what is
-committed, on whose disks it is."""
+"""Observes the metadata quorum: votes as they are sent, leaders, and what is committed on which
+disks."""
 
 from __future__ import annotations
 
@@ -23,67 +23,76 @@ from penstock.raft.messages import (
 )
 from penstock.raft.states import LeaderState
 from penstock.records.batch import batches
-from penstock.sim.cluster.history import Applied, Decided, History, Ruled, Voted
-from penstock.sim.patching import replaced
+from penstock.sim.cluster.history import (
+    BecameQuorumLeader,
+    History,
+    MetadataBatchCommitted,
+    QuorumHighWatermarkAdvanced,
+    VoteGranted,
+)
+from penstock.sim.harness import replaced
 
 
 class QuorumObserver:
     def __init__(self, history: History, now: Callable[[], float]) -> None:
         self._history = history
         self._now = now
-        # Of each node the log of its present life, or of the last one.
+        # The log of each node's current process, or of its last.
         self._logs: dict[int, MetadataLog] = {}
-        self._asked: dict[Any, tuple[int, VoteRequest]] = {}
-        self._applied: dict[RaftDriver, int] = {}
+        self._vote_requests: dict[Any, tuple[int, VoteRequest]] = {}
+        self._committed_up_to: dict[RaftDriver, int] = {}
 
     @contextlib.contextmanager
-    def looking_on(self) -> Iterator[None]:
+    def observing(self) -> Iterator[None]:
+        """Observe until the block ends."""
         with (
-            replaced(RaftDriver, "start", self._on_begin),
+            replaced(RaftDriver, "start", self._on_start),
             replaced(RaftDriver, "deliver", self._on_event),
             replaced(RaftDriver, "_carry_out", self._on_effect),
         ):
             yield
 
-    def _on_begin(self, begin: Callable[..., None]) -> Callable[..., None]:
-        def began(driver: RaftDriver) -> None:
+    def _on_start(self, start: Callable[..., None]) -> Callable[..., None]:
+        def observed(driver: RaftDriver) -> None:
             self._logs[driver.raft.node_id] = driver.log
-            begin(driver)
+            start(driver)
 
-        return began
+        return observed
 
     def _on_event(self, deliver: Callable[..., None]) -> Callable[..., None]:
-        def delivered(driver: RaftDriver, event: Event) -> None:
+        def observed(driver: RaftDriver, event: Event) -> None:
             if (
                 isinstance(event, RequestReceived)
                 and isinstance(event.request, VoteRequest)
                 and not event.request.pre_vote
             ):
-                self._asked[event.reply_to] = (event.sender, event.request)
+                self._vote_requests[event.reply_to] = (event.sender, event.request)
             deliver(driver, event)
 
-        return delivered
+        return observed
 
     def _on_effect(self, carry_out: Callable[..., Any]) -> Callable[..., Any]:
-        def carried_out(driver: RaftDriver, effect: Effect) -> Any:
-            self._spoken(driver, effect)
+        def observed(driver: RaftDriver, effect: Effect) -> Any:
+            self._on_message(driver, effect)
             result = carry_out(driver, effect)
             if isinstance(effect, Commit):
                 self._committed(driver, effect.high_watermark)
             return result
 
-        return carried_out
+        return observed
 
-    def _spoken(self, driver: RaftDriver, effect: Effect) -> None:
+    def _on_message(self, driver: RaftDriver, effect: Effect) -> None:
         node_id, now = driver.raft.node_id, self._now()
         match effect:
-            case SendResponse(reply, VoteResponse(granted=True)) if reply in self._asked:
-                candidate, ask = self._asked.pop(reply)
-                self._history.events.append(Voted(now, node_id, ask.epoch, candidate))
+            case SendResponse(reply_to, VoteResponse(granted=True)) if (
+                reply_to in self._vote_requests
+            ):
+                candidate, request = self._vote_requests.pop(reply_to)
+                self._history.events.append(VoteGranted(now, node_id, request.epoch, candidate))
             case SendRequest(_to, VoteRequest(epoch=epoch, pre_vote=False)):
-                self._history.events.append(Voted(now, node_id, epoch, node_id))
+                self._history.events.append(VoteGranted(now, node_id, epoch, node_id))
             case AppendLeaderChange(epoch):
-                self._history.events.append(Ruled(now, node_id, epoch))
+                self._history.events.append(BecameQuorumLeader(now, node_id, epoch))
             case _:
                 pass
 
@@ -91,32 +100,34 @@ class QuorumObserver:
         raft, log, now = driver.raft, driver.log, self._now()
         if isinstance(raft.state, LeaderState):
             entry_epoch = log.epoch_at(offset - 1)
-            holders = [voter for voter in raft.voters if self._has(voter, offset, entry_epoch)]
+            replicas = [
+                voter for voter in raft.voters if self._has_on_disk(voter, offset, entry_epoch)
+            ]
             self._history.events.append(
-                Decided(
+                QuorumHighWatermarkAdvanced(
                     now,
                     raft.node_id,
                     raft.epoch,
                     offset,
                     entry_epoch,
-                    len(holders),
+                    len(replicas),
                     len(raft.voters),
                 )
             )
-        position = max(self._applied.get(driver, 0), log.start_offset)
+        position = max(self._committed_up_to.get(driver, 0), log.start_offset)
         while position < offset:
             data = log.read(position, below=offset)
             if not data:
                 break
             for at, header in batches(data):
-                fingerprint = zlib.crc32(data[at : at + header.size])
+                checksum = zlib.crc32(data[at : at + header.size])
                 self._history.events.append(
-                    Applied(now, raft.node_id, header.base_offset, fingerprint)
+                    MetadataBatchCommitted(now, raft.node_id, header.base_offset, checksum)
                 )
                 position = header.next_offset
-        self._applied[driver] = position
+        self._committed_up_to[driver] = position
 
-    def _has(self, voter: int, offset: int, epoch: int) -> bool:
+    def _has_on_disk(self, voter: int, offset: int, epoch: int) -> bool:
         log = self._logs.get(voter)
         return (
             log is not None

@@ -1,0 +1,269 @@
+"""Each checker of cluster runs rejects histories written by hand that break its rule, and accepts a
+correct one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.ids import TopicPartition
+from penstock.sim.cluster.checkers import CHECKERS, clients, groups, quorum, replication
+from penstock.sim.cluster.history import (
+    BecameLeader,
+    BecameQuorumLeader,
+    Checker,
+    ClocksJumped,
+    Event,
+    FollowerFetchAccepted,
+    HighWatermarkAdvanced,
+    History,
+    ImpostorFetched,
+    LeaderAppended,
+    LeaderElected,
+    LogTruncated,
+    MemberAssigned,
+    MetadataBatchCommitted,
+    OffsetCommitFinished,
+    OffsetCommitStarted,
+    OffsetOutOfRange,
+    OffsetsFetched,
+    ProducerKind,
+    QuorumHighWatermarkAdvanced,
+    RecordAcknowledged,
+    RecordConsumed,
+    RecordSent,
+    ReplicaLog,
+    TopicCreated,
+    Violation,
+    VoteGranted,
+)
+
+P = TopicPartition("t", 0)
+# Broker 1 coordinates the group.
+COORDINATOR_ELECTED = BecameLeader(1, 1, groups.GROUP_PARTITION, 0, 0, 0)
+ONE, TWO = b"i:1", b"i:2"
+
+
+def history(*events: Event) -> History:
+    """A correct history of two records of an idempotent producer, followed by other events."""
+    written: list[Event] = [RecordSent(1, "i", P, ONE), RecordSent(1, "i", P, TWO)]
+    written += [HighWatermarkAdvanced(2, 1, P, 0, 2, 3, 2, {1: 2, 2: 2, 3: 2})]
+    written += [
+        RecordAcknowledged(2, "i", P, ONE, 0, 2),
+        RecordAcknowledged(2, "i", P, TWO, 1, 2),
+        RecordConsumed(3, "c", P, 0, ONE, 2),
+        RecordConsumed(3, "c", P, 1, TWO, 2),
+    ]
+    log = ReplicaLog(2, ((0, 1, b"one"), (1, 2, b"two")))
+    return History(
+        events=[*written, *events],
+        durable_topics={"t": True},
+        unclean_topics={"wild"},
+        producers={
+            "i": ProducerKind(idempotent=True, acks_all=True),
+            "p": ProducerKind(idempotent=False, acks_all=False),
+        },
+        final_records={P: [(0, ONE), (1, TWO)]},
+        final_logs={P: {1: log, 2: log, 3: log}},
+        final_topics=("t",),
+        ended_at=9.0,
+    )
+
+
+def with_final(*records: tuple[int, bytes]) -> History:
+    made = history()
+    made.final_records[P] = list(records)
+    return made
+
+
+def with_log(node: int, log: ReplicaLog) -> History:
+    made = history()
+    made.final_logs[P][node] = log
+    return made
+
+
+def not_healed() -> History:
+    made = history()
+    made.heal_failure = "no leader"
+    return made
+
+
+REJECTED: list[tuple[Checker, History]] = [
+    (clients.no_acknowledged_write_is_lost, with_final((0, ONE))),
+    (clients.no_acknowledged_write_is_lost, history(OffsetOutOfRange(4, "c", P, 2))),
+    (clients.no_created_topic_is_lost, history(TopicCreated(4, "gone"))),
+    (clients.no_false_acknowledgement, history(RecordAcknowledged(4, "i", P, b"i:3", 2, 2))),
+    (
+        replication.no_commit_below_min_insync,
+        history(HighWatermarkAdvanced(4, 1, P, 0, 3, 1, 2, {1: 3})),
+    ),
+    (clients.one_value_per_offset, with_final((0, TWO), (1, ONE))),
+    (clients.one_value_per_offset, history(RecordConsumed(4, "d", P, 0, TWO, 2))),
+    (clients.one_value_per_offset, history(RecordAcknowledged(4, "i", P, b"i:3", 1, 2))),
+    (clients.no_duplicate_from_an_idempotent_producer, with_final((0, ONE), (1, TWO), (2, ONE))),
+    (clients.log_order_is_send_order, with_final((0, TWO), (1, ONE))),
+    (clients.offsets_are_dense, with_final((0, ONE), (2, TWO))),
+    (clients.offsets_are_dense, history(RecordConsumed(4, "c", P, 3, b"i:4", 9))),
+    (
+        replication.high_watermark_never_goes_back,
+        history(HighWatermarkAdvanced(4, 1, P, 0, 1, 3, 2, {})),
+    ),
+    (
+        replication.high_watermark_is_in_every_isr_log,
+        history(HighWatermarkAdvanced(4, 1, P, 0, 3, 3, 2, {1: 3, 2: 3, 3: 2})),
+    ),
+    (
+        clients.nothing_above_the_high_watermark_is_served,
+        history(RecordConsumed(4, "c", P, 2, b"i:3", 2)),
+    ),
+    (clients.impostors_get_nothing_more, history(ImpostorFetched(4, 2, P, 3, 2))),
+    (replication.logs_match, with_log(2, ReplicaLog(2, ((0, 1, b"one"), (1, 2, b"TWO"))))),
+    (replication.logs_match, with_log(3, ReplicaLog(2, ((0, 1, b"one"),)))),
+    (
+        replication.only_eligible_replicas_are_elected,
+        history(LeaderElected(4, P, 3, 1, 1, (1, 2), ())),
+    ),
+    (
+        replication.only_eligible_replicas_are_elected,
+        history(LeaderElected(4, P, 3, 1, 1, (), (1,))),
+    ),
+    (replication.leaders_are_complete, history(BecameLeader(4, 2, P, 1, 1, 2))),
+    (replication.divergence_is_truncated_by_epoch, history(LogTruncated(4, 2, P, 5, 2, 3))),
+    (replication.stale_leaders_append_nothing, history(LeaderAppended(4, 1, P, 0, 2, 1))),
+    (
+        replication.stale_broker_epochs_acknowledge_nothing,
+        history(FollowerFetchAccepted(4, 1, P, 2, 7, 9)),
+    ),
+    (
+        replication.stale_broker_epochs_acknowledge_nothing,
+        history(FollowerFetchAccepted(4, 1, P, 2, 9, 7)),
+    ),
+    (
+        groups.one_owner_per_generation,
+        history(
+            MemberAssigned(4, "m", 1, frozenset({P})), MemberAssigned(4, "n", 1, frozenset({P}))
+        ),
+    ),
+    (
+        groups.stale_members_commit_nothing,
+        history(
+            MemberAssigned(4, "n", 2, frozenset({P})),
+            OffsetCommitStarted(5, 1, "m", 1, {P: 2}),
+            OffsetCommitFinished(6, 1, None),
+        ),
+    ),
+    (
+        groups.committed_offsets_never_go_back,
+        history(
+            COORDINATOR_ELECTED,
+            OffsetCommitStarted(4, 1, "m", 1, {P: 2}),
+            OffsetCommitFinished(5, 1, None),
+            OffsetsFetched(7, 6, 1, {P: 1}),
+        ),
+    ),
+    (
+        groups.committed_offsets_never_go_back,
+        history(
+            COORDINATOR_ELECTED,
+            OffsetCommitStarted(4, 1, "m", 1, {P: 2}),
+            OffsetCommitFinished(5, 1, None),
+            OffsetsFetched(7, 6, 1, {}),
+        ),
+    ),
+    (quorum.one_vote_per_epoch, history(VoteGranted(4, 1, 5, 2), VoteGranted(5, 1, 5, 3))),
+    (
+        quorum.one_quorum_leader_per_epoch,
+        history(BecameQuorumLeader(4, 1, 5), BecameQuorumLeader(5, 2, 5)),
+    ),
+    (
+        quorum.metadata_is_committed_by_a_majority,
+        history(QuorumHighWatermarkAdvanced(4, 1, 5, 10, 5, 1, 3)),
+    ),
+    (
+        quorum.metadata_is_committed_by_a_majority,
+        history(QuorumHighWatermarkAdvanced(4, 1, 5, 10, 4, 2, 3)),
+    ),
+    (
+        quorum.metadata_agrees,
+        history(MetadataBatchCommitted(4, 1, 10, 77), MetadataBatchCommitted(5, 2, 10, 78)),
+    ),
+    (clients.cluster_heals, not_healed()),
+    (clients.clock_jumps_move_no_leader, history(ClocksJumped(4, 1))),
+]
+
+
+@pytest.mark.parametrize(
+    ("checker", "bad"), REJECTED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_history_that_breaks_the_rule_is_rejected(checker: Checker, bad: History) -> None:
+    assert list(checker(bad))
+
+
+def test_every_checker_is_tested() -> None:
+    assert {checker for checker, _bad in REJECTED} == {checker for _rule, checker in CHECKERS}
+
+
+def violations(history: History) -> list[tuple[str, Violation]]:
+    return [
+        (checker.__name__, violation)
+        for _rule, checker in CHECKERS
+        for violation in checker(history)
+    ]
+
+
+def test_a_correct_history_is_accepted() -> None:
+    good = history(
+        BecameLeader(4, 2, P, 1, 2, 2),
+        LeaderElected(4, P, 2, 1, 1, (1, 2), ()),
+        LeaderElected(5, P, 3, 1, 2, (), (3,)),
+        LeaderElected(5, P, -1, 1, 2, (), ()),
+        LeaderElected(5, TopicPartition("wild", 0), 3, 1, 2, (), (1,)),
+        ImpostorFetched(5, 2, P, 2, 2),
+        MemberAssigned(4, "m", 1, frozenset({P})),
+        OffsetCommitStarted(4, 1, "m", 1, {P: 2}),
+        OffsetCommitFinished(5, 1, None),
+        MemberAssigned(5, "n", 2, frozenset({P})),
+        OffsetCommitStarted(6, 2, "m", 1, {P: 1}),
+        OffsetCommitFinished(6, 2, "ILLEGAL_GENERATION"),
+        COORDINATOR_ELECTED,
+        OffsetsFetched(7, 6, 1, {P: 2}),
+        OffsetsFetched(8, 6, 2, {P: 1}),
+        LeaderAppended(4, 2, P, 1, 2, 1),
+        FollowerFetchAccepted(4, 1, P, 2, 7, 7),
+        LogTruncated(4, 1, P, 3, 2, 2),
+        LogTruncated(4, 1, P, 3, 2, None),
+        VoteGranted(4, 1, 5, 2),
+        VoteGranted(5, 1, 6, 3),
+        BecameQuorumLeader(4, 2, 5),
+        BecameQuorumLeader(5, 3, 6),
+        QuorumHighWatermarkAdvanced(5, 3, 6, 10, 6, 2, 3),
+        MetadataBatchCommitted(4, 1, 10, 77),
+        MetadataBatchCommitted(5, 2, 10, 77),
+        ClocksJumped(6, 0),
+        TopicCreated(6, "t"),
+        HighWatermarkAdvanced(6, 2, P, 1, 2, 2, 2, {2: 2, 3: 2}),
+    )
+    assert violations(good) == []
+
+
+def test_records_of_a_topic_that_is_not_durable_may_be_lost() -> None:
+    lost = with_final((0, ONE))
+    lost.durable_topics = {"t": False}
+    assert list(clients.no_acknowledged_write_is_lost(lost)) == []
+
+
+def test_a_record_acknowledged_with_acks_1_may_be_lost() -> None:
+    careless = history(RecordSent(4, "p", P, b"p:1"), RecordAcknowledged(5, "p", P, b"p:1", 2, 2))
+    assert violations(careless) == []
+
+
+def test_a_plain_producers_retry_may_be_appended_twice() -> None:
+    twice = history(RecordSent(4, "p", P, b"p:1"), RecordAcknowledged(5, "p", P, b"p:1", 3, 3))
+    twice.final_records[P] += [(2, b"p:1"), (3, b"p:1")]
+    assert violations(twice) == []
+    assert list(
+        clients.no_duplicate_from_an_idempotent_producer(
+            replace(twice, producers={**twice.producers, "p": twice.producers["i"]})
+        )
+    )
