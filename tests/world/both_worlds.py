@@ -1,4 +1,4 @@
-"""Running one scenario in either world."""
+"""Types of scenarios that run in both worlds, and how they run in the simulated one."""
 
 from __future__ import annotations
 

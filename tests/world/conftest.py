@@ -1,5 +1,5 @@
-"""Both worlds under one roof: suites that take `disk` and `base`, or `play`, run in the real world
-and in the simulated one."""
+"""Fixtures that run a test in the real world and in the simulated one: `disk` with `base`, and
+`play`."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def base(disk: Disk, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["real", "sim"])
 def play(request: pytest.FixtureRequest) -> Play:
-    """Runs a scenario to its end in a world, with a bound on its time."""
+    """Return a function that runs a scenario in a world."""
     return run if request.param == "real" else play_simulated

@@ -1,7 +1,7 @@
 """A mixed workload for the determinism test: files, connections, tasks, sets and dicts, faults and
 crashes.
 
-Run as a program it prints a digest a seed: python sim_workload.py <seeds>.
+As a program it prints one digest per seed: python sim_workload.py <seeds>.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def summarise(disk: Disk, path: str) -> int:
 
 
 class Server:
-    """Appends each line that comes to a log and answers with its length, synced now and then."""
+    """Appends each received line to a log, answers with the log's length, and syncs the log at
+    random intervals."""
 
     def __init__(self, simulation: Simulation, world: World) -> None:
         self._simulation = simulation
@@ -35,7 +36,9 @@ class Server:
 
     async def serve(self) -> None:
         await self._world.network.listen(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._answer), "", PORT
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._serve_client),
+            "",
+            PORT,
         )
         while True:
             await asyncio.sleep(self._world.rng.random())
@@ -48,7 +51,9 @@ class Server:
                 "sum", await self._world.offload.process(summarise, "/logs/log")
             )
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         with suppress(OSError):
             while line := await reader.readline():
                 self._words.add(line.decode(errors="replace").strip())
@@ -88,7 +93,7 @@ async def drive(simulation: Simulation) -> None:
         boot(simulation, simulation.node(name))
     for _ in range(5):
         await asyncio.sleep(rng.random() * 1.5)
-        break_something(simulation, rng)
+        inject_fault(simulation, rng)
     tasks = {asyncio.create_task(asyncio.sleep(rng.random(), number)) for number in range(10)}
     done, pending = await asyncio.wait(tasks, timeout=0.5)
     simulation.trace.note(
@@ -101,7 +106,8 @@ async def drive(simulation: Simulation) -> None:
 
 
 async def cancelled_group(simulation: Simulation) -> None:
-    """asyncio keeps the tasks of a group in a set, and cancels them in its order."""
+    """Cancel a task group. asyncio keeps its tasks in a set, and cancels them in the set's
+    order."""
 
     async def wait(number: int) -> None:
         try:
@@ -120,7 +126,7 @@ def boot(simulation: Simulation, node: Node) -> None:
         node.start(talk(simulation, node, number))
 
 
-def break_something(simulation: Simulation, rng: random.Random) -> None:
+def inject_fault(simulation: Simulation, rng: random.Random) -> None:
     node = simulation.node(rng.choice(NODES))
     match rng.randrange(5):
         case 0 | 1:
@@ -149,5 +155,5 @@ def digest(seed: int) -> str:
 
 
 if __name__ == "__main__":
-    for one in range(int(sys.argv[1])):
-        sys.stdout.write(digest(one) + "\n")
+    for seed in range(int(sys.argv[1])):
+        sys.stdout.write(digest(seed) + "\n")

@@ -1,4 +1,4 @@
-"""Every fault of the simulated drive, shown; and that what is synced always survives."""
+"""Every fault of the simulated drive. Synced data always survives."""
 
 from __future__ import annotations
 
@@ -61,70 +61,73 @@ def test_a_killed_process_loses_nothing_but_its_open_files() -> None:
 
 
 def survivors(content: bytes) -> set[bytes]:
-    """What a power loss leaves of one unsynced append of content to a durable file b'old', over
-    many seeds."""
-    found = set()
+    """Return the contents that a power loss leaves, over many seeds, if `content` is appended
+    without a sync to a durable file that holds b'old'."""
+    contents = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
         durable_file(disk, "/d/a", b"old")
         disk.open("/d/a").pwrite(content, 3)
-        found.add(after_power_loss(drive).read("/d/a"))
-    return found
+        contents.add(after_power_loss(drive).read("/d/a"))
+    return contents
 
 
-def test_an_unsynced_append_survives_whole_or_not_or_as_zeros_or_torn() -> None:
+def test_an_unsynced_append_survives_is_lost_reads_as_zeros_or_is_torn() -> None:
     content = bytes(range(1, 251)) * 8
-    found = survivors(content)
-    assert b"old" + content in found
-    assert b"old" in found
-    assert b"old" + bytes(2000) in found
-    prefixes = [one for one in found if 3 < len(one) < 2003 and (b"old" + content).startswith(one)]
-    assert any(len(one) % 512 == 0 for one in prefixes), "torn at a sector"
-    assert any(len(one) % 512 for one in prefixes), "torn inside a sector"
+    contents = survivors(content)
+    assert b"old" + content in contents
+    assert b"old" in contents
+    assert b"old" + bytes(2000) in contents
+    prefixes = [
+        data for data in contents if 3 < len(data) < 2003 and (b"old" + content).startswith(data)
+    ]
+    assert any(len(data) % 512 == 0 for data in prefixes), "torn at a sector"
+    assert any(len(data) % 512 for data in prefixes), "torn inside a sector"
     assert any(
-        len(one) == 2003 and one.endswith(bytes(10)) and content[:10] in one for one in found
-    ), "torn, with zeros behind"
+        len(data) == 2003 and data.endswith(bytes(10)) and content[:10] in data for data in contents
+    ), "torn, followed by zeros"
     assert any(
-        len(one) == 2003 and one[3:13] == bytes(10) and one.endswith(content[-10:]) for one in found
-    ), "torn, with zeros before"
-    assert all(one.startswith(b"old") for one in found)
+        len(data) == 2003 and data[3:13] == bytes(10) and data.endswith(content[-10:])
+        for data in contents
+    ), "torn, preceded by zeros"
+    assert all(data.startswith(b"old") for data in contents)
 
 
-def test_an_unsynced_overwrite_leaves_old_bytes_where_it_is_lost() -> None:
-    found = set()
+def test_an_unsynced_overwrite_may_leave_old_bytes() -> None:
+    contents = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
         durable_file(disk, "/d/a", b"o" * 100)
         disk.open("/d/a").pwrite(b"n" * 50, 25)
-        found.add(after_power_loss(drive).read("/d/a"))
-    assert {b"o" * 100, b"o" * 25 + b"n" * 50 + b"o" * 25} < found
-    assert all(len(one) == 100 and set(one) <= set(b"no") for one in found)
+        contents.add(after_power_loss(drive).read("/d/a"))
+    assert {b"o" * 100, b"o" * 25 + b"n" * 50 + b"o" * 25} < contents
+    assert all(len(data) == 100 and set(data) <= set(b"no") for data in contents)
 
 
 def test_an_unsynced_truncate_may_be_undone() -> None:
-    found = set()
+    contents = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
         durable_file(disk, "/d/a", b"content")
         disk.open("/d/a").truncate(3)
-        found.add(after_power_loss(drive).read("/d/a"))
-    assert found == {b"con", b"content"}
+        contents.add(after_power_loss(drive).read("/d/a"))
+    assert contents == {b"con", b"content"}
 
 
-def test_a_synced_file_without_a_synced_name_may_be_gone() -> None:
-    found = set()
+def test_a_synced_file_in_an_unsynced_directory_may_be_lost() -> None:
+    contents = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
         file = disk.open("/d/a", create=True)
         file.pwrite(b"synced", 0)
         file.sync()
         disk = after_power_loss(drive)
-        found.add(disk.read("/d/a") if disk.exists("/d/a") else None)
-    assert found == {b"synced", None}
+        contents.add(disk.read("/d/a") if disk.exists("/d/a") else None)
+    assert contents == {b"synced", None}
 
 
-def test_names_survive_as_a_prefix_of_their_order() -> None:
-    found = set()
+def test_a_prefix_of_the_unsynced_name_changes_survives() -> None:
+    contents = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
         durable_file(disk, "/d/old", b"")
@@ -133,8 +136,10 @@ def test_names_survive_as_a_prefix_of_their_order() -> None:
         disk.rename("/d/old", "/e/moved")
         disk.remove("/e/new")
         disk = after_power_loss(drive)
-        found.add((tuple(disk.list("/d")), tuple(disk.list("/e")) if disk.exists("/e") else None))
-    assert found == {
+        contents.add(
+            (tuple(disk.list("/d")), tuple(disk.list("/e")) if disk.exists("/e") else None)
+        )
+    assert contents == {
         (("old",), None),
         (("old",), ()),
         (("old",), ("new",)),
@@ -143,7 +148,7 @@ def test_names_survive_as_a_prefix_of_their_order() -> None:
     }
 
 
-def test_a_synced_directory_is_the_same_one_after_its_renaming() -> None:
+def test_a_renamed_directory_can_be_synced_under_its_new_name() -> None:
     for seed in SEEDS:
         drive, disk = fresh(seed)
         disk.make_dirs("/d/topic-0")
@@ -155,21 +160,21 @@ def test_a_synced_directory_is_the_same_one_after_its_renaming() -> None:
         assert disk.list(name) == ["log"]
 
 
-def test_a_rename_without_a_sync_of_the_data_may_leave_a_hollow_file() -> None:
-    found = set()
+def test_a_rename_without_a_sync_of_the_data_may_leave_an_empty_file() -> None:
+    contents = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
         durable_file(disk, "/d/a", b"old")
         disk.open("/d/a.tmp", create=True).pwrite(b"new", 0)
         disk.rename("/d/a.tmp", "/d/a")
         disk.sync_dir("/d")
-        found.add(after_power_loss(drive).read("/d/a"))
-    assert {b"new", b"", bytes(3)} <= found
+        contents.add(after_power_loss(drive).read("/d/a"))
+    assert {b"new", b"", bytes(3)} <= contents
 
 
 @pytest.mark.parametrize("power_loss", [False, True])
-def test_replace_gives_the_old_or_the_new_at_whatever_point_it_is_stopped(power_loss: bool) -> None:
-    found = []
+def test_replace_leaves_the_old_or_the_new_file_wherever_it_is_stopped(power_loss: bool) -> None:
+    outcomes = []
     for changes in range(12):
         for seed in range(12):
             drive, disk = fresh(seed)
@@ -183,8 +188,8 @@ def test_replace_gives_the_old_or_the_new_at_whatever_point_it_is_stopped(power_
             drive.crash(power_loss=power_loss)
             content = SimDisk(drive).read("/d/a")
             assert content == b"the newer one" or (not done and content == b"the old one")
-            found.append((content, done))
-    assert set(found) == {
+            outcomes.append((content, done))
+    assert set(outcomes) == {
         (b"the old one", False),
         (b"the newer one", False),
         (b"the newer one", True),
@@ -192,18 +197,18 @@ def test_replace_gives_the_old_or_the_new_at_whatever_point_it_is_stopped(power_
 
 
 def test_a_missing_sync_is_noticed() -> None:
-    """The test above, with a drive that ignores syncs, must fail."""
-    hollow = 0
+    """With a drive that ignores syncs, the test above would fail."""
+    broken = 0
     for seed in SEEDS:
         drive, disk = fresh(seed)
         drive.ignore_sync = True
         disk.replace("/d/a", b"content")
         disk = after_power_loss(drive)
-        hollow += not disk.exists("/d/a") or disk.read("/d/a") != b"content"
-    assert hollow > len(SEEDS) // 4
+        broken += not disk.exists("/d/a") or disk.read("/d/a") != b"content"
+    assert broken > len(SEEDS) // 4
 
 
-def test_a_full_disk_takes_a_prefix_or_nothing_and_recovers() -> None:
+def test_a_full_disk_writes_a_prefix_or_nothing_and_recovers() -> None:
     left = set()
     for seed in SEEDS:
         drive, disk = fresh(seed)
@@ -214,7 +219,7 @@ def test_a_full_disk_takes_a_prefix_or_nothing_and_recovers() -> None:
             file.pwrite(b"abcdefghi", 5)
         assert caught.value.errno == errno.ENOSPC
         left.add(file.pread(100, 0))
-        assert file.pwrite(b"54321", 0) == 5, "what is there can be written over"
+        assert file.pwrite(b"54321", 0) == 5, "existing bytes can be overwritten"
         file.truncate(0)
         assert file.pwrite(b"0123456789", 0) == 10
         with pytest.raises(OSError, match="No space left"):
@@ -224,10 +229,10 @@ def test_a_full_disk_takes_a_prefix_or_nothing_and_recovers() -> None:
         drive.capacity_bytes = 100
         disk.open("/d/b", create=True)
     assert {b"12345", b"12345abcde"} < left
-    assert all(b"12345abcde".startswith(one) for one in left)
+    assert all(b"12345abcde".startswith(data) for data in left)
 
 
-def test_injected_errors_strike_where_told_and_as_often_as_told() -> None:
+def test_injected_errors_apply_to_their_paths_operations_and_times() -> None:
     drive, disk = fresh()
     disk.make_dirs("/e")
     here, there = disk.open("/d/a", create=True), disk.open("/e/a", create=True)
@@ -245,12 +250,12 @@ def test_injected_errors_strike_where_told_and_as_often_as_told() -> None:
             there.sync()
     drive.heal()
     there.sync()
-    with pytest.raises(ValueError, match="no such disk operations"):
+    with pytest.raises(ValueError, match="unknown disk operations"):
         drive.fail("/d", {"pwriet"})
 
 
-def test_a_failed_sync_drops_what_it_could_not_write() -> None:
-    """Later syncs succeed, and the data is still gone: who retries and assumes is wrong."""
+def test_a_failed_sync_loses_data_for_good() -> None:
+    """Later syncs succeed, but the data is lost: retrying a failed sync is wrong (rule 22)."""
     lost = kept = 0
     for seed in SEEDS:
         drive, disk = fresh(seed)
@@ -280,7 +285,7 @@ def test_a_flipped_bit_stays_flipped() -> None:
     drive.flip_bit("/d/a", 1, 0)
     assert disk.read("/d/a") == b"acc"
     assert after_power_loss(drive).read("/d/a") == b"acc"
-    with pytest.raises(ValueError, match="there is no bit"):
+    with pytest.raises(ValueError, match="no bit"):
         drive.flip_bit("/d/a", 3, 0)
 
 
@@ -294,34 +299,34 @@ CHANGES = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), changes=CHANGES)
-def test_what_was_synced_survives_where_nothing_touched_it_since(
+def test_synced_bytes_survive_unless_changed_later(
     seed: int, changes: list[tuple[str, int, int]]
 ) -> None:
     drive, disk = fresh(seed)
     durable_file(disk, "/d/a", b"")
     file = disk.open("/d/a")
-    synced, touched = b"", set[int]()
+    synced, changed = b"", set[int]()
     for number, (kind, position, length) in enumerate(changes, 1):
         if kind == "write":
             file.pwrite(bytes([number]) * length, position)
-            touched |= set(range(position, position + length))
+            changed |= set(range(position, position + length))
         elif kind == "truncate":
             file.truncate(position)
-            touched |= set(range(position, 10_000))
+            changed |= set(range(position, 10_000))
         else:
             file.sync()
-            synced, touched = file.pread(10_000, 0), set()
+            synced, changed = file.pread(10_000, 0), set()
     content = after_power_loss(drive).read("/d/a")
     assert all(
-        content[at : at + 1] == synced[at : at + 1]
-        for at in range(len(synced))
-        if at not in touched
+        content[position : position + 1] == synced[position : position + 1]
+        for position in range(len(synced))
+        if position not in changed
     )
-    if not touched:
+    if not changed:
         assert content == synced
 
 
-def test_a_megabyte_is_no_burden() -> None:
+def test_large_files_survive_after_a_sync() -> None:
     drive, disk = fresh()
     file = disk.open("/d/a", create=True)
     for number in range(64):

@@ -1,4 +1,4 @@
-"""The event loop in virtual time: asyncio's own tools work on it, and what goes wrong is seen."""
+"""The event loop in virtual time: asyncio's primitives work on it, and failures are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def play(main: Coroutine[Any, Any, T]) -> T:
     return Simulation(seed=1).run(main)
 
 
-def test_an_hour_passes_in_no_time() -> None:
+def test_virtual_time_takes_no_real_time() -> None:
     async def main() -> float:
         started = asyncio.get_running_loop().time()
         await asyncio.sleep(3600)
@@ -57,7 +57,7 @@ def test_a_cancelled_timer_does_not_move_the_clock() -> None:
     assert play(main()) == 2
 
 
-def test_asyncios_tools_work() -> None:
+def test_asyncio_primitives_work() -> None:
     async def main() -> list[object]:
         seen: list[object] = []
         event, condition, queue = asyncio.Event(), asyncio.Condition(), asyncio.Queue[int](1)
@@ -91,8 +91,8 @@ def test_asyncios_tools_work() -> None:
     assert play(main()) == ["event", "condition", 0, 1, 2, ["slow", "quick"]]
 
 
-def test_a_task_group_cancels_its_tasks_in_their_order() -> None:
-    """asyncio keeps them in a set, so this needs hashes that are not addresses."""
+def test_a_task_group_cancels_its_tasks_in_creation_order() -> None:
+    """asyncio keeps them in a set, so their hashes must not be addresses."""
 
     async def main() -> list[int]:
         cancelled: list[int] = []
@@ -119,7 +119,7 @@ def test_a_task_group_cancels_its_tasks_in_their_order() -> None:
     assert play(main()) == list(range(40))
 
 
-def test_a_deadlock_is_told_with_who_waits_where() -> None:
+def test_a_deadlock_is_reported_with_the_waiting_tasks() -> None:
     async def wait_forever() -> None:
         await asyncio.Event().wait()
 
@@ -129,7 +129,7 @@ def test_a_deadlock_is_told_with_who_waits_where() -> None:
         play(wait_forever())
 
 
-def test_a_livelock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_livelock_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sim_loop, "MAX_STEPS_AT_ONE_TIME", 1000)
 
     async def spin() -> None:
@@ -140,7 +140,7 @@ def test_a_livelock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         play(spin())
 
 
-def test_a_run_has_a_bound() -> None:
+def test_max_steps_bounds_a_run() -> None:
     async def tick() -> None:
         while True:
             await asyncio.sleep(1)
@@ -150,8 +150,8 @@ def test_a_run_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_an_error_that_nobody_awaits_fails_the_run(kept: bool) -> None:
-    """Also when the task is still there at the end: in a cycle of references, say."""
+def test_an_exception_of_a_task_that_is_not_awaited_fails_the_run(kept: bool) -> None:
+    """Also if the task is still referenced at the end, for instance by a reference cycle."""
     tasks: list[object] = []
 
     async def fail() -> None:
@@ -171,7 +171,7 @@ def test_an_error_that_nobody_awaits_fails_the_run(kept: bool) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, InvariantBroken])
-def test_an_error_in_a_callback_fails_the_run_at_once(error: type[BaseException]) -> None:
+def test_an_exception_in_a_callback_fails_the_run_immediately(error: type[BaseException]) -> None:
     async def main() -> None:
         def fail() -> None:
             raise error("in a callback")
@@ -183,7 +183,7 @@ def test_an_error_in_a_callback_fails_the_run_at_once(error: type[BaseException]
         play(main())
 
 
-def test_the_error_of_main_is_raised_and_the_rest_is_cancelled() -> None:
+def test_the_exception_of_main_is_raised_and_other_tasks_are_cancelled() -> None:
     ended: list[str] = []
 
     async def other() -> None:

@@ -1,5 +1,4 @@
-"""Every fault of the simulated network, shown. What holds in both worlds is in
-test_world_network.py."""
+"""Every fault of the simulated network. test_world_network.py covers what both worlds share."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ PORT = 9092
 
 
 class Peer(asyncio.Protocol):
-    """Keeps when what came, and how it ended."""
+    """Records the received data and how the connection ended."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -69,7 +68,7 @@ def play(scenario: Callable[[Cluster], Coroutine[Any, Any, None]], seed: int = 1
     return cluster
 
 
-def test_delays_differ_but_bytes_keep_their_order_and_are_joined_and_split() -> None:
+def test_bytes_arrive_in_order_joined_and_split() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         for number in range(2000):
@@ -97,7 +96,7 @@ def test_a_cut_resets_both_ends() -> None:
     play(scenario)
 
 
-def test_a_partition_holds_back_until_it_is_healed() -> None:
+def test_a_partition_holds_data_back_until_it_heals() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         cluster.fabric.partition(["a"], ["b"])
@@ -123,14 +122,12 @@ def test_a_partition_may_be_one_way() -> None:
         assert (cluster.server.data, cluster.client.data) == (b"hello", b"back")
         await asyncio.sleep(RETRANSMIT_TIMEOUT_S)
         assert cluster.client.end == "TimeoutError"
-        assert cluster.server.end == "TimeoutError", (
-            "its data arrived, but no acknowledgement came back"
-        )
+        assert cluster.server.end == "TimeoutError", "its data arrived, but was not acknowledged"
 
     play(scenario)
 
 
-def test_a_long_partition_kills_who_sends_and_the_other_learns_it_by_sending() -> None:
+def test_after_a_long_partition_the_sender_times_out_and_its_peer_is_reset_on_write() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         cluster.fabric.partition(["a"], ["b"])
@@ -139,7 +136,7 @@ def test_a_long_partition_kills_who_sends_and_the_other_learns_it_by_sending() -
         assert cluster.client.end == "TimeoutError"
         cluster.fabric.heal()
         await asyncio.sleep(RETRANSMIT_TIMEOUT_S)
-        assert cluster.server.end == "open", "it has sent nothing, so it cannot know"
+        assert cluster.server.end == "open", "it sent nothing, so it cannot know"
         cluster.server.transport.write(b"anybody?")
         await asyncio.sleep(1)
         assert cluster.server.end == "ConnectionResetError"
@@ -148,7 +145,7 @@ def test_a_long_partition_kills_who_sends_and_the_other_learns_it_by_sending() -
     play(scenario)
 
 
-def test_connecting_through_a_partition() -> None:
+def test_a_connect_times_out_in_a_partition_and_succeeds_after_it() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         cluster.fabric.block("b", "a")
@@ -160,7 +157,7 @@ def test_connecting_through_a_partition() -> None:
     play(scenario)
 
 
-def test_a_killed_node_ends_its_connections_and_refuses_new_ones() -> None:
+def test_a_killed_node_closes_its_connections_and_refuses_new_ones() -> None:
     ends = set[str]()
 
     async def scenario(cluster: Cluster) -> None:
@@ -168,7 +165,7 @@ def test_a_killed_node_ends_its_connections_and_refuses_new_ones() -> None:
         cluster.b.crash()
         await asyncio.sleep(1)
         ends.add(cluster.client.end)
-        assert cluster.server.end == "open", "a dead protocol hears nothing"
+        assert cluster.server.end == "open", "a dead process gets no callbacks"
         with pytest.raises(ConnectionRefusedError):
             await cluster.a.run(connect(cluster.a, Peer()))
         cluster.b.restart()
@@ -180,7 +177,7 @@ def test_a_killed_node_ends_its_connections_and_refuses_new_ones() -> None:
     assert ends == {"closed", "ConnectionResetError"}
 
 
-def test_a_node_without_power_is_silent() -> None:
+def test_a_node_without_power_does_not_answer() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         cluster.b.crash(power_loss=True)
@@ -196,7 +193,7 @@ def test_a_node_without_power_is_silent() -> None:
     play(scenario)
 
 
-def test_a_node_back_from_a_power_loss_resets_what_it_does_not_know() -> None:
+def test_a_node_restarted_after_a_power_loss_resets_old_connections() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         cluster.b.crash(power_loss=True)
@@ -229,7 +226,7 @@ def test_data_for_a_closed_end_is_answered_with_a_reset() -> None:
     play(scenario)
 
 
-def test_what_is_written_to_a_killed_node_is_lost_not_kept_for_its_successor() -> None:
+def test_data_sent_to_a_killed_process_does_not_reach_the_next_one() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.connect()
         cluster.client.transport.write(b"lost")
@@ -244,7 +241,7 @@ def test_what_is_written_to_a_killed_node_is_lost_not_kept_for_its_successor() -
     play(scenario)
 
 
-def test_a_cancelled_connect_leaves_no_connection_behind() -> None:
+def test_a_cancelled_connect_leaves_no_connection() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.b.run(listen(cluster.b, lambda: cluster.server))
         cluster.fabric.delay_s = (1.0, 1.0)
@@ -257,7 +254,7 @@ def test_a_cancelled_connect_leaves_no_connection_behind() -> None:
     play(scenario)
 
 
-def test_connections_leave_nothing_behind() -> None:
+def test_closed_connections_leave_no_links() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.b.run(listen(cluster.b, Peer))
         for number in range(20):
@@ -271,9 +268,9 @@ def test_connections_leave_nothing_behind() -> None:
     play(scenario)
 
 
-def test_unknown_hosts_and_nodes_are_told() -> None:
+def test_unknown_hosts_and_nodes_are_refused() -> None:
     async def scenario(cluster: Cluster) -> None:
-        with pytest.raises(OSError, match="no node of the simulation"):
+        with pytest.raises(OSError, match="no node 'elsewhere' in the simulation"):
             await cluster.a.run(connect(cluster.a, Peer(), "elsewhere"))
         with pytest.raises(OSError, match="not an address of a"):
             await cluster.a.world.network.listen(Peer, "b", PORT)
@@ -283,7 +280,7 @@ def test_unknown_hosts_and_nodes_are_told() -> None:
     play(scenario)
 
 
-def test_an_error_of_a_protocol_fails_the_run() -> None:
+def test_an_exception_of_a_protocol_fails_the_run() -> None:
     class Faulty(Peer):
         def data_received(self, data: bytes) -> None:
             raise LookupError(f"cannot read {data!r}")

@@ -1,5 +1,4 @@
-"""Lives and deaths of simulated nodes: crashes, restarts, pauses, wrong clocks, and work caught
-under way."""
+"""Simulated nodes: crashes, restarts, pauses, skewed clocks, and interrupted calls."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ def play(scenario: Callable[[Simulation, Node], Coroutine[Any, Any, Any]], seed:
     return simulation.run(scenario(simulation, simulation.node("n1")))
 
 
-def test_a_crash_stops_the_nodes_tasks_and_their_children_and_no_others() -> None:
+def test_a_crash_stops_the_nodes_tasks_timers_and_child_tasks_only() -> None:
     async def scenario(_: Simulation, node: Node) -> None:
         ticks = {"parent": 0, "child": 0, "timer": 0, "stranger": 0}
 
@@ -48,7 +47,7 @@ def test_a_crash_stops_the_nodes_tasks_and_their_children_and_no_others() -> Non
     play(scenario)
 
 
-def test_what_a_crashed_node_does_while_unwinding_reaches_neither_disk_nor_run() -> None:
+def test_an_unwinding_process_changes_no_disk_and_fails_no_run() -> None:
     async def scenario(_: Simulation, node: Node) -> None:
         async def stubborn(world: World) -> None:
             try:
@@ -70,7 +69,7 @@ def test_what_a_crashed_node_does_while_unwinding_reaches_neither_disk_nor_run()
     play(scenario)
 
 
-def test_a_restart_gives_a_fresh_world_on_the_surviving_disk() -> None:
+def test_a_restart_gives_a_new_world_on_the_surviving_disk() -> None:
     async def scenario(_: Simulation, node: Node) -> None:
         old = node.world
         old.disk.replace("/a", b"kept")
@@ -95,7 +94,7 @@ def test_a_restart_gives_a_fresh_world_on_the_surviving_disk() -> None:
     play(scenario)
 
 
-def test_a_failing_task_of_a_node_fails_the_run_at_once() -> None:
+def test_a_failing_task_of_a_node_fails_the_run_immediately() -> None:
     async def scenario(_: Simulation, node: Node) -> None:
         async def fail() -> None:
             await asyncio.sleep(1)
@@ -109,7 +108,7 @@ def test_a_failing_task_of_a_node_fails_the_run_at_once() -> None:
         play(scenario)
 
 
-def test_run_passes_results_errors_and_crashes_on() -> None:
+def test_run_returns_results_and_raises_errors_and_crashes() -> None:
     async def scenario(_: Simulation, node: Node) -> None:
         async def fail() -> None:
             raise LookupError("expected")
@@ -124,7 +123,7 @@ def test_run_passes_results_errors_and_crashes_on() -> None:
     play(scenario)
 
 
-def test_a_paused_node_stands_still_while_time_goes_on() -> None:
+def test_a_paused_node_runs_nothing_while_time_advances() -> None:
     async def scenario(simulation: Simulation, node: Node) -> None:
         seen: list[float] = []
 
@@ -150,7 +149,7 @@ def test_a_paused_node_stands_still_while_time_goes_on() -> None:
     play(scenario)
 
 
-def test_wall_clocks_are_skewed_and_jump_while_monotonic_time_does_not() -> None:
+def test_wall_clocks_skew_and_jump_and_monotonic_time_does_not() -> None:
     async def scenario(simulation: Simulation, node: Node) -> None:
         other = simulation.node("n2")
         node.clock.skew_ms = 500
@@ -167,12 +166,12 @@ def test_wall_clocks_are_skewed_and_jump_while_monotonic_time_does_not() -> None
     play(scenario)
 
 
-def test_names_of_streams_keep_them_apart() -> None:
-    one, again = Simulation(seed=5), Simulation(seed=5)
+def test_streams_of_different_names_are_independent() -> None:
+    first, again = Simulation(seed=5), Simulation(seed=5)
     again.node("another").world.rng.random()
-    assert one.node("n1").world.rng.uuid() == again.node("n1").world.rng.uuid()
-    assert one.stream("x").random() == again.stream("x").random() != one.stream("y").random()
-    assert one.stream("x").random() != Simulation(seed=6).stream("x").random()
+    assert first.node("n1").world.rng.uuid() == again.node("n1").world.rng.uuid()
+    assert first.stream("x").random() == again.stream("x").random() != first.stream("y").random()
+    assert first.stream("x").random() != Simulation(seed=6).stream("x").random()
 
 
 def write_ten(disk: Disk) -> None:
@@ -181,56 +180,56 @@ def write_ten(disk: Disk) -> None:
         file.pwrite(b"%d" % number, number)
 
 
-@pytest.mark.parametrize("how", ["crash", "cancel"])
-def test_work_in_the_child_is_caught_before_in_the_middle_or_after(how: str) -> None:
+@pytest.mark.parametrize("interruption", ["crash", "cancel"])
+def test_an_interrupted_call_in_the_child_has_no_partial_or_full_effect(interruption: str) -> None:
     async def scenario(_: Simulation, node: Node) -> int:
         world = node.world
-        told: list[str] = []
+        done: list[str] = []
 
         async def work() -> None:
             await world.offload.process(write_ten)
-            told.append("done")
+            done.append("done")
 
         task = node.start(work())
         await asyncio.sleep(0.2)
-        if how == "cancel":
+        if interruption == "cancel":
             task.cancel()
         else:
             node.crash()
             world = node.restart()
         await asyncio.sleep(5)
         size = world.disk.size("/ten") if world.disk.exists("/ten") else -1
-        assert size == 10 or not told
+        assert size == 10 or not done
         return size
 
-    found = {play(scenario, seed) for seed in range(60)}
-    assert {-1, 10} < found, "not at all, and wholly"
-    assert len(found) > 3, "and in part"
+    sizes = {play(scenario, seed) for seed in range(60)}
+    assert {-1, 10} < sizes, "no effect, and full effect"
+    assert len(sizes) > 3, "and partial effects"
 
 
-def test_a_sync_caught_by_a_power_loss_may_or_may_not_have_happened() -> None:
+def test_a_sync_interrupted_by_a_power_loss_may_or_may_not_have_happened() -> None:
     async def scenario(_: Simulation, node: Node) -> tuple[bool, bool]:
-        told: list[str] = []
+        done: list[str] = []
         node.world.disk.replace("/a", b"")
         file = node.world.disk.open("/a")
         file.pwrite(b"content", 0)
 
         async def sync(world: World) -> None:
             await world.offload.thread(file.sync)
-            told.append("synced")
+            done.append("synced")
 
         node.start(sync(node.world))
         await asyncio.sleep(0.003)
         node.crash(power_loss=True)
         content = node.restart().disk.read("/a")
-        return bool(told), content == b"content"
+        return bool(done), content == b"content"
 
-    found = {play(scenario, seed) for seed in range(60)}
-    assert found == {(False, False), (False, True), (True, True)}
+    outcomes = {play(scenario, seed) for seed in range(60)}
+    assert outcomes == {(False, False), (False, True), (True, True)}
 
 
-def test_what_is_written_after_a_sync_began_is_not_known_to_be_synced() -> None:
-    """Who takes the log's end when the sync returns, not when it began, promises too much."""
+def test_a_write_after_the_start_of_a_sync_may_not_be_synced() -> None:
+    """A caller must note the log end when the sync starts, not when it returns."""
 
     async def scenario(_: Simulation, node: Node) -> int:
         world = node.world
@@ -251,7 +250,7 @@ def test_what_is_written_after_a_sync_began_is_not_known_to_be_synced() -> None:
     assert any(play(scenario, seed) > 0 for seed in range(20))
 
 
-def test_a_trace_takes_plain_values_only_and_shows_its_last_lines() -> None:
+def test_a_trace_takes_plain_values_only_and_keeps_its_last_lines() -> None:
     simulation = Simulation(1, trace_lines=2)
 
     async def scenario() -> None:
@@ -268,7 +267,7 @@ def test_a_trace_takes_plain_values_only_and_shows_its_last_lines() -> None:
     assert simulation.trace.events == 5
 
 
-def test_a_node_knows_whether_it_is_alive() -> None:
+def test_alive_is_false_between_crash_and_restart() -> None:
     async def scenario(_: Simulation, node: Node) -> list[bool]:
         seen = [node.alive]
         node.crash()

@@ -1,4 +1,4 @@
-"""What a Disk does, the same on the real and on the simulated one."""
+"""Disk: the real and the simulated one behave alike."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_truncate_cuts_and_grows(disk: Disk, base: str) -> None:
     assert file.pread(10, 0) == b"ab\0\0"
 
 
-def test_opening_needs_an_existing_file_unless_told_to_create(disk: Disk, base: str) -> None:
+def test_open_needs_an_existing_file_without_create(disk: Disk, base: str) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open(f"{base}/a")
     with pytest.raises(FileNotFoundError):
@@ -61,7 +61,7 @@ def test_negative_positions_are_refused(disk: Disk, base: str) -> None:
         file.truncate(-1)
 
 
-def test_a_closed_file_refuses_everything(disk: Disk, base: str) -> None:
+def test_a_closed_file_refuses_every_call(disk: Disk, base: str) -> None:
     file = disk.open(f"{base}/a", create=True)
     file.close()
     file.close()
@@ -77,7 +77,7 @@ def test_a_closed_file_refuses_everything(disk: Disk, base: str) -> None:
             use()
 
 
-def test_directories_are_made_and_listed_in_order(disk: Disk, base: str) -> None:
+def test_directories_are_created_and_listed_in_order(disk: Disk, base: str) -> None:
     disk.make_dirs(f"{base}/x/y")
     disk.make_dirs(f"{base}/x/y")
     for name in ("b", "a", "c"):
@@ -97,7 +97,7 @@ def test_directories_are_made_and_listed_in_order(disk: Disk, base: str) -> None
         disk.make_dirs(f"{base}/x/a")
 
 
-def test_rename_replaces_a_file_and_open_files_live_on(disk: Disk, base: str) -> None:
+def test_rename_replaces_a_file_and_open_files_stay_usable(disk: Disk, base: str) -> None:
     old = disk.open(f"{base}/old", create=True)
     old.pwrite(b"old", 0)
     new = disk.open(f"{base}/new", create=True)
@@ -110,7 +110,7 @@ def test_rename_replaces_a_file_and_open_files_live_on(disk: Disk, base: str) ->
     assert disk.read(f"{base}/old") == b"New!"
 
 
-def test_a_directory_is_renamed_with_what_is_in_it(disk: Disk, base: str) -> None:
+def test_a_directory_is_renamed_with_its_content(disk: Disk, base: str) -> None:
     disk.make_dirs(f"{base}/a/b")
     disk.open(f"{base}/a/b/f", create=True).pwrite(b"x", 0)
     disk.make_dirs(f"{base}/empty")
@@ -139,7 +139,7 @@ def test_impossible_renames_are_refused(disk: Disk, base: str) -> None:
     assert disk.list(base) == ["d", "f", "full"]
 
 
-def test_removal(disk: Disk, base: str) -> None:
+def test_remove_and_remove_tree(disk: Disk, base: str) -> None:
     file = disk.open(f"{base}/a", create=True)
     file.pwrite(b"still here", 0)
     disk.remove(f"{base}/a")
@@ -160,7 +160,7 @@ def test_removal(disk: Disk, base: str) -> None:
 def test_replace_leaves_one_whole_file(disk: Disk, base: str) -> None:
     disk.replace(f"{base}/checkpoint", b"a long first content")
     disk.open(f"{base}/checkpoint.tmp", create=True).pwrite(
-        b"left by a crash, and longer than what comes", 0
+        b"left by a crash, and longer than the new content", 0
     )
     disk.replace(f"{base}/checkpoint", b"second")
     assert disk.read(f"{base}/checkpoint") == b"second"
@@ -169,7 +169,7 @@ def test_replace_leaves_one_whole_file(disk: Disk, base: str) -> None:
         disk.replace(f"{base}/absent/checkpoint", b"")
 
 
-def test_the_time_of_the_last_change_is_known(disk: Disk, base: str) -> None:
+def test_modified_ms_is_the_time_of_the_last_change(disk: Disk, base: str) -> None:
     disk.open(f"{base}/a", create=True).pwrite(b"x", 0)
     assert disk.modified_ms(f"{base}/a") >= 1_700_000_000_000
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What a Network does, the same on real sockets (on uvloop) and on simulated ones."""
+"""Network: real sockets (on uvloop) and simulated ones behave alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEGABYTE = 1024 * 1024
 
 
 class Recorder(asyncio.Protocol):
-    """Keeps what it sees; `ended` is set by connection_lost."""
+    """Records its callbacks; connection_lost sets `ended`."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -55,7 +55,7 @@ class Echo(Recorder):
 
 
 class Buffered(asyncio.BufferedProtocol):
-    """Takes what comes in buffers of three bytes."""
+    """Receives data in buffers of three bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -75,13 +75,13 @@ class Buffered(asyncio.BufferedProtocol):
 
 
 async def pair(world: World, server: Any, client: Any) -> Any:
-    """Connects the client protocol to the server protocol; gives the listener."""
+    """Connect the client protocol to the server protocol and return the listener."""
     listener = await world.network.listen(lambda: server, "localhost", 0)
     await world.network.connect(lambda: client, "localhost", listener.port)
     return listener
 
 
-def test_bytes_come_back_in_order(play: Play) -> None:
+def test_bytes_arrive_in_order(play: Play) -> None:
     async def scenario(world: World) -> bytes:
         client = Recorder()
         await pair(world, Echo(), client)
@@ -96,7 +96,7 @@ def test_bytes_come_back_in_order(play: Play) -> None:
     assert play(scenario) == b"".join(b"%05d" % number for number in range(200)) + b"the end"
 
 
-def test_closing_delivers_what_was_written_and_then_ends_both(play: Play) -> None:
+def test_close_delivers_written_data_and_then_ends_both_sides(play: Play) -> None:
     async def scenario(world: World) -> None:
         server, client = Recorder(), Recorder()
         await pair(world, server, client)
@@ -132,22 +132,22 @@ def test_an_aborted_connection_is_reset(play: Play) -> None:
 
 
 def test_half_close(play: Play) -> None:
-    class Answering(Recorder):
+    class Replying(Recorder):
         def eof_received(self) -> bool:
-            self.transport.write(b"you said: " + bytes(self.data))
+            self.transport.write(b"received: " + bytes(self.data))
             self.transport.close()
             return True
 
     async def scenario(world: World) -> bytes:
         client = Recorder()
-        await pair(world, Answering(), client)
+        await pair(world, Replying(), client)
         assert client.transport.can_write_eof()
         client.transport.write(b"hello")
         client.transport.write_eof()
         await client.ended.wait()
         return bytes(client.data)
 
-    assert play(scenario) == b"you said: hello"
+    assert play(scenario) == b"received: hello"
 
 
 def test_buffered_protocols_are_filled(play: Play) -> None:
@@ -162,7 +162,7 @@ def test_buffered_protocols_are_filled(play: Play) -> None:
     assert play(scenario) == b"ten bytes!"
 
 
-def test_nobody_listening_refuses(play: Play) -> None:
+def test_a_port_without_a_listener_refuses_connections(play: Play) -> None:
     async def scenario(world: World) -> None:
         listener = await world.network.listen(Recorder, "localhost", 0)
         with pytest.raises(OSError, match=r"in use"):
@@ -175,7 +175,7 @@ def test_nobody_listening_refuses(play: Play) -> None:
     play(scenario)
 
 
-def test_a_closed_listener_leaves_its_connections_alone(play: Play) -> None:
+def test_a_closed_listener_keeps_its_connections_open(play: Play) -> None:
     async def scenario(world: World) -> bytes:
         client = Recorder()
         listener = await pair(world, Echo(), client)
@@ -191,7 +191,7 @@ def test_a_closed_listener_leaves_its_connections_alone(play: Play) -> None:
     assert play(scenario) == b"ab"
 
 
-def test_a_reader_that_pauses_makes_the_writer_pause(play: Play) -> None:
+def test_a_paused_reader_pauses_the_writer(play: Play) -> None:
     async def scenario(world: World) -> None:
         server, client = Recorder(), Recorder()
         await pair(world, server, client)
@@ -214,7 +214,7 @@ def test_a_reader_that_pauses_makes_the_writer_pause(play: Play) -> None:
     play(scenario)
 
 
-def test_both_ends_know_their_names(play: Play) -> None:
+def test_both_ends_know_their_addresses(play: Play) -> None:
     async def scenario(world: World) -> None:
         server, client = Recorder(), Recorder()
         listener = await pair(world, server, client)
@@ -229,7 +229,7 @@ def test_both_ends_know_their_names(play: Play) -> None:
     play(scenario)
 
 
-def test_streams_work_on_it(play: Play) -> None:
+def test_asyncio_streams_work(play: Play) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             writer.write(line.upper())

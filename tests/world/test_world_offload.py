@@ -1,5 +1,4 @@
-"""What an Offload does, the same in both worlds; and how the real one's child process lives and
-dies."""
+"""Offload: both worlds behave alike; and the lifetime of the real world's child process."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from tests.world.both_worlds import Play
 
 
 class Unpicklable(Exception):
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
 
 
 def copy_file(disk: Disk, source: str, *, target: str) -> int:
@@ -35,16 +34,16 @@ def child_id(_: Disk) -> int:
     return os.getpid()
 
 
-def refuse(_: Disk) -> None:
+def fail(_: Disk) -> None:
     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "as expected")
 
 
-def refuse_oddly(_: Disk) -> None:
+def fail_unpicklably(_: Disk) -> None:
     raise Unpicklable(1, 2)
 
 
-def die(_: Disk, how: int) -> None:
-    os.kill(os.getpid(), how)
+def die(_: Disk, signal_number: int) -> None:
+    os.kill(os.getpid(), signal_number)
 
 
 def print_and_wait(_: Disk, path: str) -> None:
@@ -53,7 +52,7 @@ def print_and_wait(_: Disk, path: str) -> None:
     threading.Event().wait()
 
 
-def test_a_thread_gives_results_and_errors(play: Play) -> None:
+def test_thread_returns_results_and_raises_errors(play: Play) -> None:
     async def scenario(world: World) -> None:
         assert await world.offload.thread(divmod, 7, 2) == (3, 1)
         assert await world.offload.thread(int, "ff", base=16) == 255
@@ -72,12 +71,12 @@ def test_the_child_process_works_on_the_same_disk(play: Play, tmp_path: Path) ->
         with pytest.raises(FileNotFoundError):
             await world.offload.process(copy_file, f"{tmp_path}/absent", target=f"{tmp_path}/c")
         with pytest.raises(KafkaError, match="CORRUPT_MESSAGE: as expected"):
-            await world.offload.process(refuse)
+            await world.offload.process(fail)
 
     play(scenario)
 
 
-def test_only_what_can_be_pickled_goes_to_the_child_process(play: Play) -> None:
+def test_calls_in_the_child_process_must_be_picklable(play: Play) -> None:
     async def scenario(world: World) -> None:
         with pytest.raises((AttributeError, TypeError)):
             await world.offload.process(lambda disk: disk.exists("a"))
@@ -85,7 +84,7 @@ def test_only_what_can_be_pickled_goes_to_the_child_process(play: Play) -> None:
     play(scenario)
 
 
-def test_one_child_serves_all_calls_in_turn() -> None:
+def test_one_child_runs_all_calls() -> None:
     async def scenario(world: World) -> list[int]:
         return await asyncio.gather(*(world.offload.process(child_id) for _ in range(3)))
 
@@ -94,10 +93,10 @@ def test_one_child_serves_all_calls_in_turn() -> None:
     assert children[0] != os.getpid()
 
 
-def test_an_error_that_cannot_be_pickled_passes_as_its_text() -> None:
+def test_an_unpicklable_error_is_raised_as_its_text() -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(RuntimeError, match="1 and 2"):
-            await world.offload.process(refuse_oddly)
+            await world.offload.process(fail_unpicklably)
 
     run(scenario)
 
@@ -114,14 +113,13 @@ def test_a_child_that_dies_is_reported_and_replaced() -> None:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Path:
-    """A pipe by which a child tells its process id."""
+    """A named pipe through which a child reports its process id."""
     os.mkfifo(tmp_path / "started")
     return tmp_path / "started"
 
 
 def wait_for_end(process: int) -> bool:
-    """Whether it has ended, or does within ten seconds. (Its descriptor can be had as long as its
-    parent has not taken its exit code.)"""
+    """Return whether a process ends within ten seconds. A zombie still has a descriptor."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:
@@ -132,7 +130,7 @@ def wait_for_end(process: int) -> bool:
         os.close(descriptor)
 
 
-def test_a_cancelled_call_ends_the_childs_work(started: Path) -> None:
+def test_cancelling_a_call_kills_the_child(started: Path) -> None:
     async def scenario(world: World) -> None:
         call = asyncio.ensure_future(world.offload.process(print_and_wait, str(started)))
         child = int(await world.offload.thread(started.read_text))
@@ -146,7 +144,7 @@ def test_a_cancelled_call_ends_the_childs_work(started: Path) -> None:
 
 
 def test_the_child_does_not_outlive_its_node(started: Path) -> None:
-    """Killed in the middle of a call, as by kill -9: an orphan would go on writing beside the
+    """Kill a node during a call, as kill -9 does. An orphaned child would write beside the
     restarted node."""
     program = f"""
 import sys

@@ -1,5 +1,4 @@
-"""What only the real forms have: the system's own calls, and how cheaply and safely they are
-bound."""
+"""Properties of the real world only: system calls without overhead, and safe file descriptors."""
 
 from __future__ import annotations
 
@@ -28,14 +27,14 @@ def test_the_world_runs_on_uvloop() -> None:
     assert run(scenario) is uvloop.Loop
 
 
-def test_the_clock_tells_the_time() -> None:
+def test_the_clock_is_the_systems_clock() -> None:
     clock: Clock = RealClock()
     assert abs(clock.now_ms() - time.time() * 1000) < 1000
     assert clock.monotonic() <= clock.monotonic()
 
 
 @pytest.mark.parametrize("rng", [RealRng(), SimRng(stream(1, "test"))])
-def test_uuids_can_be_used_by_kafka(rng: Rng) -> None:
+def test_uuids_are_valid_for_kafka(rng: Rng) -> None:
     uuids = [rng.uuid() for _ in range(2000)]
     assert len(set(uuids)) == 2000
     assert not any(uuid_text(uuid).startswith("-") for uuid in uuids)
@@ -44,7 +43,7 @@ def test_uuids_can_be_used_by_kafka(rng: Rng) -> None:
     assert all(0 <= rng.random() < 1 for _ in range(100))
 
 
-def test_reads_and_syncs_are_the_systems_calls_without_a_frame(tmp_path: Path) -> None:
+def test_pread_and_sync_add_no_python_frame(tmp_path: Path) -> None:
     file = RealDisk().open(f"{tmp_path}/a", create=True)
     assert isinstance(file.pread, functools.partial)
     assert file.pread.func is os.pread
@@ -53,7 +52,7 @@ def test_reads_and_syncs_are_the_systems_calls_without_a_frame(tmp_path: Path) -
     assert not os.get_inheritable(file.fileno())
 
 
-def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.pwrite
 
     def write_three(descriptor: int, data: Buffer, position: int) -> int:
@@ -65,15 +64,15 @@ def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert file.pread(100, 0) == b"\0\0ten bytes!"
 
 
-def test_a_write_that_gets_nowhere_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_without_progress_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
     file = RealDisk().open(f"{tmp_path}/a", create=True)
     with pytest.raises(OSError, match="only 0 of 3 bytes"):
         file.pwrite(b"abc", 0)
 
 
-def test_a_descriptor_is_closed_with_the_last_use_of_it(tmp_path: Path) -> None:
-    """Otherwise its number could come to mean another file while a thread still reads by it."""
+def test_a_descriptor_is_closed_with_its_last_reference(tmp_path: Path) -> None:
+    """Otherwise the number could denote another file while a thread still uses it."""
     file = RealDisk().open(f"{tmp_path}/a", create=True)
     file.pwrite(b"content", 0)
     held = file.fileno()
@@ -85,13 +84,13 @@ def test_a_descriptor_is_closed_with_the_last_use_of_it(tmp_path: Path) -> None:
         os.fstat(number)
 
 
-def test_a_file_forgotten_is_closed(tmp_path: Path) -> None:
+def test_a_garbage_collected_file_is_closed(tmp_path: Path) -> None:
     number = int(RealDisk().open(f"{tmp_path}/a", create=True).fileno())
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
 
 
-def test_a_file_closed_while_a_thread_is_about_to_sync_it_is_still_synced(tmp_path: Path) -> None:
+def test_a_file_closed_before_a_pending_sync_is_still_synced(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         file = world.disk.open(f"{tmp_path}/a", create=True)
         gate = threading.Event()
@@ -105,7 +104,7 @@ def test_a_file_closed_while_a_thread_is_about_to_sync_it_is_still_synced(tmp_pa
     run(scenario)
 
 
-def test_connections_do_not_wait_to_fill_packets() -> None:
+def test_connections_have_tcp_nodelay() -> None:
     async def scenario(world: World) -> None:
         made: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
 
@@ -126,7 +125,7 @@ def test_connections_do_not_wait_to_fill_packets() -> None:
     run(scenario)
 
 
-def test_one_port_on_every_address() -> None:
+def test_an_empty_host_listens_on_one_port_of_every_address() -> None:
     async def scenario(world: World) -> None:
         listener = await world.network.listen(asyncio.Protocol, "", 0)
         await world.network.connect(asyncio.Protocol, "127.0.0.1", listener.port)
@@ -137,7 +136,7 @@ def test_one_port_on_every_address() -> None:
     run(scenario)
 
 
-def test_a_world_can_be_had_without_a_loop() -> None:
+def test_a_world_can_be_built_without_a_running_loop() -> None:
     world = real_world()
     assert isinstance(world.disk, RealDisk)
     assert world.rng.randrange(1) == 0

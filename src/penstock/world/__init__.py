@@ -1,11 +1,21 @@
-"""The seam to the world: clock, rng, disk, network and work done elsewhere, as small protocols.
+"""The seam between Penstock and everything outside it. A `World` bundles its parts:
 
-Everything that Penstock knows of the outside comes through a `World`. `world.real` has the real
-forms (uvloop, files, sockets, threads, a child process) and `world.sim` the simulated ones, with
-which a whole cluster runs in one process, in virtual time, from one seed.
+- `Clock`: the wall clock and monotonic time
+- `Rng`: random numbers and uuids
+- `Disk`, `File`: files, directories, durability, locks and free space
+- `Network`, `Listener`: name resolution, listening and connecting
+- `Offload`: blocking calls in threads, and CPU-bound work in a child process
 
-Timers need no seam of their own: both worlds run on an asyncio loop (`asyncio.sleep`,
-`loop.call_later`), the simulated one in virtual time. This file must never import either form.
+`world.real` implements them with uvloop, files, sockets, threads and a child process. `world.sim`
+simulates them: a whole cluster runs in one process, in virtual time, from one seed. This module
+imports neither.
+
+Timers have no part of their own. Both worlds run on an asyncio event loop, and code above the seam
+uses `asyncio.sleep`, `loop.call_later` and `loop.call_at`; in simulation they run in virtual time.
+Do not call `.when()` on the handle that `call_later` and `call_at` return: for a deadline less than
+0.5 ms away uvloop returns a plain `Handle`, which has no `.when()`. Keep the deadline yourself.
+
+Not covered: logging, signals and command lines (`cli`), TLS (`server` wraps transports).
 """
 
 from __future__ import annotations
@@ -24,94 +34,94 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Time. The wall clock may jump; nothing that must be safe may depend on it."""
+    """Time. The wall clock may jump, so safety must not depend on it (rule 26)."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, for timestamps in records."""
+        """Return wall clock time in milliseconds since 1970, for timestamps in records."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for durations and deadlines. The same clock as the event
-        loop's time()."""
+        """Return monotonic time in seconds, for durations and deadlines. The event loop's time() is
+        the same clock."""
 
 
 class Rng(Protocol):
-    """Randomness, uuids included."""
+    """Random numbers and uuids."""
 
     def random(self) -> float:
-        """A float in [0, 1)."""
+        """Return a float in [0, 1)."""
 
     def randrange(self, stop: int) -> int:
-        """An int in [0, stop)."""
+        """Return an int in [0, stop)."""
 
     def uuid(self) -> UUID:
-        """A random uuid that Kafka can use: not a reserved one, and its text does not begin with a
-        dash."""
+        """Return a random uuid that Kafka can use: it is not reserved, and its text does not begin
+        with a dash."""
 
 
 class File(Protocol):
-    """One open file, read and written at positions: there is no cursor. Every call may raise
+    """An open file, read and written at positions, without a cursor. Every call may raise
     OSError."""
 
     path: str
 
     def pread(self, length: int, position: int, /) -> bytes:
-        """Up to length bytes; fewer only at the end of the file."""
+        """Read up to `length` bytes; fewer only at the end of the file."""
 
     def pread_at_once(self, length: int, position: int, /) -> bytes | bytearray | None:
-        """All of it, or None where that would have to wait for a disk. Never raises: what is wrong
-        is told by the `pread` that follows."""
+        """Read `length` bytes without blocking, or return None if that needs the disk. Never
+        raises: errors surface in the `pread` that follows."""
 
     def in_memory(self, length: int, position: int, /) -> bool:
-        """Whether it can be sent without waiting for a disk."""
+        """Return True if the range is in the page cache, so that sending it does not block."""
 
     def bring_in(self, length: int, position: int, /) -> None:
-        """Into memory, and begins with what follows, which is probably asked for next. Blocks, so
-        call it through `Offload.thread`."""
+        """Read the range into the page cache, and start to read ahead of it. Blocks: call it
+        through `Offload.thread`."""
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
-        """Writes all of data, or raises. What was written may be lost by a power failure until
-        `sync` returns."""
+        """Write all of `data`, or raise. A power failure may lose the data until `sync`
+        returns."""
 
     def truncate(self, size: int, /) -> None: ...
 
     def size(self) -> int: ...
 
     def sync(self) -> None:
-        """fdatasync: blocks, so call it through `Offload.thread`. After an error nothing unsynced
-        may be assumed to be on disk."""
+        """Make written data durable (fdatasync). Blocks: call it through `Offload.thread`. After an
+        error, assume that nothing unsynced is on disk (rule 22)."""
 
     def write_back(self, position: int, length: int, /) -> None:
-        """Begins to write a part out, and promises nothing: it leaves less to do for `sync`, and
-        for a kernel that makes writers wait when too much is unwritten. Blocks while the disk is
-        busy, so call it through `Offload.thread`."""
+        """Start to write a range back to disk, without any guarantee. It leaves less work for
+        `sync`, and keeps the kernel from throttling writers over dirty pages. Blocks while the disk
+        is busy: call it through `Offload.thread`."""
 
     def fileno(self) -> int:
-        """For sendfile; the simulated file has none and raises OSError."""
+        """Return the descriptor, for sendfile. A simulated file has none and raises OSError."""
 
     def close(self) -> None: ...
 
 
 class Volume(NamedTuple):
-    """The bytes that a file system holds, and those that are still free for us."""
+    """The size of a file system, and what an unprivileged process may still use of it."""
 
     total_bytes: int
     free_bytes: int
 
 
 class Disk(Protocol):
-    """A file system. Paths are absolute or relative strings with '/'. Every call may raise OSError
-    (FileNotFoundError and so on)."""
+    """A file system. Paths are strings with '/', absolute or relative. Every call may raise OSError
+    and its subclasses."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Opens for reading and writing; with create, an absent file is made empty."""
+        """Open a file for reading and writing. With `create`, create an absent file."""
 
     def read(self, path: str) -> bytes:
-        """The whole file. For small ones: checkpoints, properties."""
+        """Read a whole file. For small ones: checkpoints, properties."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Writes a whole small file so that a crash leaves either the old or the new one: a
-        temporary file beside it (path + '.tmp'), sync, rename, sync of the directory. Blocks, so
-        call it through `Offload.thread` once the node serves."""
+        """Replace a small file atomically: after a crash, its content is the old or the new one.
+        Writes path + '.tmp', syncs, renames, syncs the directory. Blocks: call it through
+        `Offload.thread` once the node serves."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -122,29 +132,28 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def volume(self, path: str) -> Volume:
-        """The volume that a path lies on."""
+        """Return size and free space of the volume that holds a path."""
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def make_dirs(self, path: str) -> None:
-        """Makes a directory and its parents; no error where it is there already."""
+        """Create a directory and its parents, unless they exist."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces an existing file. Survives power loss only after `sync_dir` of the
-        directory."""
+        """Rename atomically, replacing an existing file. Durable only after `sync_dir`."""
 
     def remove(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync_dir(self, path: str) -> None:
-        """fsync of a directory: names created, renamed and removed in it survive power loss from
-        here on. Blocks."""
+        """Make names created, renamed and removed in a directory durable (fsync). Blocks."""
 
     def lock(self, path: str) -> object:
-        """Takes a lock file for this process, made if absent; BlockingIOError where another one has
-        it. Held until the process ends, or until nothing refers to what it gives."""
+        """Lock a file for this process, and create it if absent. Raise BlockingIOError if another
+        process holds the lock. The lock lasts until the returned object is garbage collected or the
+        process ends."""
 
 
 class Listener(Protocol):
@@ -154,10 +163,10 @@ class Listener(Protocol):
     def port(self) -> int: ...
 
     async def accept(self) -> None:
-        """From here on connections are taken; no effect where they are already."""
+        """Start to accept connections. No effect if that has started."""
 
     def close(self) -> None:
-        """Takes no new connections; open ones live on."""
+        """Stop accepting connections. Open connections stay open."""
 
     async def wait_closed(self) -> None: ...
 
@@ -166,8 +175,7 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 class Network(Protocol):
-    """Connections in the shape of asyncio's transports and protocols (BufferedProtocol
-    included)."""
+    """Connections, as asyncio transports and protocols (BufferedProtocol included)."""
 
     async def listen(
         self,
@@ -178,8 +186,9 @@ class Network(Protocol):
         *,
         accepting: bool = True,
     ) -> Listener:
-        """Port 0 takes a free one. The backlog is how many connections may wait to be taken. Not
-        accepting, the port is ours, but whoever connects is refused until `Listener.accept`."""
+        """Listen on a port; port 0 picks a free one. `backlog` connections may wait to be accepted.
+        With `accepting` false the port is bound, but connections are refused until
+        `Listener.accept`."""
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
@@ -187,22 +196,22 @@ class Network(Protocol):
 
 
 class Offload(Protocol):
-    """Work that may not run on the event loop."""
+    """Work that must not run on the event loop."""
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """For calls that release the GIL: fdatasync, cold reads. No threads share broker state:
-        pass values, not objects that change."""
+        """Run a call in a thread. For calls that release the GIL: fdatasync, cold reads. Threads do
+        not share broker state: pass values, not mutable objects."""
 
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """For work on records one by one. A module-level function, given the disk of its world and
-        picklable arguments."""
+        """Run a module-level function in the child process, with the child's disk as its first
+        argument. Arguments and result must be picklable. For work on single records."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All of it, handed to what needs it by `start` alone."""
+    """The parts of the seam. `start` hands them to the parts of a node."""
 
     clock: Clock
     rng: Rng

@@ -1,8 +1,7 @@
-"""How a small file is replaced as a whole, the same in every world: written beside, synced,
-renamed, and its name synced.
+"""Replaces a small file atomically: write a temporary file, sync it, rename it, sync the
+directory.
 
-Owns the order of these steps. It must never know which disk it works on, so that the simulated
-disk's faults fall between its steps.
+Both disks use these steps, so that the simulated disk can inject faults between them.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """After a crash at any point the file is the old one or the new one. A temporary file left
-    behind is overwritten by the next call."""
+    """After a crash at any point the file is the old one or the new one. The next call overwrites a
+    temporary file left behind."""
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True)
     try:

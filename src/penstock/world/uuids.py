@@ -1,5 +1,4 @@
-"""Which random uuids Kafka can use. Owns the rule alone; where the random bytes come from is the
-world's affair."""
+"""Makes random uuids that Kafka can use. Both worlds share this rule."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from penstock.ids import RESERVED_UUIDS, uuid_text
 
 
 def usable_uuid(random_bytes: Callable[[], bytes]) -> UUID:
-    """A version 4 uuid made of 16 random bytes, drawn again where Kafka's tools could not take it.
+    """Return a version 4 uuid made of 16 random bytes.
 
-    A text that begins with a dash would be read as an option on a command line, and the first uuids
-    are reserved.
+    Draw again if the uuid is reserved, or if its text begins with a dash, which Kafka's command
+    line tools would read as an option.
     """
     while True:
         uuid = UUID(bytes=random_bytes(), version=4)

@@ -1,8 +1,6 @@
 """The real world: uvloop, files, sockets, threads and a child process.
 
-Owns the forms of `penstock.world`'s interfaces that a broker runs with, and how its event loop is
-run. Imported by `start`, `cli`, `spark` and `console` alone; it must never know of anything above
-the seam.
+Only `start`, `cli`, `spark` and `console` import this package.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ T = TypeVar("T")
 
 
 def real_world() -> World:
-    """A world for one node. What it starts (threads, a child process) ends with the process; `run`
-    ends it with the event loop."""
+    """Return a world for one node. Its threads and its child process end with this process; `run`
+    ends them with the event loop."""
     return World(RealClock(), RealRng(), RealDisk(), RealNetwork(), RealOffload())
 
 
 def run(main: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-    """Runs main in the real world until it returns, on uvloop where there is one."""
+    """Run `main` in the real world until it returns, on uvloop if it is installed."""
     offload = RealOffload()
     world = World(RealClock(), RealRng(), RealDisk(), RealNetwork(), offload)
 

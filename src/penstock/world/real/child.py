@@ -1,13 +1,12 @@
-"""The child process of a node: takes pickled calls on its standard input and gives pickled outcomes
-on its standard output.
+"""The child process of a node: reads pickled calls from standard input and writes pickled outcomes
+to standard output.
 
-Owns the child's side and the form of its messages (a length in 8 bytes, then a pickle). It is
-started as a plain program, not by `multiprocessing`, because that would run the main module of
-whoever embeds Penstock once more.
+A message is its length in 8 bytes and a pickle. The child is started as a plain program and not by
+`multiprocessing`, which would run the main module of an application that embeds Penstock again.
 
-The child must never outlive its node: a compaction that goes on beside a restarted broker would
-write to the same files. So a thread reads the input all the time, also while a call runs, and the
-end of the input ends the process at once.
+The child must never outlive its node: a compaction that continues beside a restarted broker would
+write to the same files. Therefore a thread reads the input all the time, also while a call runs,
+and the end of the input ends the process immediately.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from penstock.limits import MAX_CHILD_MESSAGE_BYTES
 from penstock.world.real.disk import RealDisk
 
 LENGTH_BYTES = 8
-# The parent's import path comes first, so that the child finds the same modules.
+# The first message is the parent's import path, so that the child finds the same modules.
 BOOTSTRAP = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from "
     "penstock.world.real.child import serve; serve()"
@@ -33,21 +32,21 @@ BOOTSTRAP = (
 
 
 def pack(message: object) -> bytes:
-    """Raises what pickle raises (PicklingError, AttributeError, TypeError) where the message is no
-    plain value."""
+    """Encode a message. Raise PicklingError, AttributeError or TypeError, as pickle does, if it
+    cannot be pickled."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     if len(data) > MAX_CHILD_MESSAGE_BYTES:
         raise ValueError(
-            f"a message of {len(data)} bytes is too large for the child process: pass names and "
-            "positions, not data"
+            f"message of {len(data)} bytes exceeds the child process's limit of "
+            f"{MAX_CHILD_MESSAGE_BYTES}: pass file names and positions, not data"
         )
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
 def serve() -> None:
-    """Runs calls one after the other until the parent goes away."""
+    """Run calls one after the other until the parent ends."""
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a call prints must not end up among the messages
+    os.dup2(2, 1)  # what a call prints goes to standard error, not among the messages
     requests: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
@@ -62,19 +61,19 @@ def _read_requests(source: BinaryIO, requests: SimpleQueue[bytes]) -> None:
 
 
 def _outcome(request: bytes) -> bytes:
-    """(True, result) or (False, exception)."""
+    """Run a call and encode (True, result) or (False, exception)."""
     try:
         call: Callable[..., object]
         call, args, kwargs = pickle.loads(request)
         return pack((True, call(RealDisk(), *args, **kwargs)))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again in the parent
+    except Exception as error:  # noqa: BLE001 - raised again in the parent
         error.add_note("in the child process:\n" + "".join(traceback.format_exception(error)))
         return _packed_error(error)
 
 
 def _packed_error(error: Exception) -> bytes:
-    """Some exceptions cannot be pickled, or not be built again from their pickle: those pass as
-    their text."""
+    """Encode an exception. If it cannot be pickled and unpickled, send its text as a
+    RuntimeError."""
     try:
         packed = pack((False, error))
         pickle.loads(packed[LENGTH_BYTES:])

@@ -6,7 +6,7 @@ import time
 
 
 class RealClock:
-    """Both event loops, asyncio's and uvloop's, count their time() by this monotonic clock too."""
+    """time.monotonic is also the clock behind time() of the event loops of asyncio and uvloop."""
 
     __slots__ = ()
 

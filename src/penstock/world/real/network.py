@@ -1,22 +1,20 @@
-"""TCP by the running event loop. Owns listening and connecting; what flows is between transport and
-protocol.
+"""TCP by the running event loop.
 
-TCP_NODELAY needs no code here: asyncio and uvloop both set it on every TCP transport. TLS wraps
-around this in `server`, not here.
+asyncio and uvloop set TCP_NODELAY on every TCP transport. `server` adds TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 
 from penstock.limits import ACCEPT_BACKLOG
 from penstock.world import ProtocolFactory
-from penstock.world.real.open_files import raise_open_files
 
 
 class RealListener:
-    """Closing it leaves the connections it took alone, and waiting for its end does not wait for
-    theirs."""
+    """Closing it leaves accepted connections open, and `wait_closed` does not wait for them."""
 
     __slots__ = ("_server", "port")
 
@@ -31,8 +29,8 @@ class RealListener:
         self._server.close()
 
     async def wait_closed(self) -> None:
-        # asyncio's own wait_closed waits for the connections too (since 3.12). The socket itself is
-        # closed within one turn of the loop.
+        # asyncio's own wait_closed waits for the connections too since Python 3.12. The socket
+        # itself is closed within one iteration of the loop.
         await asyncio.sleep(0)
 
 
@@ -48,13 +46,13 @@ class RealNetwork:
         *,
         accepting: bool = True,
     ) -> RealListener:
-        """An empty host listens on every address."""
-        raise_open_files()
+        """Listen on a port; an empty host listens on every address."""
+        _raise_open_files_limit()
         server = await _serve(factory, host, port, backlog, accepting)
         ports = _ports(server)
         if len(set(ports)) > 1:
-            # A name with several addresses got a free port on each. Clients expect one: the first
-            # one's, taken on all of them.
+            # A name with several addresses got a different free port on each. Clients expect one,
+            # so listen again on the first one's port at all addresses.
             server.close()
             await asyncio.sleep(0)
             server = await _serve(factory, host, ports[0], backlog, accepting)
@@ -64,6 +62,16 @@ class RealNetwork:
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         return await asyncio.get_running_loop().create_connection(factory, host, port)
+
+
+def _raise_open_files_limit() -> None:
+    """Raise the soft limit of open files to the hard limit. The usual soft limit of 1,024 is too
+    low for a node, which needs a descriptor per client."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS reports an unlimited hard limit, and refuses to set it.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(

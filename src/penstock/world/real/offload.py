@@ -1,8 +1,5 @@
-"""Threads for calls that block, and one child process for work on records.
-
-Owns the threads and the child: both start with the first call that needs them. It must never know
-what the calls do.
-"""
+"""Threads for blocking calls, and one child process for work on records. Both start with the first
+call that needs them."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ T = TypeVar("T")
 
 
 class RealOffload:
-    """Calls to the child process take turns. A cancelled call ends the child, so that its work
-    stops too; the next call starts another."""
+    """The child process runs one call at a time. Cancelling a call kills the child, so that its
+    work stops; the next call starts another."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="penstock-offload")
@@ -46,7 +43,7 @@ class RealOffload:
             if self._child is None:
                 self._child = await _start_child()
             try:
-                succeeded, outcome = await _ask(self._child, request)
+                succeeded, outcome = await _call(self._child, request)
             except BaseException:
                 await self._end_child()
                 raise
@@ -55,21 +52,21 @@ class RealOffload:
         raise cast("Exception", outcome)
 
     async def close(self) -> None:
-        """Ends the child, and lets running threads come to their end by themselves."""
+        """Kill the child. Do not wait for running threads."""
         await self._end_child()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
+            with contextlib.suppress(ProcessLookupError):  # it has already ended
                 child.kill()
             await child.wait()
 
 
 async def _start_child() -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE
-    # A session of its own: Ctrl-C in a terminal is for the node to handle, not for its child.
+    # In its own session, so that Ctrl-C in a terminal reaches the node and not its child.
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", BOOTSTRAP, stdin=pipe, stdout=pipe, start_new_session=True
     )
@@ -77,20 +74,20 @@ async def _start_child() -> asyncio.subprocess.Process:
     return child
 
 
-async def _ask(child: asyncio.subprocess.Process, request: bytes) -> tuple[bool, Any]:
+async def _call(child: asyncio.subprocess.Process, request: bytes) -> tuple[bool, Any]:
     try:
         _input(child).write(request)
         await _input(child).drain()
         length = int.from_bytes(await _output(child).readexactly(LENGTH_BYTES), "big")
-        answer: tuple[bool, Any] = pickle.loads(await _output(child).readexactly(length))
+        outcome: tuple[bool, Any] = pickle.loads(await _output(child).readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError) as error:
         code = await child.wait()
         reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         raise ChildProcessError(
-            f"the child process {reason} before it answered; its work may be half done. The next "
-            "call starts another"
+            f"the child process {reason} during a call, which may have taken partial effect; the "
+            "next call starts another child"
         ) from error
-    return answer
+    return outcome
 
 
 def _input(child: asyncio.subprocess.Process) -> asyncio.StreamWriter:

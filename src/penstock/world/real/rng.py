@@ -1,4 +1,4 @@
-"""Randomness from the operating system: nobody can guess a session id or a nonce made of it."""
+"""Randomness from the operating system: session ids and nonces made of it cannot be guessed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.world.uuids import usable_uuid
 
 
 class RealRng:
-    """About a microsecond a draw; nothing on the hot path draws."""
+    """A draw takes about a microsecond. The produce and fetch paths draw nothing."""
 
     __slots__ = ("_random",)
 

@@ -1,7 +1,7 @@
 """The simulated world: a whole cluster in one process, in virtual time, from one seed.
 
-Owns what tests and `penstock.sim` may use; the modules below are its parts.
-docs/decisions/0001-the-seam.md says what is modelled of disks and networks, and what is not.
+Tests and `penstock.sim` import from here. docs/decisions/0001-the-seam.md says what is modelled of
+disks and networks, and what is not.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from penstock.world.sim.disk import SimDisk, SimFile
 from penstock.world.sim.drive import SimDrive
 from penstock.world.sim.errors import NodeCrashed, SimulationFailed, SimulationStuck
 from penstock.world.sim.fabric import Fabric
+from penstock.world.sim.rng import SimRng, stream
 from penstock.world.sim.simulation import Node, Simulation
-from penstock.world.sim.streams import SimRng, stream
 from penstock.world.sim.trace import Trace
 
 __all__ = [

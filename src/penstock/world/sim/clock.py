@@ -1,4 +1,4 @@
-"""A node's clock: monotonic time is the loop's, wall time may be wrong and may jump."""
+"""A machine's clock: monotonic time is the event loop's; wall time may be skewed and may jump."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FIRST_WALL_MS = 1_700_000_000_000
 
 
 class SimClock:
-    """It lives in the machine, so it keeps its error across restarts of the node."""
+    """Belongs to the machine, so its skew survives restarts of the node."""
 
     __slots__ = ("_start", "monotonic", "skew_ms")
 
@@ -21,5 +21,5 @@ class SimClock:
         return FIRST_WALL_MS + int((self.monotonic() - self._start) * 1000) + self.skew_ms
 
     def jump(self, milliseconds: int) -> None:
-        """Sets the wall clock forward, or back with a negative number."""
+        """Move the wall clock forward, or back if negative."""
         self.skew_ms += milliseconds

@@ -1,7 +1,5 @@
-"""A process's view of its machine's drive: the Disk and File of a simulated world.
-
-Owns the semantics of file system calls as POSIX has them. What survives is the drive's affair.
-"""
+"""The Disk and File of a simulated process: POSIX semantics over the machine's drive, which decides
+what survives a crash."""
 
 from __future__ import annotations
 
@@ -28,9 +26,9 @@ from penstock.world.sim.names import (
 )
 from penstock.world.sim.trace import fingerprint
 
-# What a drive without a bound holds: the most that the protocol can say.
-_BOUNDLESS = 2**63 - 1
-# How often what is to be read at once is not in memory.
+# The size of a drive without a capacity: the largest value of the protocol's int64.
+_UNLIMITED = 2**63 - 1
+# How often a range to read is not in the page cache.
 _NOT_IN_MEMORY = 0.05
 
 
@@ -61,7 +59,7 @@ class SimFile:
         return data if len(data) == length else None
 
     def in_memory(self, _length: int, _position: int, /) -> bool:
-        """Now and then it is not."""
+        """Return False at random, so that callers exercise the blocking path."""
         return self._drive.rng.random() >= _NOT_IN_MEMORY
 
     def bring_in(self, length: int, position: int, /) -> None:
@@ -82,7 +80,7 @@ class SimFile:
         return len(data)
 
     def write_back(self, _position: int, _length: int, /) -> None:
-        """Promises nothing, and so does nothing."""
+        """Do nothing: write_back has no guarantee."""
         self._check_open()
 
     def _no_space(self, end: int) -> OSError | None:
@@ -93,7 +91,7 @@ class SimFile:
         return self._error(errno.ENOSPC)
 
     def _write_prefix(self, data: bytes, position: int) -> None:
-        """A failed write may leave its beginning, as far as there is room."""
+        """Write a random prefix, as far as there is space: a failed write may be partial."""
         free = self._drive.free_bytes()
         room = (
             len(data)
@@ -132,25 +130,23 @@ class SimFile:
             self._inode.sync()
 
     def fileno(self) -> int:
-        raise OSError(
-            errno.EBADF, "a simulated file has no descriptor: read its bytes instead", self.path
-        )
+        raise OSError(errno.EBADF, "a simulated file has no descriptor: read its bytes", self.path)
 
     def close(self) -> None:
-        """Allowed at any time, also for a crashed process: closing changes nothing on disk."""
+        """Close the file. Allowed after a crash too, because it changes nothing on disk."""
         self._closed = True
 
     def _check_open(self) -> None:
         self._drive.check_alive(self._epoch)
         if self._closed:
-            raise OSError(errno.EBADF, "the file was closed before this call", self.path)
+            raise OSError(errno.EBADF, "the file is closed", self.path)
 
     def _error(self, number: int) -> OSError:
         return OSError(number, os.strerror(number), self.path)
 
 
 class SimDisk:
-    """The Disk of one process on this machine. After a crash every use of it raises NodeCrashed."""
+    """The Disk of one process. After a crash every use of it raises NodeCrashed."""
 
     def __init__(self, drive: SimDrive) -> None:
         self._drive = drive
@@ -184,17 +180,18 @@ class SimDisk:
         replace_file(self, path, data)
 
     def lock(self, path: str) -> object:
-        """A simulated machine runs one process at a time: nobody can hold it against this one."""
+        """Create the lock file. A simulated machine runs one process at a time, so the lock is
+        always free."""
         self.open(path, create=True)
         return path
 
     def exists(self, path: str) -> bool:
-        return self._found(path) is not None
+        return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        return isinstance(self._found(path), Directory)
+        return isinstance(self._find(path), Directory)
 
-    def _found(self, path: str) -> Directory | Inode | None:
+    def _find(self, path: str) -> Directory | Inode | None:
         root = self._root
         try:
             return find(root, split(path))
@@ -212,7 +209,7 @@ class SimDisk:
     def volume(self, path: str) -> Volume:
         find(self._root, split(path))
         total, free = self._drive.capacity_bytes, self._drive.free_bytes()
-        return Volume(_BOUNDLESS if total is None else total, _BOUNDLESS if free is None else free)
+        return Volume(_UNLIMITED if total is None else total, _UNLIMITED if free is None else free)
 
     def list(self, path: str) -> list[str]:
         directory = find_directory(self._root, split(path))
@@ -254,7 +251,7 @@ class SimDisk:
         self._unlink(parts)
 
     def remove_tree(self, path: str) -> None:
-        """One removal after the other, as a crash may find it half done."""
+        """Remove entries one by one, so that a crash may leave some of them."""
         parts = split(path)
         directory = find_directory(self._root, parts)
         for name in sorted(directory.entries):

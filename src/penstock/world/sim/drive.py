@@ -1,14 +1,12 @@
-"""The drive of a simulated machine: what outlives its processes, and every fault that a disk can
-have.
+"""The drive of a simulated machine: its files, which survive processes, and its faults.
 
-Owns the files and names of one machine, and its faults. A process sees it through a `SimDisk`,
-which a crash makes useless.
+A process accesses it through a `SimDisk`, which a crash invalidates.
 
     drive = SimDrive(random.Random(seed))
     disk = SimDisk(drive)
     ...
     drive.crash(power_loss=True)
-    disk = SimDisk(drive)  # what has survived
+    disk = SimDisk(drive)  # shows what survived
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from penstock.world.sim.errors import NodeCrashed
 from penstock.world.sim.names import Names, find_file, split
 from penstock.world.sim.trace import Detail
 
-# Every operation that a fault may be put on. "open" is also the creation of a file.
+# The operations that can fail. Opening a file with create=True is "open" and then "create".
 READING = frozenset({"open", "read", "pread", "list", "size"})
 CHANGING = frozenset(
     {"create", "pwrite", "truncate", "sync", "make_dir", "rename", "remove", "sync_dir"}
@@ -33,14 +31,14 @@ OPERATIONS = READING | CHANGING
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """An I/O error to come."""
+    """An injected I/O error."""
 
     prefix: str
     operations: frozenset[str]
     number: int
     times: int | None
 
-    def strikes(self, operation: str, path: str) -> bool:
+    def applies(self, operation: str, path: str) -> bool:
         if self.times == 0 or operation not in self.operations or not path.startswith(self.prefix):
             return False
         if self.times is not None:
@@ -52,8 +50,8 @@ def _no_trace(kind: str, *details: Detail) -> None: ...
 
 
 class SimDrive:
-    """`capacity_bytes` bounds what the files hold together. With `ignore_sync` every sync claims
-    success and does nothing, to show that a test would notice a missing one."""
+    """`capacity_bytes` bounds the total size of the files. With `ignore_sync` every sync succeeds
+    without effect, to show that a test notices a missing sync."""
 
     def __init__(
         self,
@@ -74,8 +72,7 @@ class SimDrive:
     # Faults
 
     def crash(self, *, power_loss: bool = False) -> None:
-        """The process is gone, and with it all open files. Only a power loss takes what is not
-        synced."""
+        """Invalidate all open files and disks. A power loss also loses unsynced data."""
         self.epoch += 1
         self._changes_left = None
         self.record("disk-crash", power_loss, self.epoch)
@@ -83,7 +80,7 @@ class SimDrive:
             self._lose_power()
 
     def _lose_power(self) -> None:
-        # Now and then all or nothing survives: the extremes find other bugs than the mixture.
+        # Sometimes everything or nothing survives: these extremes find other bugs than a mixture.
         keep = self.rng.choice((0.0, 0.3, 0.6, 1.0))
         changes = self.names.unsynced
         self.names.lose_power(
@@ -93,8 +90,8 @@ class SimDrive:
             inode.lose_power(self.rng, keep)
 
     def stop_after(self, changes: int | None) -> None:
-        """Lets that many more changes (writes, syncs, renames, ...) happen, then none: every use
-        raises NodeCrashed until `crash`, or until None takes it back."""
+        """Allow this many more changes (writes, syncs, renames, ...). After that every use raises
+        NodeCrashed, until `crash` or `stop_after(None)`."""
         self._changes_left = changes
 
     def fail(
@@ -105,21 +102,21 @@ class SimDrive:
         *,
         times: int | None = None,
     ) -> Fault:
-        """Operations (see `OPERATIONS`) on paths that begin so raise OSError with this number, so
-        many times or until `heal`."""
-        struck = frozenset(operations)
-        unknown = struck - OPERATIONS
+        """Let operations (see `OPERATIONS`) on paths with this prefix raise OSError with this
+        errno, `times` times or until `heal`."""
+        failing = frozenset(operations)
+        unknown = failing - OPERATIONS
         if unknown:
             raise ValueError(
-                f"no such disk operations: {sorted(unknown)}; there are {sorted(OPERATIONS)}"
+                f"unknown disk operations {sorted(unknown)}; known are {sorted(OPERATIONS)}"
             )
-        fault = Fault("/" + prefix.lstrip("/"), struck, number, times)
+        fault = Fault("/" + prefix.lstrip("/"), failing, number, times)
         self._faults.append(fault)
         self.record("disk-fault", fault.prefix, *sorted(fault.operations), number, times)
         return fault
 
     def heal(self) -> None:
-        """Ends all injected errors. What they broke stays broken."""
+        """End all injected errors. Data that they lost stays lost."""
         self._faults.clear()
         self.record("disk-heal")
 
@@ -127,37 +124,38 @@ class SimDrive:
         inode = find_file(self.names.root, split(path))
         if not (0 <= position < len(inode.content) and 0 <= bit < 8):
             raise ValueError(
-                f"{path!r} has {len(inode.content)} bytes: there is no bit {bit} at {position}"
+                f"{path!r} has {len(inode.content)} bytes: no bit {bit} at position {position}"
             )
         inode.flip_bit(position, bit)
         self.record("disk-flip", path, position, bit)
 
     def evict(self) -> None:
-        """Drops clean pages from the page cache. It shows what a failed sync has lost."""
+        """Drop clean pages from the page cache. Reads then show what a failed sync lost."""
         for inode in self.names.files():
             inode.evict()
         self.record("disk-evict")
 
-    # What SimDisk and SimFile ask before they act
+    # Called by SimDisk and SimFile before each operation
 
     def check_alive(self, epoch: int) -> None:
         if epoch != self.epoch:
-            raise NodeCrashed("this disk or file belongs to a process that has crashed")
+            raise NodeCrashed("this disk or file belongs to a crashed process")
         if self._changes_left is not None and self._changes_left < 0:
-            raise NodeCrashed("the node was stopped at this point by stop_after")
+            raise NodeCrashed("stop_after stopped the node at this change")
 
     def begin(self, operation: str, path: str, *details: Detail) -> None:
-        """Counts, traces and may fail the operation."""
+        """Count and trace an operation. Raise its injected error, if any."""
         if error := self.fails(operation, path, *details):
             raise error
 
     def fails(self, operation: str, path: str, *details: Detail) -> OSError | None:
-        """For operations that leave something behind when they fail."""
+        """Count and trace an operation. Return its injected error, if any. For operations that have
+        an effect even if they fail."""
         if operation in CHANGING:
             self._count_change()
             self.record(operation, path, *details)
         for fault in self._faults:
-            if fault.strikes(operation, path):
+            if fault.applies(operation, path):
                 self.record("disk-error", operation, path, fault.number)
                 return OSError(fault.number, os.strerror(fault.number) + " (injected)", path)
         return None
@@ -167,10 +165,10 @@ class SimDrive:
             return
         self._changes_left -= 1
         if self._changes_left < 0:
-            raise NodeCrashed("the node was stopped at this point by stop_after")
+            raise NodeCrashed("stop_after stopped the node at this change")
 
     def free_bytes(self) -> int | None:
-        """None is without bound."""
+        """Return the free space, or None if it is unlimited."""
         if self.capacity_bytes is None:
             return None
         return max(0, self.capacity_bytes - sum(len(inode.content) for inode in self.names.files()))

@@ -1,18 +1,17 @@
-"""What a simulated world raises that a real one does not."""
+"""Exceptions that only the simulated world raises."""
 
 from __future__ import annotations
 
 
 class NodeCrashed(BaseException):
-    """Something of a crashed node was used. Not an OSError nor an Exception: no handler of ordinary
-    errors may take it for one."""
+    """A crashed node used its disk or network. It is no Exception, so that no handler of ordinary
+    errors catches it."""
 
 
 class SimulationStuck(BaseException):
-    """Nothing can happen any more, or too much happens: a deadlock or a livelock of the code under
-    simulation."""
+    """The simulated code is in a deadlock or a livelock."""
 
 
 class SimulationFailed(Exception):
-    """An exception that no task took care of. Its cause says what happened, its text under which
-    seed."""
+    """No code handled an exception. Its text names the seed and the node; its cause is the
+    exception."""

@@ -1,9 +1,4 @@
-"""What lies between the simulated machines: who can reach whom, how long it takes, and the faults
-of all that.
-
-Owns machines as the network sees them and the state of the paths between them. It must never know
-what is sent.
-"""
+"""The network between simulated machines: which paths are open, their delays, and their faults."""
 
 from __future__ import annotations
 
@@ -14,38 +9,39 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from penstock.world.sim.loop import SimLoop
-from penstock.world.sim.streams import stream
+from penstock.world.sim.rng import stream
 from penstock.world.sim.trace import Trace
 
 FIRST_FREE_PORT = 32_768
-# A sender gives up when nothing was acknowledged for so long (Linux: about 15 minutes, or what
-# TCP_USER_TIMEOUT says).
+# A sender gives up after this time without an acknowledgement (on Linux about 15 minutes, or
+# TCP_USER_TIMEOUT).
 RETRANSMIT_TIMEOUT_S = 60.0
-# Now and then a packet is lost and sent again: much later than the others.
-SLOW_PACKETS = 0.01
-SLOW_PACKET_DELAY_S = 0.2
+# The share of packets that are lost and retransmitted, and their extra delay.
+RETRANSMITTED = 0.01
+RETRANSMIT_DELAY_S = 0.2
 
 
 class Link(Protocol):
-    """One direction of a connection, as the faults see it."""
+    """One direction of a connection, as faults use it."""
 
     source: str
     target: str
 
     def wake(self) -> None:
-        """The state of a path or machine has changed: look again."""
+        """Check the path again: the state of a path or machine changed."""
 
     def cut(self) -> None:
-        """The connection is reset under it."""
+        """Reset the connection."""
 
 
 class Machine:
-    """Without power it answers nothing; with power but without a process it refuses."""
+    """A host. Without power it does not answer; with power but no listener it refuses
+    connections."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.powered = True
-        # None: the port is taken, but whoever comes is refused.
+        # None: the port is bound, but connections are refused.
         self.listeners: dict[int, Callable[..., Any] | None] = {}
         self._next_port = FIRST_FREE_PORT
 
@@ -57,8 +53,8 @@ class Machine:
 
 
 class Fabric:
-    """`delay_s` are the shortest and longest usual delays of a packet, `split` is how often one is
-    read in two parts."""
+    """`delay_s` are the minimum and maximum delay of a packet. `split` is the probability that a
+    read returns only part of what arrived."""
 
     def __init__(self, loop: SimLoop, seed: int, trace: Trace) -> None:
         self.loop = loop
@@ -75,33 +71,33 @@ class Fabric:
     # Faults
 
     def block(self, source: str, target: str) -> None:
-        """Nothing gets from source to target any more; the other way is as it was."""
+        """Hold back packets from source to target. The other direction is not affected."""
         self._check_names((source, target))
         self._blocked.add((source, target))
         self.trace.record("-", "block", source, target)
         self._wake(source, target)
 
-    def partition(self, some: Iterable[str], others: Iterable[str]) -> None:
-        """Nothing gets from these to those, nor back."""
-        far = sorted(others)  # sets may come in: their order must not show
-        for one in sorted(some):
-            for other in far:
-                self.block(one, other)
-                self.block(other, one)
+    def partition(self, group: Iterable[str], others: Iterable[str]) -> None:
+        """Hold back packets between two groups of nodes, in both directions."""
+        far = sorted(others)  # callers may pass sets, whose order differs between runs
+        for near_name in sorted(group):
+            for far_name in far:
+                self.block(near_name, far_name)
+                self.block(far_name, near_name)
 
     def heal(self) -> None:
-        """Every path is open again. What was held back arrives, unless its sender gave up."""
+        """Open all paths. Packets held back arrive, unless their sender gave up."""
         blocked, self._blocked = sorted(self._blocked), set()
         self.trace.record("-", "heal")
         for source, target in blocked:
             self._wake(source, target)
 
-    def cut(self, one: str, other: str) -> None:
-        """Resets every connection between the two."""
-        self._check_names((one, other))
-        self.trace.record("-", "cut", one, other)
+    def cut(self, first: str, second: str) -> None:
+        """Reset every connection between two nodes."""
+        self._check_names((first, second))
+        self.trace.record("-", "cut", first, second)
         for link in list(self.links.values()):
-            if {link.source, link.target} == {one, other}:
+            if {link.source, link.target} == {first, second}:
                 link.cut()
 
     def set_power(self, name: str, powered: bool) -> None:
@@ -114,27 +110,26 @@ class Fabric:
         for name in names:
             if name not in self.machines:
                 raise ValueError(
-                    f"there is no node {name!r} to put a fault on; there are "
-                    f"{sorted(self.machines)}"
+                    f"no node {name!r} in the simulation; its nodes are {sorted(self.machines)}"
                 )
 
-    def _wake(self, one: str, other: str) -> None:
+    def _wake(self, first: str, second: str) -> None:
         for link in list(self.links.values()):
-            if {link.source, link.target} == {one, other}:
+            if {link.source, link.target} == {first, second}:
                 link.wake()
 
-    # What connections ask
+    # Used by connections
 
     def open(self, source: str, target: str) -> bool:
-        """Whether packets get from source to target."""
+        """Whether packets from source reach target."""
         return (source, target) not in self._blocked and self.machines[target].powered
 
     def acknowledged(self, source: str, target: str) -> bool:
-        """Whether they get there and their acknowledgements come back."""
+        """Whether packets from source reach target and their acknowledgements return."""
         return self.open(source, target) and (target, source) not in self._blocked
 
     def rng(self, source: str, target: str) -> random.Random:
-        """A stream for each path, so that traffic on one does not shift the others."""
+        """Return the random stream of a path. Traffic on one path does not change the others."""
         if (source, target) not in self._streams:
             self._streams[source, target] = stream(self._seed, f"network/{source}>{target}")
         return self._streams[source, target]
@@ -142,7 +137,7 @@ class Fabric:
     def delay(self, source: str, target: str) -> float:
         rng = self.rng(source, target)
         shortest, longest = self.delay_s
-        slow = SLOW_PACKET_DELAY_S if rng.random() < SLOW_PACKETS else 0.0
+        slow = RETRANSMIT_DELAY_S if rng.random() < RETRANSMITTED else 0.0
         return rng.uniform(shortest, longest) + slow
 
     def number(self) -> int:
@@ -150,10 +145,11 @@ class Fabric:
         return self._numbers
 
 
-def network_error(number: int, what: str) -> OSError:
-    """OSError picks the subclass (ConnectionResetError and so on) by the number."""
-    return OSError(number, f"{os.strerror(number)}: {what}")
+def network_error(number: int, detail: str) -> OSError:
+    """Return the OSError of an errno. OSError picks the subclass, ConnectionResetError for
+    instance."""
+    return OSError(number, f"{os.strerror(number)}: {detail}")
 
 
 def reset_error() -> OSError:
-    return network_error(errno.ECONNRESET, "the peer or the network has ended the connection")
+    return network_error(errno.ECONNRESET, "the peer or the network reset the connection")

@@ -1,7 +1,7 @@
-"""One simulated file: what reads see, what the platter holds, and the changes in between.
+"""The content of a simulated file: what reads see, what is durable, and the changes in between.
 
-Owns how a file's bytes survive, tear or vanish. It must never know the file's name: names live and
-die on their own (see `names`).
+It decides how bytes survive a power loss, tear or vanish. File names are in `names`: they survive
+independently of the content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Write:
         _put(content, self.position, self.data)
 
     def survive(self, content: bytearray, rng: random.Random, keep: float) -> None:
-        """What a power loss leaves of it: all, nothing, or a part."""
+        """Apply what a power loss leaves of this write: all, nothing, or a part."""
         if rng.random() < keep:
             return self.apply(content)
         if rng.random() < 0.5:
@@ -31,13 +31,13 @@ class Write:
         return self._tear(content, rng)
 
     def _lose(self, content: bytearray, rng: random.Random) -> None:
-        """The new length may have reached the disk without the data: zeros then."""
+        """The new file size may be durable without the data, which then reads as zeros."""
         if rng.random() < 0.5:
             _grow(content, self.position + len(self.data))
 
     def _tear(self, content: bytearray, rng: random.Random) -> None:
-        """One side of a cut survives. Drives write whole sectors, but a file system may copy any
-        part of a page to its journal."""
+        """The part before or after a cut survives. Drives write whole sectors, but a file system
+        may copy any part of a page to its journal."""
         cut = rng.randrange(len(self.data) + 1)
         if rng.random() < 0.5:
             cut = max(0, cut - (self.position + cut) % SECTOR_BYTES)
@@ -87,7 +87,7 @@ class Inode:
 
     @property
     def unsynced(self) -> int:
-        """How many changes a power loss may take."""
+        """The number of changes that a power loss may lose."""
         return len(self._dirty)
 
     def sync(self) -> None:
@@ -96,15 +96,15 @@ class Inode:
         self._dirty.clear()
 
     def fail_sync(self, rng: random.Random) -> None:
-        """As Linux does: some pages reached the disk, some did not, and all count as clean: no
-        later sync writes them."""
+        """Fail as Linux does: some pages reach the disk, some do not, and all become clean, so that
+        no later sync writes them."""
         for change in self._dirty:
             if rng.random() < 0.5:
                 change.apply(self._durable)
         self._dirty.clear()
 
     def evict(self) -> None:
-        """Clean pages leave the page cache: what a failed sync lost is no longer seen."""
+        """Drop clean pages from the page cache. Reads no longer show what a failed sync lost."""
         self.content = bytearray(self._durable)
         for change in self._dirty:
             change.apply(self.content)

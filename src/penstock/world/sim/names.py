@@ -1,8 +1,5 @@
 """The names of a simulated disk: a tree of directories, and the journal of changes to it that are
-not yet durable.
-
-Owns which names exist now and which would survive a power loss. It must never know what files hold.
-"""
+not yet durable."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class Directory:
     entries: dict[str, Directory | Inode] = field(default_factory=dict)
 
     def copy(self) -> Directory:
-        """Directories anew, the same files in them."""
+        """Copy the directories. The files in them are shared."""
         copies = (
             (name, entry.copy() if isinstance(entry, Directory) else entry)
             for name, entry in self.entries.items()
@@ -30,7 +27,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A new name, of a file or of an empty directory (None)."""
+    """A new name of a file, or of an empty directory (None)."""
 
     path: Parts
     inode: Inode | None
@@ -70,8 +67,8 @@ Change = Link | Unlink | Rename
 
 
 class Names:
-    """Changes are journalled in one order for the whole disk, and a power loss keeps a prefix of
-    them, as journalling does."""
+    """The journal has one order for the whole disk. A power loss keeps a prefix of it, as a
+    journalling file system does."""
 
     def __init__(self) -> None:
         self.root = Directory()
@@ -79,29 +76,29 @@ class Names:
         self._journal: list[tuple[Change, tuple[Directory, ...]]] = []
 
     def change(self, change: Change) -> None:
-        touched = tuple(find_directory(self.root, parts) for parts in change.parents())
+        parents = tuple(find_directory(self.root, parts) for parts in change.parents())
         change.apply(self.root)
-        self._journal.append((change, touched))
+        self._journal.append((change, parents))
 
     @property
     def unsynced(self) -> int:
         return len(self._journal)
 
     def sync(self, directory: Directory) -> None:
-        """Makes the changes in the directory durable, and what comes before them in the journal.
-        Directories are told by identity: a renamed one is still the same."""
+        """Make the changes in a directory durable, and all changes before them in the journal.
+        Directories are compared by identity: a renamed directory is still the same."""
         count = max(
             (
-                at
-                for at, (_, touched) in enumerate(self._journal, 1)
-                if any(one is directory for one in touched)
+                count
+                for count, (_, changed) in enumerate(self._journal, 1)
+                if any(parent is directory for parent in changed)
             ),
             default=0,
         )
         self._commit(count)
 
     def lose_power(self, keep: int) -> None:
-        """Keeps that many of the changes, the oldest."""
+        """Keep the `keep` oldest changes and lose the others."""
         self._commit(keep)
         self._journal.clear()
         self.root = self._durable.copy()
@@ -112,22 +109,22 @@ class Names:
         del self._journal[:count]
 
     def files(self) -> list[Inode]:
-        """Every file that has a name now."""
+        """Return every file that has a name."""
         return _files(self.root)
 
 
 def _files(directory: Directory) -> list[Inode]:
-    found: list[Inode] = []
+    files: list[Inode] = []
     for entry in directory.entries.values():
         if isinstance(entry, Directory):
-            found += _files(entry)
+            files += _files(entry)
         else:
-            found.append(entry)
-    return found
+            files.append(entry)
+    return files
 
 
 def split(path: str) -> Parts:
-    """Relative paths begin at the root too."""
+    """Split a path into its parts. Relative paths start at the root too."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts:
         raise ValueError(f"{path!r}: the simulated disk does not resolve '..'")
@@ -164,5 +161,6 @@ def find_file(root: Directory, parts: Parts) -> Inode:
 
 
 def os_error(number: int, parts: Parts) -> OSError:
-    """OSError picks the subclass (FileNotFoundError and so on) by the number."""
+    """Return the OSError of an errno. OSError picks the subclass, FileNotFoundError for
+    instance."""
     return OSError(number, os.strerror(number), joined(parts))

@@ -1,4 +1,4 @@
-"""The Network of one simulated process: listening and connecting over the fabric."""
+"""The Network of a simulated process: listens and connects over the fabric."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from functools import partial
 from penstock.world import ProtocolFactory
 from penstock.world.sim.errors import NodeCrashed
 from penstock.world.sim.fabric import Fabric, Machine, network_error, reset_error
-from penstock.world.sim.owner import Owner
 from penstock.world.sim.pipe import Pipe
+from penstock.world.sim.process import SimProcess
 from penstock.world.sim.transport import Address, SimTransport
 
 OWN_NAMES = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 CONNECT_TIMEOUT_S = 30.0
-# A machine without power does not even answer who it is: the asker's own kernel gives up.
+# A machine without power does not answer ARP: the connecting kernel gives up after this time.
 UNREACHABLE_AFTER_S = 3.0
 
 
 class SimListener:
-    def __init__(self, machine: Machine, port: int, taking: Callable[..., SimTransport]) -> None:
+    def __init__(self, machine: Machine, port: int, accept: Callable[..., SimTransport]) -> None:
         self._machine = machine
-        self._taking = taking
+        self._accept = accept
         self.port = port
 
     async def accept(self) -> None:
-        self._machine.listeners[self.port] = self._taking
+        self._machine.listeners[self.port] = self._accept
 
     def close(self) -> None:
         self._machine.listeners.pop(self.port, None)
@@ -39,12 +39,12 @@ class SimListener:
 
 
 class SimNetwork:
-    """Dies with its process: `crash` ends its connections and listeners."""
+    """`crash` ends its connections and listeners."""
 
-    def __init__(self, fabric: Fabric, machine: Machine, owner: Owner) -> None:
+    def __init__(self, fabric: Fabric, machine: Machine, process: SimProcess) -> None:
         self._fabric = fabric
         self._machine = machine
-        self._owner = owner
+        self._process = process
         self._transports: dict[SimTransport, None] = {}  # a dict for its order
 
     async def listen(
@@ -64,10 +64,10 @@ class SimNetwork:
         port = port or self._machine.free_port()
         if port in self._machine.listeners:
             raise network_error(errno.EADDRINUSE, f"port {port} of {self._machine.name}")
-        taking = partial(self._accept, factory)
-        self._machine.listeners[port] = taking if accepting else None
+        accept = partial(self._accept, factory)
+        self._machine.listeners[port] = accept if accepting else None
         self._fabric.trace.record(self._machine.name, "listen", port)
-        return SimListener(self._machine, port, taking)
+        return SimListener(self._machine, port, accept)
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
@@ -83,9 +83,7 @@ class SimNetwork:
                 client.abort()
             raise
         if client is None:
-            raise network_error(
-                errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
-            )
+            raise network_error(errno.ECONNREFUSED, f"no listener on port {port} of {target.name}")
         if client.gone:
             raise reset_error()
         protocol = factory()
@@ -96,11 +94,11 @@ class SimNetwork:
         if host in OWN_NAMES:
             return self._machine
         if host not in self._fabric.machines:
-            raise socket.gaierror(socket.EAI_NONAME, f"no node of the simulation is named {host!r}")
+            raise socket.gaierror(socket.EAI_NONAME, f"no node {host!r} in the simulation")
         return self._fabric.machines[host]
 
     async def _reach(self, target: Machine) -> None:
-        """The first packet, sent again after 1, 2, 4, ... seconds as TCP does."""
+        """Deliver the first packet, retransmitted after 1, 2, 4, ... seconds as TCP does."""
         waited, pause = 0.0, 1.0
         await asyncio.sleep(self._fabric.delay(self._machine.name, target.name))
         while not self._fabric.acknowledged(self._machine.name, target.name):
@@ -112,7 +110,7 @@ class SimNetwork:
             waited, pause = waited + pause, pause * 2
 
     def _connected(self, target: Machine, port: int) -> SimTransport | None:
-        """Both ends, the far one on its way to its protocol already; None where nobody listens."""
+        """Create both ends and schedule the accept. Return our end, or None if the port refuses."""
         accept = target.listeners.get(port)
         self._fabric.trace.record(
             self._machine.name, "connect", target.name, port, accept is not None
@@ -136,14 +134,14 @@ class SimNetwork:
     ) -> SimTransport:
         transport = self._end(number, names, pipes)
         self._fabric.loop.call_soon(
-            _start_accepted, transport, factory, context=self._owner.context
+            _start_accepted, transport, factory, context=self._process.context
         )
         return transport
 
     def _end(
         self, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe]
     ) -> SimTransport:
-        transport = SimTransport(self._fabric, number, names, pipes, self._owner.context)
+        transport = SimTransport(self._fabric, number, names, pipes, self._process.context)
         transport.forget = partial(self._transports.pop, transport, None)
         self._transports[transport] = None
         return transport
@@ -154,10 +152,8 @@ class SimNetwork:
             transport.crash(rng, power_loss=power_loss)
 
     def _check_alive(self) -> None:
-        if self._owner.dead:
-            raise NodeCrashed(
-                f"this network belongs to a process of {self._owner.name} that has crashed"
-            )
+        if self._process.dead:
+            raise NodeCrashed(f"this network belongs to a crashed process of {self._process.name}")
 
 
 def _start_accepted(transport: SimTransport, factory: ProtocolFactory) -> None:

@@ -1,8 +1,7 @@
-"""Work done elsewhere, in virtual time: a call runs as a whole at some moment, and its result comes
-back at a later one.
+"""Offloaded work in virtual time: a call runs at one moment, and its result arrives later.
 
-Owns when calls run, and what a crash leaves of those under way: the disk work of a call may have
-happened, in part or not at all, and its result is never seen.
+A crash may leave the disk changes of a call complete, in part or not at all. Its result never
+arrives.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from penstock.world.sim.errors import NodeCrashed
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# An fdatasync of a busy disk, and the pass of a compaction.
+# About an fdatasync on a busy disk, and a pass of the log cleaner.
 THREAD_DELAY_S = 0.004
 PROCESS_DELAY_S = 0.4
-# A call caught by a crash gets this far at most (as a power of two): short calls are caught in the
-# middle as often as long ones.
+# An interrupted call makes at most 2 to this power changes. The exponent is drawn, so that short
+# calls are interrupted in the middle as often as long ones.
 MAX_CHANGES_IN_CRASH_LOG2 = 12
 
 
@@ -57,13 +56,13 @@ class SimOffload:
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Calls take turns, and pass through pickle as they do outside."""
+        """Run one call at a time, and pickle its arguments and result as the real world does."""
         request = pickle.dumps((call, args, kwargs))
         async with self._turn:
-            answer = await self._begin(
+            result = await self._begin(
                 partial(_call_pickled, request, self._disk), PROCESS_DELAY_S, killable=True
             )
-        return cast("T", pickle.loads(answer))
+        return cast("T", pickle.loads(result))
 
     def _begin(
         self, call: Callable[[], object], delay_s: float, *, killable: bool
@@ -72,10 +71,10 @@ class SimOffload:
         work = _Work(call, delay_s, killable, loop.create_future())
         self._waiting[work] = None
         work.outcome.add_done_callback(partial(self._cancelled, work))
-        loop.call_later(self._rng.random() * delay_s, self._do, work)
+        loop.call_later(self._rng.random() * delay_s, self._run, work)
         return work.outcome
 
-    def _do(self, work: _Work) -> None:
+    def _run(self, work: _Work) -> None:
         if work not in self._waiting:
             return
         del self._waiting[work]
@@ -83,35 +82,36 @@ class SimOffload:
         result: object = None
         try:
             result = work.call()
-        except (Exception, NodeCrashed) as caught:  # noqa: BLE001 - whatever it is, it is raised where the work was asked for
+        except (Exception, NodeCrashed) as caught:  # noqa: BLE001 - raised again in the caller
             error = caught
-        # Between the work and the news of it the world goes on: what is written now was not part of
-        # a sync.
+        # The result arrives later: data written between a sync and its result is not synced.
         asyncio.get_running_loop().call_later(
-            self._rng.random() * work.delay_s, _tell, work.outcome, result, error
+            self._rng.random() * work.delay_s, _deliver, work.outcome, result, error
         )
 
     def _cancelled(self, work: _Work, outcome: asyncio.Future[Any]) -> None:
-        """A thread cannot be called back, but a child process is killed."""
+        """Interrupt a call in the child process, which is killed. A thread cannot be
+        interrupted."""
         if outcome.cancelled() and work.killable and work in self._waiting:
             del self._waiting[work]
-            self._do_in_part(work)
+            self._run_in_part(work)
             self._drive.stop_after(None)
 
     def crash(self) -> None:
-        """Called before the disk goes: what waits may still get done, or stop midway."""
+        """Interrupt all calls. Called while the disk still works: a call may run, or stop
+        midway."""
         waiting, self._waiting = self._waiting, {}
         for work in waiting:
-            self._do_in_part(work)
+            self._run_in_part(work)
 
-    def _do_in_part(self, work: _Work) -> None:
+    def _run_in_part(self, work: _Work) -> None:
         if self._rng.random() < 0.5:
             self._drive.stop_after(int(2 ** (self._rng.random() * MAX_CHANGES_IN_CRASH_LOG2)) - 1)
-            with contextlib.suppress(NodeCrashed, Exception):  # nobody is left to hear of it
+            with contextlib.suppress(NodeCrashed, Exception):  # no caller is left
                 work.call()
 
 
-def _tell(outcome: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+def _deliver(outcome: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     if outcome.cancelled():
         return
     if error is None:

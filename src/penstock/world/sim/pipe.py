@@ -1,8 +1,5 @@
-"""One direction of a simulated connection: bytes in order, each piece after a delay, held back
-while the path is closed.
-
-Owns what is on its way. It must never know of protocols, nor of the other direction.
-"""
+"""One direction of a simulated connection: bytes in order, each piece delayed, held back while the
+path is blocked."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.world.sim.fabric import RETRANSMIT_TIMEOUT_S, Fabric
-from penstock.world.sim.owner import NOBODY
+from penstock.world.sim.process import NO_PROCESS
 
 
 class Pipe:
-    """`arrived` is called when there is something to take (on no node's behalf), `expired` when the
-    sender gives up, `was_cut` at a cut."""
+    """Calls `arrived` when data can be taken, `expired` when the sender gives up, and `was_cut`
+    when the connection is reset. The callbacks run in no process."""
 
     def __init__(self, fabric: Fabric, source: str, target: str) -> None:
         self.source = source
@@ -54,8 +51,8 @@ class Pipe:
         return self._last
 
     def take(self) -> bytes:
-        """What has arrived, at least one piece of it; pieces are joined and split as TCP does.
-        Empty when nothing has."""
+        """Take data that has arrived, or nothing. Pieces are joined and split at random, as TCP
+        does."""
         now, taken = self._fabric.loop.time(), []
         while self._pieces and self._pieces[0][0] <= now and self._open():
             taken.append(self._pieces.popleft()[1])
@@ -69,20 +66,21 @@ class Pipe:
         return data
 
     def put_back(self, data: bytes, *, taken: bool = False) -> None:
-        """For what the receiver could not take at once (taken: it was counted as gone already)."""
+        """Return data that the receiver could not use. With `taken`, it was subtracted from
+        `size`."""
         self._pieces.appendleft((self._fabric.loop.time(), data))
         self.size += len(data) if taken else 0
 
     @property
     def waiting(self) -> bool:
-        """Whether something has arrived that nobody has taken."""
+        """Whether data has arrived that was not taken."""
         return (
             bool(self._pieces) and self._pieces[0][0] <= self._fabric.loop.time() and self._open()
         )
 
     @property
     def ended(self) -> bool:
-        """Whether the end has arrived and nothing before it is left."""
+        """Whether the end has arrived and all data before it was taken."""
         return (
             not self._pieces
             and self._end is not None
@@ -90,12 +88,12 @@ class Pipe:
             and self._open()
         )
 
-    def go_on(self) -> None:
-        """After a take: the rest arrives in its time."""
+    def resume(self) -> None:
+        """Schedule the arrival of the rest after a `take`."""
         self._schedule()
 
     def drop(self, keep: int = 0) -> None:
-        """Forgets what is on its way, but for the first bytes."""
+        """Drop data in transit, except for the first `keep` bytes."""
         kept = b"".join(piece for _, piece in self._pieces)[:keep]
         self._pieces.clear()
         self.size = 0
@@ -103,7 +101,7 @@ class Pipe:
             self.push(kept)
 
     def close(self) -> None:
-        """Nothing arrives any more."""
+        """Drop everything; nothing arrives any more."""
         self.drop()
         self._end = None
         self._closed = True
@@ -112,7 +110,7 @@ class Pipe:
             if timer is not None:
                 timer.cancel()
 
-    # As the faults see it
+    # Used by faults
 
     def wake(self) -> None:
         if self._expiry is not None and self._fabric.acknowledged(self.source, self.target):
@@ -130,14 +128,14 @@ class Pipe:
         if self._timer is None and (self._pieces or self._end is not None):
             when = self._pieces[0][0] if self._pieces else self._end
             self._timer = self._fabric.loop.call_at(
-                max(when or 0.0, self._fabric.loop.time()), self._arrive, context=NOBODY
+                max(when or 0.0, self._fabric.loop.time()), self._arrive, context=NO_PROCESS
             )
 
     def _arrive(self) -> None:
         self._timer = None
         if not self._fabric.acknowledged(self.source, self.target) and self._expiry is None:
             self._expiry = self._fabric.loop.call_later(
-                RETRANSMIT_TIMEOUT_S, self._expire, context=NOBODY
+                RETRANSMIT_TIMEOUT_S, self._expire, context=NO_PROCESS
             )
         if self._open():
             self.arrived()

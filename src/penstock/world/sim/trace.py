@@ -1,7 +1,8 @@
-"""The trace of a simulated run: every event visible from outside, in order, as one digest.
+"""The trace of a simulated run: every disk and network event in order, as a digest and as the last
+lines.
 
-Owns the digest and the last lines, for reading. Two runs of one seed must give the same digest, so
-details are plain values only: anything whose text could hold an address or a hash order is refused.
+Two runs of one seed must have the same digest. Therefore details are plain values only: the text of
+other objects could contain addresses, or depend on hash order.
 """
 
 from __future__ import annotations
@@ -15,30 +16,27 @@ from penstock.ids import Buffer
 
 Detail = str | int | float | bytes | None
 _PLAIN = (str, int, float, bytes, type(None))
+_PLAIN_TYPES = frozenset((*_PLAIN, bool))
 
 
 class Trace:
     def __init__(
-        self, now: Callable[[], float], whose: Callable[[], str], *, keep_lines: int = 0
+        self, now: Callable[[], float], current_name: Callable[[], str], *, keep_lines: int = 0
     ) -> None:
         self._now = now
-        self._whose = whose
+        self._current_name = current_name
         self._digest = hashlib.sha256()
         self._lines: deque[str] = deque(maxlen=keep_lines)
         self.events = 0
 
     def note(self, *details: Detail) -> None:
-        """For workloads and checkers: whatever a run should be compared by. It counts as the
-        running node's."""
-        self.record(self._whose(), "note", *details)
+        """Record details for the running node. For workloads and checkers: what a run should be
+        compared by."""
+        self.record(self._current_name(), "note", *details)
 
     def record(self, node: str, kind: str, *details: Detail) -> None:
-        for detail in details:
-            if type(detail) not in _PLAIN and not isinstance(detail, _PLAIN):
-                raise TypeError(
-                    f"a trace takes plain values only, not {type(detail).__name__}: its text "
-                    "might differ between runs"
-                )
+        if not _PLAIN_TYPES.issuperset(map(type, details)):
+            _check_plain(details)
         line = f"{self._now():.9f} {node} {kind} {' '.join(map(repr, details))}"
         self._digest.update(line.encode() + b"\n")
         self._lines.append(line)
@@ -48,10 +46,19 @@ class Trace:
         return self._digest.hexdigest()
 
     def lines(self) -> list[str]:
-        """The last lines, oldest first, where the run was told to keep some."""
+        """Return the last lines, oldest first, as many as the trace keeps."""
         return list(self._lines)
 
 
+def _check_plain(details: tuple[Detail, ...]) -> None:
+    for detail in details:
+        if not isinstance(detail, _PLAIN):
+            raise TypeError(
+                f"a trace takes plain values only, not {type(detail).__name__}: its text might "
+                "differ between runs"
+            )
+
+
 def fingerprint(data: Buffer) -> int:
-    """Stands for the data in a trace, which would grow too long otherwise."""
+    """Return a checksum that represents data in a trace."""
     return zlib.crc32(data)

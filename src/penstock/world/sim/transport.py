@@ -1,9 +1,8 @@
-"""One end of a simulated connection, as asyncio's transports behave: buffers and back-pressure,
-orderly and disorderly ends.
+"""One end of a simulated connection. It behaves as asyncio's transports do: buffers, back-pressure,
+close, abort and reset.
 
-Owns the dealings with the protocol above it. Protocol callbacks run on behalf of the end's own
-process; what comes from the network is first handed over to it, so that a paused process sees
-nothing and a dead one neither.
+Protocol callbacks run in the end's own process. Events from the network are scheduled there, so
+that a paused or dead process does not see them.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from collections.abc import Callable, Iterable
 
 from penstock.ids import Buffer
 from penstock.world.sim.fabric import Fabric, network_error, reset_error
-from penstock.world.sim.owner import NOBODY
 from penstock.world.sim.pipe import Pipe
+from penstock.world.sim.process import NO_PROCESS
 from penstock.world.sim.trace import fingerprint
 
 Address = tuple[str, int]
 
-# What the kernels on both sides take before the sender's own buffer begins to fill.
+# What the kernels on both sides buffer before the sender's own buffer fills.
 KERNEL_BUFFER_BYTES = 128 * 1024
 HIGH_WATER_BYTES = 64 * 1024
 
@@ -45,9 +44,9 @@ class SimTransport(asyncio.Transport):
         self._context = context
         self._protocol: asyncio.BaseProtocol | None = None
         self._incoming, self._outgoing = pipes
-        self._incoming.arrived = self._hand_over(self._receive)
-        self._incoming.was_cut = self._hand_over(self._cut)
-        self._outgoing.expired = self._hand_over(self._expire)
+        self._incoming.arrived = self._in_process(self._receive)
+        self._incoming.was_cut = self._in_process(self._cut)
+        self._outgoing.expired = self._in_process(self._expire)
         self._low, self._high = HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES
         self._reading = True
         self._writing_paused = False
@@ -55,7 +54,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._gone = False
 
-    def _hand_over(self, call: Callable[[], None]) -> Callable[[], None]:
+    def _in_process(self, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: self._soon(call)
 
     def _soon(self, call: Callable[..., object], *args: object) -> None:
@@ -65,8 +64,7 @@ class SimTransport(asyncio.Transport):
         self._fabric.trace.record(self._node, kind, self.label, *details)
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """The protocol takes over. Ends that came before are told after connection_made, as is
-        data."""
+        """Connect the protocol. Data or an end that arrived earlier follows connection_made."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._soon(self._receive)
@@ -85,7 +83,7 @@ class SimTransport(asyncio.Transport):
         if self._incoming.ended:
             self._receive_end()
         elif self._reading and not self._closing:
-            self._incoming.go_on()
+            self._incoming.resume()
         return None
 
     def _deliver(self, data: bytes) -> None:
@@ -117,7 +115,7 @@ class SimTransport(asyncio.Transport):
             self.close()
 
     def _refuse(self) -> None:
-        """Data for an end that is no more is answered with a reset."""
+        """Answer data for a closed end with a reset."""
         had_data = self._incoming.waiting
         self._incoming.close()
         if had_data:
@@ -179,7 +177,7 @@ class SimTransport(asyncio.Transport):
             )
 
     def _drained(self) -> None:
-        """The other end took something."""
+        """The peer read data: resume the writer, or finish closing."""
         if self._writing_paused and self.get_write_buffer_size() <= self._low:
             self._writing_paused = False
             self._soon(self._resume_writing)
@@ -196,7 +194,7 @@ class SimTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """What was written still arrives, then the end."""
+        """Close after the written data has been sent."""
         if self._closing:
             return
         self._closing = True
@@ -215,19 +213,19 @@ class SimTransport(asyncio.Transport):
         self._outgoing.close()
         self._record("reset")
         delay = self._fabric.delay(self._outgoing.source, self._outgoing.target)
-        self._fabric.loop.call_later(delay, self._deliver_reset, context=NOBODY)
+        self._fabric.loop.call_later(delay, self._deliver_reset, context=NO_PROCESS)
 
     def _deliver_reset(self) -> None:
-        """A reset is sent but once: on a closed path it is lost, and the peer learns of it when it
-        sends itself."""
+        """Deliver a reset. It is sent only once: on a blocked path it is lost, and the peer learns
+        of the end only when it sends."""
         if self._fabric.open(self._outgoing.source, self._outgoing.target):
-            self.peer._hand_over(self.peer._cut)()
+            self.peer._in_process(self.peer._cut)()
 
     def _cut(self) -> None:
         self._lose(reset_error())
 
     def _expire(self) -> None:
-        self._lose(network_error(errno.ETIMEDOUT, "the peer has acknowledged nothing for too long"))
+        self._lose(network_error(errno.ETIMEDOUT, "the peer acknowledged nothing for too long"))
 
     def _lose(self, error: OSError | None) -> None:
         if self._gone:
@@ -237,14 +235,14 @@ class SimTransport(asyncio.Transport):
         self.forget()
         if error is not None:
             self._outgoing.close()
-        elif self._incoming.waiting:  # closed with unread data: Linux answers that with a reset
+        elif self._incoming.waiting:  # Linux sends a reset if a socket is closed with unread data
             self._refuse()
         if self._protocol is not None:
             self._protocol.connection_lost(error)
 
     def crash(self, rng: random.Random, *, power_loss: bool) -> None:
-        """The process is gone: its protocol hears nothing. After a kill the kernel ends the
-        connection, after a power loss nobody does."""
+        """End without protocol callbacks. After a kill the kernel closes or resets the connection;
+        after a power loss the peer learns nothing."""
         self._closing = True
         if self._gone:
             return
@@ -262,7 +260,7 @@ class SimTransport(asyncio.Transport):
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         if self._protocol is None:
-            raise RuntimeError("the connection is not made yet")
+            raise RuntimeError("the connection is not established yet")
         return self._protocol
 
     @property

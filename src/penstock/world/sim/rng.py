@@ -1,5 +1,5 @@
-"""Randomness from one seed, in independent streams by name: a new consumer does not shift what the
-others draw."""
+"""Randomness from one seed, in independent named streams: a new consumer of randomness does not
+change what the others draw."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from penstock.world.uuids import usable_uuid
 
 
 def stream(seed: int, name: str) -> random.Random:
-    """Equal seeds and names give equal streams, in every process and Python version. (hash() would
-    not.)"""
+    """Return the random stream of a seed and a name. It is the same in every process and Python
+    version, which hash() would not give.
+
+    Renaming a stream changes every run that draws from it.
+    """
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return random.Random(int.from_bytes(digest, "big"))
 
 
 class SimRng:
-    """The Rng of one node, fed by a stream of its own."""
+    """The Rng of one process, fed by a stream of its own."""
 
     __slots__ = ("_stream",)
 
