@@ -1,5 +1,5 @@
-"""Hypothesis strategies for every message, made from its declaration; and the list of all messages
-with their versions."""
+"""Hypothesis strategies for every message, derived from its declaration, and the list of all
+messages and versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.protocol.internal.metadata_records import RECORDS
 from penstock.protocol.layout import Layout, layout_of
 from penstock.protocol.schema import Field, schema_of
 
-# PENSTOCK_EXAMPLES=500 pytest tests/protocol runs the generated tests for longer.
+# PENSTOCK_EXAMPLES=500 pytest tests/protocol runs more examples of the generated tests.
 EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "5"))
 
 few_examples = settings(
@@ -46,7 +46,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float64": st.floats(allow_nan=False),
     "uuid": st.binary(min_size=16, max_size=16).map(lambda raw: UUID(bytes=raw)),
-    # Two-byte lengths appear with strings of 128 bytes and more.
+    # Strings of 128 bytes and more have two-byte lengths.
     "string": st.one_of(st.text(max_size=8), st.just("é" * 70)),
     "bytes": st.binary(max_size=8),
     "records": st.one_of(st.binary(max_size=8), st.just(bytes(200))),
@@ -56,8 +56,8 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 def messages_of(
     cls: type, version: int, narrowed: Narrowed | None = None
 ) -> st.SearchStrategy[Any]:
-    """Messages in which every field that the version carries has some value, and every other its
-    default."""
+    """Generate messages. Fields that the version carries have random values, all others their
+    defaults."""
     return _structs(layout_of(cls, version), cls, "", narrowed or {})
 
 
@@ -125,5 +125,5 @@ def all_versions() -> list[tuple[type, int]]:
 
 
 def name_of(case: object) -> str:
-    """How pytest calls a parameter."""
+    """Return the pytest id of a parameter."""
     return case.__name__ if isinstance(case, type) else str(case)

@@ -1,10 +1,9 @@
-"""Every message in every version against the bytes that Apache Kafka 4.3.0 itself writes
-(tests/java/WireBytes.java made them).
+"""Compares every message in every version with the bytes that Apache Kafka 4.3.0 writes.
+tests/java/WireBytes.java generated them.
 
-Each sample is decoded, compared field by field with Kafka's own JSON of it, and encoded again.
-`default` is a fresh message, `full` has no default anywhere, `edge` has nulls, empty values and the
-ends of number ranges, `unknown` is `full` with tagged fields of a later time, which are skipped and
-not kept.
+Each sample is decoded, compared field by field with Kafka's JSON of it, and encoded again.
+`default` is a new message; `full` has no default value; `edge` has nulls, empty values and the
+bounds of number ranges; `unknown` is `full` with unknown tagged fields, which are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from penstock.protocol.schema import Field, fields_of, schema_of
 
 FIXTURE = Path(__file__).parent / "fixtures" / "java-bytes.jsonl.gz"
 
-# What Kafka has and Penstock leaves out, each with its reason.
+# Messages of Kafka that Penstock does not declare, and why.
 NOT_IN_PENSTOCK = {
     "ProducerSnapshot": "a file of the log, with a checksum over its middle: read in `log`",
     "RemoteLogSegmentMetadataRecord": "tiered storage",
@@ -57,17 +56,17 @@ SAMPLES = _samples()
 
 @cache
 def declared() -> dict[str, type]:
-    """Every message that Penstock declares, by name."""
-    found: dict[str, type] = {}
+    """Return every message that Penstock declares, by name."""
+    messages: dict[str, type] = {}
     for module in pkgutil.walk_packages(penstock.protocol.__path__, "penstock.protocol."):
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, type) and "__kafka_schema__" in value.__dict__:
-                assert found.setdefault(name, value) is value, f"{name} is declared twice"
-    return found
+                assert messages.setdefault(name, value) is value, f"{name} is declared twice"
+    return messages
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES.keys() - NOT_IN_PENSTOCK.keys()))
-def test_decodes_and_encodes_what_kafka_wrote(name: str) -> None:
+def test_decodes_and_encodes_kafkas_bytes(name: str) -> None:
     cls = declared()[name]
     full = {
         sample["version"]: sample["hex"] for sample in SAMPLES[name] if sample["sample"] == "full"
@@ -117,8 +116,7 @@ def test_keys_are_kafkas() -> None:
 
 
 def test_the_table_of_apis_is_kafkas() -> None:
-    """Found by key; with the listeners that serve them, the versions that are not stable yet, and
-    the headers they travel with."""
+    """Keys, listeners, unstable versions and header versions equal Kafka's."""
     of_apis = [sample for samples in SAMPLES.values() for sample in samples if "header" in sample]
     assert {api.key for api in APIS} == {sample["key"] for sample in of_apis}
     for sample in of_apis:
@@ -138,14 +136,14 @@ def test_the_table_of_apis_is_kafkas() -> None:
 
 
 def compare_struct(value: Any, expected: dict[str, Any], version: int, where: str) -> Iterator[str]:
-    """What differs, a sentence each."""
+    """Yield a sentence per difference."""
     left = {snake(name): part for name, part in expected.items()}
     for field in fields_of(type(value)):
         mine = getattr(value, field.name)
         path = f"{where}.{field.name}"
         if version not in field.versions or (field.tag is not None and field.name not in left):
             if mine != field.default:
-                yield f"{path} is {mine!r}, and not the default though Kafka's JSON has none"
+                yield f"{path} is {mine!r}, but Kafka's JSON does not have it"
         elif field.kind == "records" and mine is not None:
             size = left.pop(f"{field.name}_size_in_bytes")
             if len(mine) != size:
@@ -163,15 +161,17 @@ def compare(mine: Any, expected: Any, field: Field, version: int, where: str) ->
         if mine is not expected:
             yield f"{where} is {mine!r}, not {expected!r}"
     elif not field.is_array:
-        yield from compare_one(mine, expected, field, version, where)
+        yield from compare_element(mine, expected, field, version, where)
     elif len(mine) != len(expected):
         yield f"{where} has {len(mine)} elements, not {len(expected)}"
     else:
         for index, (element, other) in enumerate(zip(mine, expected, strict=True)):
-            yield from compare_one(element, other, field, version, f"{where}[{index}]")
+            yield from compare_element(element, other, field, version, f"{where}[{index}]")
 
 
-def compare_one(mine: Any, expected: Any, field: Field, version: int, where: str) -> Iterator[str]:
+def compare_element(
+    mine: Any, expected: Any, field: Field, version: int, where: str
+) -> Iterator[str]:
     if field.struct is not None:
         yield from compare_struct(mine, expected, version, where)
         return

@@ -1,4 +1,4 @@
-"""The table of APIs, and that messages are imported only when asked for."""
+"""The table of APIs. Message modules are imported on first use only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.schema import parse_versions
 
 
-def test_the_table() -> None:
+def test_the_table_of_apis() -> None:
     assert len(APIS) == 89
     assert len({api.key for api in APIS}) == len({api.name for api in APIS}) == len(APIS)
     fetch = find_api(1)
@@ -39,7 +39,7 @@ def test_the_table() -> None:
     ]
 
 
-def test_flexible_also_answers_for_versions_unknown() -> None:
+def test_flexible_works_for_unknown_versions() -> None:
     assert [find_api(0).flexible(version) for version in (0, 8, 9, 99)] == [
         False,
         False,
@@ -49,7 +49,7 @@ def test_flexible_also_answers_for_versions_unknown() -> None:
     assert not find_api(17).flexible(99)
 
 
-def test_classes_by_key_and_back() -> None:
+def test_classes_are_found_by_key_and_keys_by_class() -> None:
     assert (request_class(1), response_class(1)) == (FetchRequest, FetchResponse)
     assert api_of(FetchRequest) is api_of(FetchResponse) is find_api(1)
     for api in APIS:
@@ -57,20 +57,21 @@ def test_classes_by_key_and_back() -> None:
         assert response_class(api.key).__name__ == f"{api.name}Response"
 
 
-def test_unknown_keys() -> None:
+def test_unknown_keys_are_refused() -> None:
     for find in (find_api, request_class, response_class):
-        with pytest.raises(ProtocolError, match="there is no API with key 4"):
+        with pytest.raises(ProtocolError, match="unknown API key 4"):
             find(4)
 
 
-def test_nothing_imports_the_messages_before_they_are_needed() -> None:
+def test_messages_are_imported_on_first_use() -> None:
     program = """
 import sys
 from penstock.protocol import apis, codec, framing, headers
 from penstock.protocol.internal import coordinator_logs
-early = [name for name in sys.modules if name.startswith("penstock.protocol.messages.") or name.endswith("_group_records")]
+prefix = "penstock.protocol.messages."
+early = [name for name in sys.modules if name.startswith(prefix) or name.endswith("_group_records")]
 apis.request_class(12)
-late = [name for name in sys.modules if name.startswith("penstock.protocol.messages.")]
+late = [name for name in sys.modules if name.startswith(prefix)]
 sys.stdout.write(f"{early} {late}")
 """
     output = subprocess.run(
@@ -79,7 +80,7 @@ sys.stdout.write(f"{early} {late}")
     assert output == "[] ['penstock.protocol.messages.heartbeat']"
 
 
-def test_version_ranges() -> None:
+def test_version_ranges_are_parsed() -> None:
     for text in ("none", "3+", "0-4", "7"):
         assert str(parse_versions(text)) == text
     assert 3 in parse_versions("3+")

@@ -1,4 +1,4 @@
-"""Round trips of every message and version, and what the codec does with values that do not fit."""
+"""Round trips of every message and version, and values that cannot be encoded or decoded."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ TOPIC_ID = UUID(int=0x0123456789ABCDEF0123456789ABCDEF)
 def test_round_trip(cls: type, version: int) -> None:
     @fewer_examples
     @given(messages_of(cls, version))
-    def there_and_back(message: Any) -> None:
+    def round_trip(message: Any) -> None:
         encoded = encode_bytes(message, version)
         assert decode(cls, version, encoded) == message
         assert decode(cls, version, bytearray(encoded)) == message
         padded = memoryview(b"before" + encoded + b"after")
         assert decode_from(cls, version, padded, 6) == (message, 6 + len(encoded))
 
-    there_and_back()
+    round_trip()
 
 
-def test_decoded_messages_are_equal_to_built_ones_and_frozen() -> None:
+def test_decoded_messages_equal_built_ones_and_are_frozen() -> None:
     message = decode(
         HeartbeatRequest, 4, encode_bytes(HeartbeatRequest(group_id="g", generation_id=3), 4)
     )
     assert type(message) is HeartbeatRequest
     with pytest.raises(dataclasses.FrozenInstanceError):
-        message.group_id = "other"  # type: ignore[misc]  # that it is refused is the point
+        message.group_id = "other"  # type: ignore[misc]  # the point of the test
     with pytest.raises(dataclasses.FrozenInstanceError):
         del message.group_id
     assert (
@@ -58,24 +58,24 @@ def test_decoded_messages_are_equal_to_built_ones_and_frozen() -> None:
 
 
 class FileRange:
-    """Something with a length that is not bytes, as a range of a segment file is."""
+    """An object with a length that is not bytes, like a range of a segment file."""
 
     def __len__(self) -> int:
         return 1000
 
 
-def test_a_message_is_built_by_the_names_of_its_fields_alone() -> None:
+def test_messages_take_keyword_arguments_of_their_fields_only() -> None:
     for _first_and_later in range(2):
         with pytest.raises(TypeError, match="unexpected keyword"):
-            HeartbeatRequest(group="g")  # type: ignore[call-arg]  # that it is refused is the point
+            HeartbeatRequest(group="g")  # type: ignore[call-arg]  # the point of the test
     assert HeartbeatRequest().group_id == ""
 
 
 def test_records_are_passed_through_untouched() -> None:
-    stretch = FileRange()
+    file_range = FileRange()
     partition = FetchResponse.Response.Partition
     partitions = (
-        partition(partition_index=0, records=stretch),
+        partition(partition_index=0, records=file_range),
         partition(partition_index=1, records=b""),
         partition(partition_index=2),
     )
@@ -83,13 +83,13 @@ def test_records_are_passed_through_untouched() -> None:
         responses=(FetchResponse.Response(topic_id=TOPIC_ID, partitions=partitions),)
     )
     before, between, after = encode(response, 13)
-    assert between is stretch
+    assert between is file_range
     whole = b"".join([bytes(before), bytes(1000), bytes(after)])  # type: ignore[arg-type]  # parts are typed as anything with a length
     records = [part.records for part in decode(FetchResponse, 13, whole).responses[0].partitions]
     assert records == [bytes(1000), b"", None]
 
 
-def test_decoded_records_are_windows_into_the_buffer() -> None:
+def test_decoded_records_are_views_of_the_buffer() -> None:
     data = ProduceRequest.TopicData
     request = ProduceRequest(
         topic_data=(data(name="t", partition_data=(data.PartitionData(records=b"batch"),)),)
@@ -101,7 +101,7 @@ def test_decoded_records_are_windows_into_the_buffer() -> None:
     assert bytes(records) == b"patch"
 
 
-def test_a_field_that_the_version_lacks_must_have_its_default() -> None:
+def test_a_field_not_in_the_version_must_have_its_default() -> None:
     with pytest.raises(
         KafkaError, match=r"HeartbeatRequest v2 cannot carry group_instance_id"
     ) as caught:
@@ -120,7 +120,7 @@ def test_a_field_that_the_version_lacks_must_have_its_default() -> None:
     )
 
 
-def test_nested_fields_that_the_version_lacks_are_named() -> None:
+def test_errors_name_nested_fields() -> None:
     partition = FetchResponse.Response.Partition(preferred_read_replica=4)
     with pytest.raises(
         KafkaError, match=r"cannot carry responses\.partitions\.preferred_read_replica"
@@ -138,15 +138,15 @@ def test_ignorable_fields_are_dropped() -> None:
     )
 
 
-def test_null_only_where_the_version_allows_it() -> None:
+def test_null_is_refused_where_the_version_forbids_it() -> None:
     assert decode(MetadataRequest, 1, encode_bytes(MetadataRequest(topics=None), 1)).topics is None
     with pytest.raises(KafkaError, match=r"MetadataRequest v0: topics is null"):
         encode(MetadataRequest(topics=None), 0)
     with pytest.raises(ValueError, match="HeartbeatRequest v4 cannot be encoded"):
-        encode(HeartbeatRequest(group_id=None), 4)  # type: ignore[arg-type]  # what a caller without a type checker may do
+        encode(HeartbeatRequest(group_id=None), 4)  # type: ignore[arg-type]  # callers may have no type checker
 
 
-def test_values_that_do_not_fit_raise() -> None:
+def test_values_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="HeartbeatRequest v0 cannot be encoded"):
         encode(HeartbeatRequest(generation_id=2**31), 0)
     for version in (0, 4):
@@ -158,10 +158,10 @@ def test_values_that_do_not_fit_raise() -> None:
         encode(HeartbeatRequest(group_id="\ud800"), 4)
 
 
-def test_versions_that_do_not_exist() -> None:
-    for act in (lambda: encode(HeartbeatRequest(), 5), lambda: decode(HeartbeatRequest, -1, b"")):
+def test_unknown_versions_are_refused() -> None:
+    for call in (lambda: encode(HeartbeatRequest(), 5), lambda: decode(HeartbeatRequest, -1, b"")):
         with pytest.raises(KafkaError, match="HeartbeatRequest has versions 0-4"):
-            act()
+            call()
 
 
 def test_nullable_structs() -> None:
@@ -173,7 +173,7 @@ def test_nullable_structs() -> None:
     assert encode_bytes(without, 0) == bytes.fromhex("01 000007d0 ff 00")
     assert encode_bytes(with_cursor, 0) == bytes.fromhex("01 000007d0 01 0274 00000007 00 00")
     assert decode(DescribeTopicPartitionsRequest, 0, encode_bytes(with_cursor, 0)) == with_cursor
-    with pytest.raises(ProtocolError, match="cursor: begins with 2"):
+    with pytest.raises(ProtocolError, match="cursor: marker 2 is neither"):
         decode(DescribeTopicPartitionsRequest, 0, bytes.fromhex("01 000007d0 02 00"))
 
 
@@ -195,13 +195,13 @@ def test_tagged_fields_are_written_in_order_and_only_when_set() -> None:
     assert decode(ApiVersionsResponse, 3, encode_bytes(rich, 3)) == rich
 
 
-def test_unknown_tagged_fields_are_skipped_and_any_order_is_read() -> None:
+def test_unknown_tagged_fields_are_skipped_and_any_order_is_accepted() -> None:
     expected = ApiVersionsResponse(finalized_features_epoch=5, zk_migration_ready=True)
     shuffled = bytes.fromhex("0000 01 00000000 03 03 01 01 e807 03 010203 01 08 0000000000000005")
     assert decode(ApiVersionsResponse, 3, shuffled) == expected
 
 
-def test_a_tag_of_a_later_version_is_unknown_to_an_earlier_one() -> None:
+def test_a_tag_of_a_later_version_is_skipped() -> None:
     request = FetchRequest(replica_state=FetchRequest.ReplicaState(replica_id=3, replica_epoch=9))
     tagged = encode_bytes(request, 15)
     as_v14 = (-1).to_bytes(4, "big", signed=True) + tagged
@@ -222,15 +222,15 @@ def test_leftover_bytes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "body", "complaint"),
+    ("version", "body", "error"),
     [
-        (1, "ffff", "mechanism: is null"),
-        (1, "fffe", "mechanism: has the negative length -2"),
-        (1, "0005 41", "mechanism: claims a length of 5 bytes, and 1 are left"),
-        (1, "00", "the bytes end before the message does"),
+        (1, "ffff", "mechanism: null is not allowed"),
+        (1, "fffe", "mechanism: negative length -2"),
+        (1, "0005 41", "mechanism: length 5 exceeds the 1 bytes left"),
+        (1, "00", "the message is truncated"),
         (1, "0001 ff", "a string is not valid UTF-8"),
     ],
 )
-def test_complaints_name_message_version_and_field(version: int, body: str, complaint: str) -> None:
-    with pytest.raises(ProtocolError, match=f"SaslHandshakeRequest v{version}: {complaint}"):
+def test_errors_name_message_version_and_field(version: int, body: str, error: str) -> None:
+    with pytest.raises(ProtocolError, match=f"SaslHandshakeRequest v{version}: {error}"):
         decode(SaslHandshakeRequest, version, bytes.fromhex(body))

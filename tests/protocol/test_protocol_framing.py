@@ -1,4 +1,4 @@
-"""Frames and headers: where they begin and end, and which header a message travels with."""
+"""Frames and headers: splitting, building, and which header version a message has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def joined(parts: list[Any]) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(0, 300))
-def test_a_stream_is_split_wherever_it_was_cut(bodies: list[bytes], cut: int) -> None:
+def test_frames_are_found_wherever_the_stream_is_cut(bodies: list[bytes], cut: int) -> None:
     stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     first, taken = split_frames(stream[:cut], 40)
     second, taken_then = split_frames(stream[taken:], 40)
@@ -42,7 +42,7 @@ def test_a_stream_is_split_wherever_it_was_cut(bodies: list[bytes], cut: int) ->
     assert taken + taken_then == len(stream)
 
 
-def test_frames_are_windows() -> None:
+def test_frames_are_views_of_the_buffer() -> None:
     buffer = bytearray(b"\0\0\0\x01a\0\0\0\x02bc\0\0")
     frames, taken = split_frames(buffer, 100)
     assert [bytes(body) for body in frames] == [b"a", b"bc"]
@@ -52,20 +52,18 @@ def test_frames_are_windows() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
-def test_sizes_out_of_bounds(size: int) -> None:
-    with pytest.raises(
-        ProtocolError, match=f"a frame of {size} bytes, where at most 100 are taken$"
-    ):
+def test_sizes_out_of_bounds_are_refused(size: int) -> None:
+    with pytest.raises(ProtocolError, match=f"invalid frame size {size}, the maximum is 100$"):
         split_frames(struct.pack(">i", size), 100)
 
 
-def test_sizes_at_the_bounds() -> None:
+def test_sizes_at_the_bounds_are_accepted() -> None:
     assert frame_size(b"..\0\0\0\x64", 2, 100) == 100
     assert split_frames(bytes(4), 100) == ([memoryview(b"")], 4)
 
 
 @pytest.mark.parametrize(
-    ("first", "stranger"),
+    ("first", "protocol"),
     [
         (b"GET / HTTP/1.1", "HTTP"),
         (b"HTTP/1.1 200", "HTTP"),
@@ -73,9 +71,9 @@ def test_sizes_at_the_bounds() -> None:
         (b"SSH-2.0", "SSH"),
     ],
 )
-def test_strangers_are_named(first: bytes, stranger: str) -> None:
+def test_other_protocols_are_named(first: bytes, protocol: str) -> None:
     with pytest.raises(
-        ProtocolError, match=f"the peer seems to speak {stranger}, not Kafka's protocol"
+        ProtocolError, match=f"the peer appears to speak {protocol}, not Kafka's protocol"
     ):
         split_frames(first, 100 * 1024 * 1024)
 
@@ -87,11 +85,11 @@ def test_header_versions() -> None:
             flexible = first is not None and version >= first
             assert request_header_version(key, version) == (2 if flexible else 1)
             assert response_header_version(key, version) == (1 if flexible and key != 18 else 0)
-    with pytest.raises(ProtocolError, match="there is no API with key 7"):
+    with pytest.raises(ProtocolError, match="unknown API key 7"):
         request_header_version(7, 0)
 
 
-def test_the_client_id_keeps_its_old_form() -> None:
+def test_the_client_id_is_never_compact() -> None:
     assert encode_request_header(12, 3, 5, "me").hex(" ") == "00 0c 00 03 00 00 00 05 00 02 6d 65"
     assert (
         encode_request_header(12, 4, 5, "me").hex(" ") == "00 0c 00 04 00 00 00 05 00 02 6d 65 00"
@@ -105,11 +103,10 @@ def test_the_client_id_keeps_its_old_form() -> None:
     st.integers(-(2**31), 2**31 - 1),
     st.one_of(st.none(), st.text(max_size=20)),
 )
-def test_headers_there_and_back(
+def test_headers_round_trip(
     api: Any, version: int, correlation_id: int, client_id: str | None
 ) -> None:
-    """Also in versions that nobody knows yet: a broker must be able to read the header to refuse
-    the request."""
+    """Also in unknown versions: a broker must decode the header to refuse the request."""
     request = encode_request_header(api.key, version, correlation_id, client_id)
     expected = RequestHeader(
         request_api_key=api.key,
@@ -125,16 +122,16 @@ def test_headers_there_and_back(
     assert response[position:] == encode_bytes(response_class(api.key)(), known)
 
 
-def test_headers_that_are_none() -> None:
+def test_invalid_headers_are_refused() -> None:
     with pytest.raises(ProtocolError, match="too short for a header"):
         decode_request_header(b"\0\x0c\0")
-    with pytest.raises(ProtocolError, match="RequestHeader v1: the bytes end"):
+    with pytest.raises(ProtocolError, match="RequestHeader v1: the message is truncated"):
         decode_request_header(b"\0\x0c\0\x03\0")
-    with pytest.raises(ProtocolError, match="there is no API with key 18259"):
+    with pytest.raises(ProtocolError, match="unknown API key 18259"):
         decode_request_header(b"GS\0\0\0\0\0\0\0\0")
 
 
-def test_framed_request() -> None:
+def test_a_framed_request_round_trips() -> None:
     framed = joined(frame_request(HeartbeatRequest(group_id="g", member_id="m"), 4, 77, "client"))
     ((body,), taken) = split_frames(framed, 1_000)
     assert taken == len(framed)
@@ -148,7 +145,7 @@ def test_framed_request() -> None:
     )
 
 
-def test_framed_response_and_the_exception_for_api_versions() -> None:
+def test_framed_responses_have_kafkas_bytes() -> None:
     assert (
         joined(frame_response(HeartbeatResponse(error_code=27), 4, 1)).hex(" ")
         == "00 00 00 0c 00 00 00 01 00 00 00 00 00 00 1b 00"
@@ -187,21 +184,21 @@ def test_records_stay_separate_parts_of_a_frame() -> None:
     )
 
 
-def test_frames_of_nothing_and_of_records_alone() -> None:
+def test_frames_of_no_parts_and_of_records_only() -> None:
     assert frame([]) == [bytes(4)]
     assert frame([memoryview(b"abc")]) == [b"\0\0\0\x03", b"abc"]
 
 
-class Endless:
+class TooLong:
     def __len__(self) -> int:
         return 2**31
 
 
-def test_a_frame_longer_than_its_size_can_say() -> None:
-    with pytest.raises(ValueError, match="longer than Kafka's protocol can say"):
-        frame([b"", Endless()])
+def test_a_frame_above_the_maximum_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="exceeds the protocol's maximum"):
+        frame([b"", TooLong()])
 
 
-def test_internal_records_are_not_sent() -> None:
+def test_headers_and_records_cannot_be_framed() -> None:
     with pytest.raises(ValueError, match="RequestHeader is neither a request nor a response"):
         frame_response(RequestHeader(), 1, 1)

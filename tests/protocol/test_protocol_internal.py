@@ -1,4 +1,4 @@
-"""The framings of what a cluster keeps in its own logs and files."""
+"""Framing of the records of internal logs and files."""
 
 from __future__ import annotations
 
@@ -52,14 +52,13 @@ from penstock.protocol.internal.quorum_state import (
 )
 from penstock.protocol.internal.share_state_records import ShareUpdateKey
 from penstock.protocol.internal.transaction_records import TransactionLogKey, TransactionLogValue
-from penstock.protocol.internal.unknown import UnknownRecord
-from penstock.protocol.internal.versioned import decode_versioned, encode_versioned
+from penstock.protocol.internal.versioned import UnknownRecord, decode_versioned, encode_versioned
 from penstock.protocol.schema import schema_of
 from tests.protocol.schema_strategies import few_examples, messages_of, name_of
 
 
-def test_a_metadata_record_as_kafka_writes_it() -> None:
-    """What Kafka 4.3 writes first into a new log: the level of metadata.version."""
+def test_a_metadata_record_has_kafkas_bytes() -> None:
+    """The first record that Kafka 4.3 writes to a new metadata log."""
     written = bytes.fromhex("01 0c 00 11 6d657461646174612e76657273696f6e 001e 00")
     record = FeatureLevelRecord(name="metadata.version", feature_level=30)
     assert encode_record(record) == written
@@ -67,7 +66,7 @@ def test_a_metadata_record_as_kafka_writes_it() -> None:
 
 
 @pytest.mark.parametrize("cls", RECORDS, ids=name_of)
-def test_metadata_records_there_and_back(cls: type) -> None:
+def test_metadata_records_round_trip(cls: type) -> None:
     newest = schema_of(cls).versions.last
 
     @few_examples
@@ -76,42 +75,44 @@ def test_metadata_records_there_and_back(cls: type) -> None:
             lambda version: st.tuples(st.just(version), messages_of(cls, version))
         )
     )
-    def there_and_back(case: tuple[int, Any]) -> None:
+    def round_trip(case: tuple[int, Any]) -> None:
         version, record = case
         assert decode_record(encode_record(record, version)) == record
         assert encode_record(record) == encode_record(record, newest)
 
-    there_and_back()
+    round_trip()
 
 
-def test_metadata_records_are_all_there_once() -> None:
+def test_metadata_records_have_distinct_keys() -> None:
     assert len({schema_of(record).api_key for record in RECORDS}) == len(RECORDS) == 26
 
 
 @pytest.mark.parametrize(
-    ("value", "error", "complaint"),
+    ("value", "error", "text"),
     [
         ("", ProtocolError, "too short for its frame"),
         ("01 14", ProtocolError, "too short for its frame"),
-        ("02 14 00 00", UnknownRecord, "frame version 2, key 20 and version 0"),
+        ("02 14 00 00", UnknownRecord, "frame version 2, key 20, version 0"),
         ("01 7f 00 00", UnknownRecord, "key 127"),
         ("01 14 01 00", UnknownRecord, "version 1"),
-        ("01 14 00", ProtocolError, "NoOpRecord v0: the bytes end"),
+        ("01 14 00", ProtocolError, "NoOpRecord v0: the message is truncated"),
         ("01 14 00 00 00", ProtocolError, "NoOpRecord v0: 1 bytes are left over"),
     ],
 )
-def test_metadata_records_that_are_none(value: str, error: type[Exception], complaint: str) -> None:
-    with pytest.raises(error, match=complaint):
+def test_invalid_metadata_records_are_refused(
+    value: str, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
         decode_record(bytes.fromhex(value))
     assert decode_record(bytes.fromhex("01 14 00 00")) == NoOpRecord()
 
 
 def test_a_metadata_record_of_another_log_is_refused() -> None:
-    with pytest.raises(ValueError, match="TransactionLogKey is no record of the metadata log"):
+    with pytest.raises(ValueError, match="TransactionLogKey is not a metadata record"):
         encode_record(TransactionLogKey())
 
 
-def test_metadata_records_from_a_window() -> None:
+def test_metadata_records_are_decoded_from_a_memoryview() -> None:
     record = PartitionRecord(
         partition_id=1,
         topic_id=UUID(int=77),
@@ -123,7 +124,7 @@ def test_metadata_records_from_a_window() -> None:
     assert decode_record(memoryview(encode_record(record))) == record
 
 
-def test_an_offset_commit_as_kafka_writes_it() -> None:
+def test_an_offset_commit_has_kafkas_bytes() -> None:
     key = OffsetCommitKey(group="g", topic="t", partition=3)
     assert GROUP_LOG.encode_key(key).hex(" ") == "00 01 00 01 67 00 01 74 00 00 00 03"
     value = OffsetCommitValue(offset=9, leader_epoch=2, metadata="", commit_timestamp=5)
@@ -140,34 +141,34 @@ def test_an_offset_commit_as_kafka_writes_it() -> None:
     [(log, type_) for log in (GROUP_LOG, TRANSACTION_LOG, SHARE_STATE_LOG) for type_ in log.types],
     ids=str,
 )
-def test_coordinator_records_there_and_back(log: CoordinatorLog, type_: int) -> None:
+def test_coordinator_records_round_trip(log: CoordinatorLog, type_: int) -> None:
     key_cls, value_cls = log.class_of(type_, "Key"), log.class_of(type_, "Value")
     assert schema_of(key_cls).api_key == schema_of(value_cls).api_key == type_
 
     @few_examples
     @given(messages_of(key_cls, 0), messages_of(value_cls, schema_of(value_cls).versions.last))
-    def there_and_back(key: object, value: object) -> None:
+    def round_trip(key: object, value: object) -> None:
         encoded = log.encode_key(key)
         assert encoded[:2] == type_.to_bytes(2, "big")
         assert log.decode_key(encoded) == key
         assert log.decode_value(key, log.encode_value(value)) == value
 
-    there_and_back()
+    round_trip()
 
 
-def test_coordinator_records_that_are_none() -> None:
+def test_invalid_coordinator_records_are_refused() -> None:
     key = ConsumerGroupMetadataKey(group_id="g")
-    with pytest.raises(UnknownRecord, match="record of type 9 in __consumer_offsets"):
+    with pytest.raises(UnknownRecord, match="unknown record type 9 in __consumer_offsets"):
         GROUP_LOG.decode_key(b"\0\x09\0\0")
-    with pytest.raises(UnknownRecord, match="ConsumerGroupMetadataValue in version 1"):
+    with pytest.raises(UnknownRecord, match="unknown version 1 of ConsumerGroupMetadataValue"):
         GROUP_LOG.decode_value(key, b"\0\x01" + bytes(5))
-    with pytest.raises(ProtocolError, match="too short for the int16"):
+    with pytest.raises(ProtocolError, match="too short for the leading int16"):
         GROUP_LOG.decode_key(b"\0")
     with pytest.raises(ProtocolError, match="left over"):
         GROUP_LOG.decode_value(key, GROUP_LOG.encode_value(ConsumerGroupMetadataValue()) + b"\0")
-    with pytest.raises(ValueError, match="ShareUpdateKey does not belong into __consumer_offsets"):
+    with pytest.raises(ValueError, match="ShareUpdateKey does not belong to __consumer_offsets"):
         GROUP_LOG.encode_key(ShareUpdateKey())
-    with pytest.raises(ValueError, match="does not belong into __transaction_state"):
+    with pytest.raises(ValueError, match="does not belong to __transaction_state"):
         TRANSACTION_LOG.encode_value(OffsetCommitValue())
 
 
@@ -183,7 +184,7 @@ def test_transaction_values_of_both_versions() -> None:
     )
 
 
-def test_control_records() -> None:
+def test_control_records_round_trip() -> None:
     assert encode_control_key(ControlType.COMMIT) == b"\0\0\0\x01"
     assert encode_control_value(EndTxnMarker(coordinator_epoch=7)) == b"\0\0\0\0\0\x07"
     voter = LeaderChangeMessage.Voter(voter_id=1)
@@ -204,18 +205,18 @@ def test_control_records() -> None:
         assert decode_control_value(control_type, encode_control_value(value)) == value
 
 
-def test_control_records_that_are_none() -> None:
-    with pytest.raises(UnknownRecord, match="control record of type 7"):
+def test_invalid_control_records_are_refused() -> None:
+    with pytest.raises(UnknownRecord, match="unknown control record type 7"):
         decode_control_key(b"\0\0\0\x07")
     with pytest.raises(ProtocolError, match="negative version"):
         decode_control_key(b"\xff\xff\0\0")
-    with pytest.raises(ProtocolError, match="ControlRecordTypeSchema v0: the bytes end"):
+    with pytest.raises(ProtocolError, match="ControlRecordTypeSchema v0: the message is truncated"):
         decode_control_key(b"\0\0\0")
     with pytest.raises(ProtocolError, match="SnapshotFooterRecord v0"):
         decode_control_value(ControlType.SNAPSHOT_FOOTER, b"\0")
 
 
-def test_the_consumer_protocol() -> None:
+def test_the_consumer_protocol_ignores_fields_of_later_versions() -> None:
     subscription = ConsumerProtocolSubscription(
         topics=("a", "b"), user_data=b"u", generation_id=4, rack_id="r"
     )
@@ -234,13 +235,16 @@ def test_the_consumer_protocol() -> None:
         decode_consumer_protocol(ConsumerProtocolAssignment, b"")
 
 
-def test_principals() -> None:
+def test_principals_round_trip() -> None:
     principal = DefaultPrincipalData(type="User", name="alice", token_authenticated=True)
     assert decode_versioned(DefaultPrincipalData, encode_versioned(principal)) == principal
 
 
-def test_the_quorum_state_as_kafka_writes_it() -> None:
-    dynamic = b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+def test_the_quorum_state_has_kafkas_format() -> None:
+    dynamic = (
+        b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,'
+        b'"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
     state = QuorumStateData(leader_id=1, leader_epoch=7)
     assert encode_quorum_state(state, 1) == dynamic
     assert decode_quorum_state(dynamic) == (state, 1)
@@ -256,7 +260,7 @@ def test_the_quorum_state_as_kafka_writes_it() -> None:
 
 @few_examples
 @given(messages_of(QuorumStateData, 1))
-def test_quorum_states_there_and_back(state: QuorumStateData) -> None:
+def test_quorum_states_round_trip(state: QuorumStateData) -> None:
     assert decode_quorum_state(encode_quorum_state(state, 1)) == (state, 1)
 
 
@@ -272,7 +276,7 @@ def test_quorum_states_there_and_back(state: QuorumStateData) -> None:
     ],
     ids=str,
 )
-def test_quorum_states_that_are_damaged(change: dict[str, object]) -> None:
+def test_damaged_quorum_states_are_refused(change: dict[str, object]) -> None:
     content = json.loads(encode_quorum_state(QuorumStateData(), 1))
     with pytest.raises(ProtocolError, match="the quorum-state file is damaged"):
         decode_quorum_state(json.dumps({**content, **change}).encode())
@@ -281,6 +285,6 @@ def test_quorum_states_that_are_damaged(change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{}", b"null", b"\xff", b'{"data_version":1}', b"[" * 100_000]
 )
-def test_files_that_are_no_quorum_state(content: bytes) -> None:
+def test_other_files_are_refused_as_quorum_state(content: bytes) -> None:
     with pytest.raises(ProtocolError, match="the quorum-state file is damaged"):
         decode_quorum_state(content)

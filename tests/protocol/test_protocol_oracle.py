@@ -1,8 +1,8 @@
-"""Every message and version that kio knows too, in both directions: the same bytes from the same
-values, the same values from the bytes.
+"""Compares every message and version with kio in both directions: equal bytes from equal values,
+and equal values from the bytes.
 
-kio 0.6 knows all APIs and versions of Kafka 4.3, and agrees on each. A later kio may know more than
-we do: that is no failure.
+kio 0.6 has all APIs and versions of Kafka 4.3. A later kio may have more versions, which is no
+failure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 _LISTED_ERRORS = st.sampled_from([code.value for code in KioErrorCode])
 
-# kio gives some integers a meaning, and with it a smaller range.
+# kio maps some integers to richer types with a smaller range.
 _KIO_RANGES: dict[str, st.SearchStrategy[int]] = {
     "error_code": _LISTED_ERRORS,
     "timedelta_i64": st.integers(-(10**12), 10**12),
@@ -44,7 +44,7 @@ _KIO_RANGES: dict[str, st.SearchStrategy[int]] = {
 
 
 def _our_classes() -> dict[tuple[str, EntityType], type]:
-    """Ours by kio's name and kind."""
+    """Return our classes by kio's name and kind."""
     classes: dict[tuple[str, EntityType], type] = {}
     for api in APIS:
         classes[api.module.rpartition(".")[2], EntityType.request] = request_class(api.key)
@@ -64,7 +64,7 @@ def _cases() -> Iterator[Any]:
 
 
 def _kio_class(annotation: Any) -> Any:
-    """The innermost type: of tuple[Topic, ...] | None it is Topic."""
+    """Return the innermost type: Topic for tuple[Topic, ...] | None."""
     if get_origin(annotation) is tuple:
         return _kio_class(get_args(annotation)[0])
     inner = [argument for argument in get_args(annotation) if argument is not NoneType]
@@ -72,7 +72,7 @@ def _kio_class(annotation: Any) -> Any:
 
 
 def _pairs(layout: Layout, cls: type, kio_cls: Any) -> list[tuple[Field, Any]]:
-    """Our fields beside kio's. The names differ (max_wait_ms, max_wait); the order cannot."""
+    """Pair our fields with kio's. The names differ (max_wait_ms, max_wait); the order does not."""
     carried = {field.name for field in (*layout.plain(cls), *layout.tagged(cls))}
     ours = [field for field in cls.__dict__["__kafka_fields__"] if field.name in carried]
     return list(zip(ours, dataclasses.fields(kio_cls), strict=True))
@@ -141,10 +141,10 @@ def test_same_bytes_and_values_as_kio(
     both_directions()
 
 
-def test_all_of_kio_is_compared() -> None:
-    """A name that kio has and we overlook would go untested."""
+def test_every_message_of_kio_is_compared() -> None:
+    """A message that is missing in our classes would not be tested."""
     assert {name for name, _ in _our_classes()} >= set(schema_name_map)
 
 
-def test_keys_are_those_of_kio() -> None:
+def test_keys_equal_kios() -> None:
     assert {api.key: api.module.rpartition(".")[2] for api in APIS} == dict(api_key_map)

@@ -1,8 +1,7 @@
-"""The declarations beside the facts they were made from, field by field, wherever those files are
-at hand.
+"""Compares the declarations with a text description of Kafka's messages, field by field.
 
-The facts lie beside a clone of the repository, not in it; without them the bytes of Kafka itself
-(test_java_bytes) and kio (test_protocol_oracle) still hold the declarations to the same.
+The description is stored beside a clone of the repository, not in it. Without it, Kafka's bytes
+(test_java_bytes) and kio (test_protocol_oracle) check the declarations.
 """
 
 from __future__ import annotations
@@ -20,11 +19,13 @@ from penstock.protocol.schema import Field, fields_of, schema_of
 from tests.protocol.schema_strategies import internal_messages
 
 FACTS = Path(__file__).resolve().parents[2].parent / "shared" / "protocol"
-needs_facts = pytest.mark.skipif(not FACTS.is_dir(), reason="the facts are not beside this clone")
+needs_facts = pytest.mark.skipif(
+    not FACTS.is_dir(), reason="the description of Kafka's messages is not beside this clone"
+)
 
-# Kafka's definitions say null without quotes here, which its generator takes for no default at all:
-# test_java_bytes proves it.
-NOT_NULL_AFTER_ALL = {"assignment_epochs", "last_assignment_configs", "classic_member_metadata"}
+# Kafka's definitions say null without quotes here, which its generator ignores. test_java_bytes
+# proves it.
+UNQUOTED_NULL = {"assignment_epochs", "last_assignment_configs", "classic_member_metadata"}
 
 _FIELD = re.compile(
     r"^(?P<indent> +)(?P<name>\w+) +(?P<kind>\w+)(?P<array>\[\])?"
@@ -42,7 +43,7 @@ _RECORD = re.compile(r"^## (\w+)(?: \(api key (\d+)\))?, [\w-]+: versions (\S+),
 
 @dataclass
 class Stated:
-    """A message as the facts state it."""
+    """A message of the description."""
 
     name: str
     key: int | None
@@ -85,7 +86,7 @@ def _stated_records() -> Iterator[Stated]:
 
 
 def _declared_lines(cls: type, depth: int = 1) -> Iterator[str]:
-    """A declaration in a canonical form of the facts' lines."""
+    """Yield a declaration in the canonical form of `_stated_line`."""
     for declared in fields_of(cls):
         yield (
             f"{'  ' * depth}{declared.name} {declared.kind}{'[]' if declared.is_array else ''} "
@@ -127,8 +128,8 @@ def _stated_line(line: str) -> str:
 
 
 def _stated_default(name: str, kind: str, text: str, *, nullable: bool) -> object:
-    # Nullable record batches are null by default in Kafka without saying so.
-    if (text == "null" and name not in NOT_NULL_AFTER_ALL) or (kind == "records" and nullable):
+    # In Kafka, nullable record batches are null by default, without a default in the definition.
+    if (text == "null" and name not in UNQUOTED_NULL) or (kind == "records" and nullable):
         return None
     if text.lower() in ("", "0", "false", "null"):
         return ""
@@ -146,7 +147,7 @@ def _assert_same(stated: Stated, cls: type) -> None:
 
 
 @needs_facts
-def test_messages_are_declared_as_stated() -> None:
+def test_messages_equal_the_description() -> None:
     stated = {message.name: message for message in _stated_apis()}
     declared = {
         cls.__name__: cls
@@ -159,7 +160,7 @@ def test_messages_are_declared_as_stated() -> None:
 
 
 @needs_facts
-def test_the_table_of_apis_is_as_stated() -> None:
+def test_the_table_of_apis_equals_the_description() -> None:
     requests = [message for message in _stated_apis() if message.name.endswith("Request")]
     assert [
         (f"{api.name}Request", api.key, str(api.versions), api.listeners, api.newest_unstable)
@@ -171,7 +172,7 @@ def test_the_table_of_apis_is_as_stated() -> None:
 
 
 @needs_facts
-def test_internal_records_are_declared_as_stated() -> None:
+def test_internal_records_equal_the_description() -> None:
     stated = {record.name: record for record in _stated_records()}
     declared = {cls.__name__: cls for cls in internal_messages()}
     assert stated.keys() == declared.keys()

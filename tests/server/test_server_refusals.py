@@ -30,16 +30,16 @@ from tests.server.serving import (
 from tests.world.both_worlds import Play
 
 BAD = {
-    "oversized": (struct.pack(">i", 1_001), "1001 bytes, where at most 1000"),
-    "largest": (b"\x7f\xff\xff\xff", "2147483647 bytes"),
-    "negative": (struct.pack(">i", -1), "-1 bytes"),
+    "oversized": (struct.pack(">i", 1_001), "frame size 1001, the maximum is 1000"),
+    "largest": (b"\x7f\xff\xff\xff", "frame size 2147483647"),
+    "negative": (struct.pack(">i", -1), "frame size -1"),
     "http": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speak HTTP"),
     "tls": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "speak TLS"),
     "ssh": (b"SSH-2.0-OpenSSH_9.2\r\n", "speak SSH"),
     "empty": (struct.pack(">i", 0), "too short for a header"),
     "short": (struct.pack(">i", 3) + b"abc", "too short for a header"),
-    "unknown key": (raw_request(9_999, 0, 1), "no API with key 9999"),
-    "negative key": (raw_request(-1, 0, 1), "no API with key -1"),
+    "unknown key": (raw_request(9_999, 0, 1), "unknown API key 9999"),
+    "negative key": (raw_request(-1, 0, 1), "unknown API key -1"),
     "not served": (
         raw_request(3, 1, 1),
         "Metadata .API key 3. is not served on listener PLAINTEXT",

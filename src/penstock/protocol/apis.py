@@ -1,7 +1,7 @@
-"""The table of APIs: key, name, versions, listeners. Messages are imported when their class is
-first asked for.
+"""The table of Kafka's APIs: key, name, versions, listeners. Message modules are imported on first
+use.
 
-What a node serves and advertises is a matter of its handlers; this is what the protocol knows.
+It lists what the protocol defines. `handlers` decide what a node serves and advertises.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ BOTH = BROKER | CONTROLLER
 
 
 class Api(NamedTuple):
-    """One row. Request and response have the same versions, and are flexible from the same one
-    on."""
+    """One API. Its request and response have the same versions, and the same first flexible
+    version."""
 
     key: int
     name: str
@@ -30,13 +30,13 @@ class Api(NamedTuple):
     newest_unstable: bool = False
 
     def flexible(self, version: int) -> bool:
-        """Also answers for versions that we do not know: the header of a request must be readable
-        in any version."""
+        """Return whether a version is flexible. Works for unknown versions too, because the header
+        of a request must be readable in any version."""
         return self.flexible_from is not None and version >= self.flexible_from
 
     @property
     def module(self) -> str:
-        """ListOffsets lives in messages/list_offsets.py."""
+        """The module of the messages: messages/list_offsets.py for ListOffsets."""
         snake = "".join(
             f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name
         )
@@ -139,15 +139,15 @@ _BY_KEY = {api.key: api for api in APIS}
 
 
 def find_api(key: int) -> Api:
-    """The row of an API; ProtocolError for a key that the protocol does not have."""
+    """Return the API of a key. Raise ProtocolError if the protocol has none."""
     api = _BY_KEY.get(key)
     if api is None:
-        raise ProtocolError(f"there is no API with key {key}")
+        raise ProtocolError(f"unknown API key {key}")
     return api
 
 
 def api_of(message: type) -> Api:
-    """The API that a request or response class belongs to."""
+    """Return the API of a request or response class."""
     key = schema_of(message).api_key
     if key is None:
         raise ValueError(f"{message.__name__} is neither a request nor a response")
@@ -156,13 +156,13 @@ def api_of(message: type) -> Api:
 
 @cache
 def request_class(key: int) -> type:
-    """The request of an API. The first call imports its module."""
+    """Return the request class of an API. The first call imports its module."""
     return _message(find_api(key), "Request")
 
 
 @cache
 def response_class(key: int) -> type:
-    """The response of an API. The first call imports its module."""
+    """Return the response class of an API. The first call imports its module."""
     return _message(find_api(key), "Response")
 
 

@@ -1,9 +1,8 @@
-"""Encoding and decoding messages. The codec of a message and version is compiled when it is first
-used, and kept.
+"""Encodes and decodes messages. The codec of a message and version is compiled on first use and
+cached.
 
-    decode(FetchRequest, 13, body)          the whole body must be one message
-    encode(FetchResponse(...), 13)          parts: bytes, and the records as the objects they were
-    given as
+    decode(FetchRequest, 13, body)    the whole body must be one message
+    encode(FetchResponse(...), 13)    returns parts: bytes, and the untouched records between them
 
 Whatever a peer sends, decoding raises ProtocolError or returns a message, in bounded time and
 memory.
@@ -27,7 +26,7 @@ _encoders: dict[tuple[type, int], Encoder] = {}
 
 
 def decode(cls: type[T], version: int, buffer: Buffer) -> T:
-    """The message that the buffer holds, all of it."""
+    """Decode a buffer that holds exactly one message."""
     message, position = decode_from(cls, version, buffer, 0)
     if position != len(buffer):
         raise ProtocolError(
@@ -38,12 +37,12 @@ def decode(cls: type[T], version: int, buffer: Buffer) -> T:
 
 
 def decode_from(cls: type[T], version: int, buffer: Buffer, position: int) -> tuple[T, int]:
-    """The message that begins at a position, and the position after it."""
+    """Decode the message at a position. Return it and the position after it."""
     return decoder_of(cls, version)(buffer, position)
 
 
 def decoder_of(cls: type[T], version: int) -> Callable[[Buffer, int], tuple[T, int]]:
-    """What `decode_from` calls: for whoever decodes the same message again and again."""
+    """Return the function behind `decode_from`, for callers that decode the same message often."""
     compiled = _decoders.get((cls, version))
     if compiled is None:
         compiled = _decoders[cls, version] = compile_decoder(cls, version)
@@ -51,8 +50,7 @@ def decoder_of(cls: type[T], version: int) -> Callable[[Buffer, int], tuple[T, i
 
 
 def encode(message: object, version: int) -> list[Records]:
-    """The message's parts in order: bytes, and records as they are. Nothing else tells them apart,
-    and a sender need not."""
+    """Return the message's parts in order: bytes, and the untouched records between them."""
     cls = type(message)
     compiled = _encoders.get((cls, version))
     if compiled is None:
@@ -61,7 +59,7 @@ def encode(message: object, version: int) -> list[Records]:
 
 
 def encode_bytes(message: object, version: int) -> bytes:
-    """The message as one byte string; its records, if it has any, must be bytes themselves."""
+    """Return the message as one byte string. Its records, if any, must be bytes."""
     parts = encode(message, version)
     return (
         parts[0]

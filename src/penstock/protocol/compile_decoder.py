@@ -1,24 +1,24 @@
 """Compiles the decoder of one message and version: the declaration becomes the source of one Python
 function.
 
-Theory of operation. The function walks the buffer once with a position `p`. Fields of fixed width
-are gathered into a *run*, and the prefix of whatever comes next (the length of a string, the count
-of an array, the number of tagged fields) ends it: one `unpack_from` then fills them all. In
-flexible versions that prefix is a varint; its first byte rides in the run, and only if it says so
-is the rest read. Nested structs are loops within the same function, so nothing is called per field.
-`n` is always the prefix just read.
+Theory of operation. The function walks the buffer once with a position `p`. Adjacent fields of
+fixed width form a *run*, which one `unpack_from` decodes. The prefix of the next field (the length
+of a string, the count of an array, the number of tagged fields) ends the run and is decoded with
+it. In flexible versions the prefix is a varint: its first byte is part of the run, and the rest is
+read only if that byte says so. Nested structs are loops in the same function, so there are no calls
+per field. `n` is always the last prefix.
 
-Laws:
-- no count is believed: before an array is built, count times smallest element must fit into what is
-  left, and all elements of the message, unknown tagged fields included, come out of one budget, so
-  time and memory are bounded;
-- only ProtocolError leaves the function;
-- `records` are windows into the buffer, never copies.
+Rules:
+- No count is trusted. Before an array is built, count times minimum element size must fit into the
+  rest of the buffer. All elements of a message, unknown tagged fields included, share one budget.
+  Therefore time and memory are bounded.
+- The function raises only ProtocolError.
+- `records` are views of the buffer, never copies.
 
 Frozen instances are slow to build. For a partition of a Fetch request (eight fields, unpacking
-included, CPython 3.11) the `__init__` of a frozen dataclass takes 2.5 µs and setting the slots
-through their descriptors 1.1 µs. So the function fills a *raw twin* of the class
-(`schema.raw_twin`), and then makes it an instance of the frozen one: 0.5 µs.
+included, CPython 3.11) the `__init__` of a frozen dataclass takes 2.5 µs, and setting the slots
+through their descriptors 1.1 µs. Therefore the function fills a *raw twin* of the class
+(`schema.raw_twin`) and then assigns its `__class__`: 0.5 µs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 from penstock import limits
 from penstock.errors import ProtocolError
 from penstock.ids import Buffer
-from penstock.protocol import faults
+from penstock.protocol import codec_errors
 from penstock.protocol.layout import (
     FORMATS,
     NULL_MARKERS,
@@ -48,18 +48,19 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 
 def compile_decoder(message: type, version: int) -> Decoder:
-    """A function from a buffer and a position to the message found there and the position after
-    it."""
+    """Return a function that decodes the message at a position, and returns it and the position
+    after it."""
     return _DecoderSource(layout_of(message, version)).build().function("decode")
 
 
 def object_limit(message: type) -> str:
-    """A node reads requests on its event loop, from anybody: they have a limit of their own."""
+    """Return the limit of decoded objects. Requests have their own limit, because a node decodes
+    them on its event loop and any client may send them."""
     return "MAX_REQUEST_OBJECTS" if message.__name__.endswith("Request") else "MAX_DECODED_OBJECTS"
 
 
 def _within(label: str, field: Field) -> str:
-    """How errors call a field: FetchRequest v13: topics.partitions."""
+    """Return the label of a field in errors: FetchRequest v13: topics.partitions."""
     return f"{label}.{field.name}" if ": " in label else f"{label}: {field.name}"
 
 
@@ -68,8 +69,8 @@ class _DecoderSource:
         self._layout = layout
         self._source = Source(f"decode {layout.label}")
         self._run: list[tuple[str, str]] = []
-        # A message that carries record batches may be large and is read in place. Any other is made
-        # bytes first: that one copy costs less than slicing a memoryview for each string.
+        # A message with record batches may be large, and is decoded in place. Any other is copied
+        # to bytes first, which costs less than slicing a memoryview for each string.
         self._in_place = any(
             field.kind == "records"
             for cls in structs_of(layout.message)
@@ -78,7 +79,7 @@ class _DecoderSource:
 
     def build(self) -> Source:
         source, label = self._source, self._layout.label
-        source.name("faults", faults)
+        source.name("errors", codec_errors)
         source.name("limits", limits)
         source.name("finish_uvarint", finish_uvarint)
         source.name("uuid_of", uuid_of)
@@ -96,13 +97,13 @@ class _DecoderSource:
                 self._struct(self._layout.message, 0, label)
                 source.line("return o0, p")
             with source.block("except (StructError, IndexError) as error:"):
-                source.line(f"raise faults.truncated({label!r}) from error")
+                source.line(f"raise errors.truncated({label!r}) from error")
             with source.block("except UnicodeDecodeError as error:"):
-                source.line(f"raise faults.not_utf8({label!r}, error) from error")
+                source.line(f"raise errors.not_utf8({label!r}, error) from error")
         return source
 
     def _struct(self, cls: type, depth: int, label: str) -> None:
-        """Leaves a new instance in the variable o<depth>."""
+        """Generate code that leaves a new instance in the variable o<depth>."""
         made = f"o{depth}"
         self._source.line(f"{made} = {self._source.name('Raw' + cls.__name__, raw_twin(cls))}()")
         for field in (*self._layout.absent(cls), *self._layout.tagged(cls)):
@@ -133,7 +134,7 @@ class _DecoderSource:
             self._source.line("p += 1")
             return
         format_ = struct.Struct(">" + "".join(code for code, _ in run))
-        # uuids arrive as bytes and need one more step.
+        # uuids are unpacked as bytes and converted after it.
         uuids = {target: f"u{index}" for index, (code, target) in enumerate(run) if code == "16s"}
         targets = "".join(f"{uuids.get(target, target)}, " for _, target in run)
         self._source.line(
@@ -144,7 +145,7 @@ class _DecoderSource:
             self._source.line(f"{target} = uuid_of({raw})")
 
     def _prefix(self, code: str, *, compact: bool) -> None:
-        """Reads a length or count into n, with -1 for null, in both styles."""
+        """Generate code that reads a length or count into n, with -1 for null."""
         self._run.append(("B" if compact else code, "n"))
         self._unpack_run()
         if compact:
@@ -152,7 +153,7 @@ class _DecoderSource:
             self._source.line("n -= 1")
 
     def _sized(self, field: Field, target: str, label: str) -> None:
-        """A string, bytes or records."""
+        """Decode a string, bytes or records."""
         compact = self._layout.compact(field)
         self._prefix("h" if field.kind == "string" else "i", compact=compact)
         self._source.line("q = p + n")
@@ -171,7 +172,7 @@ class _DecoderSource:
             else ""
         )
         self._source.line(
-            f"if not p <= q <= end{too_long}: raise faults.bad_length({label!r}, n, end - p)"
+            f"if not p <= q <= end{too_long}: raise errors.bad_length({label!r}, n, end - p)"
         )
         if field.kind == "records":
             value = "view[p:q]"
@@ -196,7 +197,7 @@ class _DecoderSource:
         with self._source.block(f"elif n == {null}:"):
             self._source.line(f"{target} = None")
         with self._source.block("else:"):
-            self._source.line(f"raise faults.bad_marker({label!r}, n, {null})")
+            self._source.line(f"raise errors.bad_marker({label!r}, n, {null})")
 
     def _array(self, field: Field, target: str, depth: int, label: str) -> None:
         self._prefix("i", compact=self._layout.compact(field))
@@ -211,25 +212,23 @@ class _DecoderSource:
     def _elements(self, field: Field, target: str, depth: int, label: str) -> None:
         size = self._layout.minimum_element_size(field)
         with self._source.block(f"if n < 0 or n * {size} > end - p or n > budget:"):
-            self._source.line(f"raise faults.bad_count({label!r}, n, end - p, {size})")
+            self._source.line(f"raise errors.bad_count({label!r}, n, end - p, {size})")
         self._source.line("budget -= n")
         if field.kind == "uuid":
+            positions = "range(p, p + n * 16, 16)"
             self._source.line(
-                f"{target} = tuple([uuid_of(bytes(buffer[i : i + 16])) for i in range(p, p + n * "
-                "16, 16)])"
+                f"{target} = tuple([uuid_of(bytes(buffer[i : i + 16])) for i in {positions}])"
             )
             self._source.line("p += n * 16")
         elif field.kind in FORMATS:
-            self._source.line(
-                f"{target} = "
-                f"{self._source.name(f'{field.kind}s', REPEATED[field.kind])}[n].unpack_from(buffer, p)"
-            )
+            formats = self._source.name(f"{field.kind}s", REPEATED[field.kind])
+            self._source.line(f"{target} = {formats}[n].unpack_from(buffer, p)")
             self._source.line(f"p += n * {WIDTHS[field.kind]}")
         else:
             self._loop(field, target, depth, label)
 
     def _loop(self, field: Field, target: str, depth: int, label: str) -> None:
-        """An array of structs or strings."""
+        """Decode an array of structs or strings."""
         items = f"items{depth}"
         self._source.line(f"{items} = []")
         with self._source.block("for _ in range(n):"):
@@ -249,12 +248,12 @@ class _DecoderSource:
         known = self._layout.tagged(cls)
         with self._source.block("if n:"):
             if not known:
-                self._source.line(f"p, budget = faults.skip_tags(buffer, p, n, budget, {label!r})")
+                self._source.line(f"p, budget = errors.skip_tags(buffer, p, n, budget, {label!r})")
                 return
-            self._source.line(f"n, p, budget = faults.tag_count(buffer, p, n, budget, {label!r})")
+            self._source.line(f"n, p, budget = errors.tag_count(buffer, p, n, budget, {label!r})")
             with self._source.block("for _ in range(n):"):
                 self._source.line(
-                    f"tag{depth}, p, stop{depth} = faults.tag_head(buffer, p, {label!r})"
+                    f"tag{depth}, p, stop{depth} = errors.tag_head(buffer, p, {label!r})"
                 )
                 for index, field in enumerate(known):
                     with self._source.block(
@@ -265,5 +264,5 @@ class _DecoderSource:
                 self._source.line(f"else: p = stop{depth}")
                 with self._source.block(f"if p != stop{depth}:"):
                     self._source.line(
-                        f"raise faults.bad_tag_size({label!r}, tag{depth}, p - stop{depth})"
+                        f"raise errors.bad_tag_size({label!r}, tag{depth}, p - stop{depth})"
                     )

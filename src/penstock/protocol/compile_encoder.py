@@ -1,17 +1,17 @@
 """Compiles the encoder of one message and version: the declaration becomes the source of one Python
 function.
 
-Theory of operation. The function gathers *pieces* of bytes in a list and joins them once. Fields of
-fixed width, and the lengths and counts that old versions write as int16 and int32, form a *run*
-that becomes one `pack`; varints come out of a table. Pieces are kept as expressions as long as the
-control flow is straight, so that one statement adds several. Records are not joined: they split
-what is returned into parts and stand in it as the objects they were given as.
+Theory of operation. The function collects *pieces* of bytes in a list and joins them once. Adjacent
+fields of fixed width, and lengths and counts that old versions write as int16 and int32, form a
+*run* that becomes one `pack`. Varints come from a table. While the control flow does not branch,
+pieces stay expressions, so that one statement adds several. Records are not joined: they are parts
+of the result of their own, as the objects that the caller passed.
 
-Laws:
-- a field that this version does not carry and that is not ignorable must have its default, else
-  KafkaError(UNSUPPORTED_VERSION): nothing that was asked for is dropped silently;
-- null goes only where this version allows it;
-- a value that does not fit its type raises ValueError.
+Rules:
+- A field that this version does not carry must be ignorable or have its default; otherwise the
+  function raises KafkaError(UNSUPPORTED_VERSION). Nothing is dropped silently.
+- Null is allowed only where this version allows it.
+- A value that does not fit its type raises ValueError.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
-from penstock.protocol import faults
+from penstock.protocol import codec_errors
 from penstock.protocol.layout import FORMATS, NULL_MARKERS, REPEATED, Layout, layout_of, structs_of
 from penstock.protocol.primitives import UVARINTS
 from penstock.protocol.schema import Field, Records, fields_of
@@ -31,7 +31,8 @@ Encoder = Callable[[Any], list[Records]]
 
 
 def compile_encoder(message: type, version: int) -> Encoder:
-    """A function from a message to its parts: bytes, and between them the untouched records."""
+    """Return a function that encodes a message to parts: bytes, and between them the untouched
+    records."""
     return _EncoderSource(layout_of(message, version)).build().function("encode")
 
 
@@ -51,7 +52,7 @@ class _EncoderSource:
 
     def build(self) -> Source:
         source = self._source
-        source.name("faults", faults)
+        source.name("errors", codec_errors)
         source.name("UVARINTS", UVARINTS)
         source.name("StructError", struct.error)
         with source.block("def encode(message):"):
@@ -65,7 +66,7 @@ class _EncoderSource:
                     source.line('if out: parts.append(b"".join(out))')
                 source.line("return parts" if self._has_records else 'return [b"".join(out)]')
             with source.block("except (StructError, AttributeError, TypeError) as error:"):
-                source.line(f"raise faults.unfit({self._layout.label!r}, error) from error")
+                source.line(f"raise errors.not_encodable({self._layout.label!r}, error) from error")
         return source
 
     def _variable(self, prefix: str) -> str:
@@ -90,8 +91,8 @@ class _EncoderSource:
         self._pieces.append(expression)
 
     def _add_pieces(self) -> None:
-        """Needed before the control flow branches: until then pieces are expressions, not yet
-        evaluated."""
+        """Generate code that adds the pieces collected so far. Call it before the control flow
+        branches."""
         self._end_run()
         pieces, self._pieces = self._pieces, []
         if len(pieces) == 1:
@@ -110,14 +111,14 @@ class _EncoderSource:
 
     def _refuse_unless_default(self, field: Field, value: str, path: str) -> None:
         with self._source.block(f"if {self._differs(field, value)}:"):
-            self._source.line(f"raise faults.not_carried({self._layout.label!r}, {path!r})")
+            self._source.line(f"raise errors.not_carried({self._layout.label!r}, {path!r})")
 
     def _differs(self, field: Field, value: str) -> str:
         default = self._source.constant(field.default)
         if field.default is None:
             return f"{value} is not None"
         if field.kind in ("uuid", "struct") and not field.is_array:
-            # Comparing these calls Python code, and nearly always the default is the very object.
+            # Comparing these calls Python code; the value nearly always is the default itself.
             return f"{value} is not {default} and {value} != {default}"
         return f"{value} != {default}"
 
@@ -127,7 +128,7 @@ class _EncoderSource:
             and field.nullable.first <= field.nullable.last
         ):
             self._source.line(
-                f"if {value} is None: raise faults.not_nullable({self._layout.label!r}, {path!r})"
+                f"if {value} is None: raise errors.not_nullable({self._layout.label!r}, {path!r})"
             )
         if field.is_array:
             self._array(field, value, path)
@@ -141,23 +142,19 @@ class _EncoderSource:
             self._sized(field, value, path)
 
     def _prefix(self, length: str, code: str, *, compact: bool, nullable_of: str | None) -> None:
-        """The length or count of what comes next; `nullable_of` is the variable that may be
+        """Encode the length or count of the next field. `nullable_of` is the variable that may be
         None."""
         if compact:
-            plus_one = f"{length} + 1"
-            self._piece(
-                f"UVARINTS[{plus_one if nullable_of is None else f'0 if {nullable_of} is None else {plus_one}'}]"
-            )
+            value = f"{length} + 1"
+            if nullable_of is not None:
+                value = f"0 if {nullable_of} is None else {value}"
+            self._piece(f"UVARINTS[{value}]")
         else:
-            self._run.append(
-                (
-                    code,
-                    length if nullable_of is None else f"-1 if {nullable_of} is None else {length}",
-                )
-            )
+            value = length if nullable_of is None else f"-1 if {nullable_of} is None else {length}"
+            self._run.append((code, value))
 
     def _sized(self, field: Field, value: str, path: str) -> None:
-        """A string, bytes or records."""
+        """Encode a string, bytes or records."""
         variable, compact = self._variable("v"), self._layout.compact(field)
         nullable_of = variable if self._layout.nullable(field) else None
         self._source.line(f"{variable} = {value}")
@@ -169,7 +166,7 @@ class _EncoderSource:
                     f"if {variable} and len({variable}) > {limits.MAX_STRING_BYTES}:"
                 ):
                     self._source.line(
-                        f"raise faults.too_long({f'{self._layout.label}: {path}'!r}, "
+                        f"raise errors.too_long({f'{self._layout.label}: {path}'!r}, "
                         f"len({variable}))"
                     )
         self._prefix(
@@ -216,14 +213,13 @@ class _EncoderSource:
         if field.kind == "uuid":
             self._piece(f'b"".join([element.bytes for element in {elements}])')
         elif field.kind in FORMATS:
-            self._piece(
-                f"{self._source.name(f'{field.kind}s', REPEATED[field.kind])}[len({elements})].pack(*{elements})"
-            )
+            formats = self._source.name(f"{field.kind}s", REPEATED[field.kind])
+            self._piece(f"{formats}[len({elements})].pack(*{elements})")
         else:
             self._loop(field, elements, path)
 
     def _loop(self, field: Field, elements: str, path: str) -> None:
-        """An array of structs or strings."""
+        """Encode an array of structs or strings."""
         self._add_pieces()
         element = self._variable("m")
         with self._source.block(f"for {element} in {elements}:"):
@@ -232,13 +228,13 @@ class _EncoderSource:
             else:
                 self._field(Field("string", field.versions, ""), element, path)
             self._add_pieces()
-            # A struct without fields writes nothing, and Python wants a statement.
+            # A struct without fields generates no statement, but Python needs one.
             self._source.line("pass")
 
     def _tagged_fields(self, cls: type, value: str, path: str) -> None:
         known = self._layout.tagged(cls)
         if not known:
-            # A zero byte says so; it can end the run.
+            # A zero byte, for no tagged fields, is part of the run.
             self._run.append(("x", ""))
             return
         self._add_pieces()

@@ -1,8 +1,8 @@
-"""Frames: four bytes of size, then the header and the message. Splitting a stream into them, and
-making them.
+"""Frames: a size in four bytes, then the header and the message. Splits a stream into frames, and
+builds them.
 
-Pure: whoever reads the socket owns its buffer and asks here where the frames in it are. Nothing is
-copied.
+The reader of a socket owns the buffer; these functions return views of the frames in it and copy
+nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_FRAME_BYTES = 2**31 - 1
 
 _SIZE = struct.Struct(">i")
 _response_heads: dict[tuple[type, int], struct.Struct] = {}
-# A size read from the first bytes of something that is not Kafka's protocol at all.
-_STRANGERS = {
+# The first bytes of other protocols, which a frame size would be read from.
+_OTHER_PROTOCOLS = {
     b"GET ": "HTTP",
     b"POST": "HTTP",
     b"PUT ": "HTTP",
@@ -36,20 +36,20 @@ _STRANGERS = {
 
 
 def frame_size(buffer: Buffer, position: int, maximum: int) -> int:
-    """The size of the frame whose four size bytes are at position; ProtocolError if it is negative
-    or above the maximum."""
+    """Return the size of the frame at a position. Raise ProtocolError if it is negative or above
+    the maximum."""
     size = cast(int, _SIZE.unpack_from(buffer, position)[0])
     if 0 <= size <= maximum:
         return size
     first = bytes(buffer[position : position + SIZE_BYTES])
-    stranger = "TLS" if first.startswith(b"\x16\x03") else _STRANGERS.get(first)
-    hint = f": the peer seems to speak {stranger}, not Kafka's protocol" if stranger else ""
-    raise ProtocolError(f"a frame of {size} bytes, where at most {maximum} are taken{hint}")
+    other = "TLS" if first.startswith(b"\x16\x03") else _OTHER_PROTOCOLS.get(first)
+    hint = f": the peer appears to speak {other}, not Kafka's protocol" if other else ""
+    raise ProtocolError(f"invalid frame size {size}, the maximum is {maximum}{hint}")
 
 
 def split_frames(buffer: Buffer, maximum: int) -> tuple[list[memoryview], int]:
-    """The complete frames at the start of a buffer, as windows into it without their size bytes,
-    and how many bytes they took in all."""
+    """Return views of the complete frames at the start of a buffer, without their size bytes, and
+    the total number of bytes that they take."""
     frames: list[memoryview] = []
     view, position = memoryview(buffer), 0
     while len(view) - position >= SIZE_BYTES:
@@ -63,7 +63,7 @@ def split_frames(buffer: Buffer, maximum: int) -> tuple[list[memoryview], int]:
 
 
 def frame(parts: list[Records]) -> list[Records]:
-    """The same parts behind their size."""
+    """Return the parts with their total size in front."""
     size = sum(map(len, parts))
     if size > MAX_FRAME_BYTES:
         raise _too_long(size)
@@ -74,20 +74,20 @@ def frame(parts: list[Records]) -> list[Records]:
 
 
 def frame_response(response: object, version: int, correlation_id: int) -> list[Records]:
-    """A whole response, ready to be sent: bytes, and between them the records as they are."""
+    """Return a framed response as parts to send: bytes, and between them the untouched records."""
     parts = encode(response, version)
     head = _response_head(type(response), version)
     size = head.size - SIZE_BYTES + sum(map(len, parts))
     if size > MAX_FRAME_BYTES:
         raise _too_long(size)
-    # The first part is always bytes: at the least there is a length before records.
+    # The first part is always bytes: records have a length in front of them.
     parts[0] = head.pack(size, correlation_id) + cast(bytes, parts[0])
     return parts
 
 
 def _response_head(response: type, version: int) -> struct.Struct:
-    """What a response begins with: its size, and its header of version 0 (the correlation id) or 1
-    (and a zero: no tagged fields)."""
+    """Return the format of a response's size and header. Header 0 is the correlation id; header 1
+    adds a zero byte, for no tagged fields."""
     head = _response_heads.get((response, version))
     if head is None:
         with_tags = response_header_version(api_of(response).key, version) == 1
@@ -98,19 +98,19 @@ def _response_head(response: type, version: int) -> struct.Struct:
 def frame_request(
     request: object, version: int, correlation_id: int, client_id: str | None
 ) -> list[Records]:
-    """A whole request, ready to be sent."""
+    """Return a framed request as parts to send."""
     return frame(
-        _behind(
+        _prepend(
             encode_request_header(api_of(type(request)).key, version, correlation_id, client_id),
             encode(request, version),
         )
     )
 
 
-def _behind(header: bytes, parts: list[Records]) -> list[Records]:
+def _prepend(header: bytes, parts: list[Records]) -> list[Records]:
     first = parts[0] if parts else b""
     return [header + first, *parts[1:]] if isinstance(first, bytes) else [header, *parts]
 
 
 def _too_long(size: int) -> ValueError:
-    return ValueError(f"a frame of {size} bytes is longer than Kafka's protocol can say")
+    return ValueError(f"frame of {size} bytes exceeds the protocol's maximum of {MAX_FRAME_BYTES}")

@@ -1,8 +1,8 @@
-"""Request and response headers, and which version of them a message travels with.
+"""Request and response headers, and which header version a message has.
 
 A flexible request has header 2, any other header 1; a flexible response has header 1, any other
-header 0. ApiVersions is the exception: its response always has header 0, because a client that asks
-for it does not yet know what the broker speaks (KIP-511).
+header 0. The exception is the ApiVersions response, which always has header 0: its client does not
+know the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """The header at a position, and where its body begins. Any version of a known API can be read,
-    also one not served."""
+    """Decode the header at a position. Return it and the position of the body. The header of any
+    version of a known API can be decoded, even of one that is not served."""
     if len(buffer) - position < KEY_AND_VERSION_BYTES:
         raise ProtocolError(
             f"a request of {len(buffer) - position} bytes is too short for a header"

@@ -1,7 +1,6 @@
-"""What one version of a message looks like on the wire: which fields it carries, in which order,
-and how small they can be.
+"""The wire layout of one version of a message: its fields, their order, and their minimum sizes.
 
-Both compilers read declarations through this file. It must never know of generated source.
+Both compilers read declarations through this module.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.protocol.primitives import RepeatedFormats
 from penstock.protocol.schema import Field, fields_of, schema_of
 
-# Kinds of a fixed width, as struct's format characters (big-endian), and their widths.
+# The struct format characters (big-endian) and the sizes of kinds of fixed width.
 FORMATS = {
     "bool": "?",
     "int8": "b",
@@ -35,11 +34,11 @@ WIDTHS = {
     "uuid": 16,
 }
 
-# For arrays of them.
+# Formats of arrays of these kinds.
 REPEATED = {kind: RepeatedFormats(code) for kind, code in FORMATS.items() if kind != "uuid"}
 
-# What stands before a nullable struct: null, present. Kafka writes an int8, but an unsigned varint
-# where the struct is a tagged field.
+# The markers (null, present) in front of a nullable struct, by whether it is a tagged field. Kafka
+# writes an int8, but an unsigned varint for a tagged field.
 NULL_MARKERS = {False: (-1, 1), True: (0, 1)}
 
 
@@ -52,11 +51,11 @@ class Layout(NamedTuple):
 
     @property
     def label(self) -> str:
-        """How errors call it."""
+        """The name of the message in errors."""
         return f"{self.message.__name__} v{self.version}"
 
     def plain(self, cls: type) -> list[Field]:
-        """The fields that stand one after the other."""
+        """Return the untagged fields, in order."""
         return [
             field
             for field in fields_of(cls)
@@ -64,8 +63,8 @@ class Layout(NamedTuple):
         ]
 
     def tagged(self, cls: type) -> list[Field]:
-        """The fields at the struct's end that are written only where they differ from their
-        default, in the order of their tags."""
+        """Return the tagged fields in the order of their tags. They follow the others, and are
+        written only if they differ from their defaults."""
         carried = (
             field
             for field in fields_of(cls)
@@ -74,20 +73,20 @@ class Layout(NamedTuple):
         return sorted(carried, key=lambda field: field.tag or 0)
 
     def absent(self, cls: type) -> list[Field]:
-        """The fields that this version does not carry."""
+        """Return the fields that this version does not carry."""
         return [field for field in fields_of(cls) if self.version not in field.versions]
 
     def nullable(self, field: Field) -> bool:
         return self.version in field.nullable
 
     def compact(self, field: Field) -> bool:
-        """Whether its length is an unsigned varint, one more than the length, with zero for
+        """Return whether a field's length is an unsigned varint of length plus one, with zero for
         null."""
         return self.flexible and not field.never_compact
 
     def minimum_size(self, cls: type) -> int:
-        """The fewest bytes that a struct can take: with it a count can be checked before anything
-        is built."""
+        """Return the minimum number of bytes of a struct. It bounds counts before anything is
+        built."""
         return sum(self._minimum_field_size(field) for field in self.plain(cls)) + self.flexible
 
     def minimum_element_size(self, field: Field) -> int:
@@ -114,7 +113,7 @@ def layout_of(message: type, version: int) -> Layout:
 
 
 def structs_of(cls: type) -> Iterator[type]:
-    """The class itself and every struct nested in it."""
+    """Yield the class and every struct nested in it."""
     yield cls
     for field in fields_of(cls):
         if field.struct is not None:

@@ -1,9 +1,8 @@
-"""The smallest parts of the format: unsigned variable-length integers and uuids. Signed ones occur
-in records only (`records.varint`).
+"""Unsigned variable-length integers and uuids. Signed varints occur in records only
+(`records.varint`).
 
-Compiled codecs, headers and record batches build on these. Reading past the end raises IndexError
-here, as indexing does: whoever decodes a whole message turns that into a ProtocolError that names
-the message.
+Compiled codecs, headers and record batches use these. Reading past the end raises IndexError; the
+decoder of a message turns it into a ProtocolError that names the message.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from penstock.limits import MAX_CACHED_UUIDS, MAX_KEPT_FORMATS, MAX_VARINT_BYTES
 
 
 def encode_uvarint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, the lowest first."""
+    """Encode an unsigned varint: seven bits per byte, the lowest first."""
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} does not fit an unsigned varint of 32 bits")
-    # Most lengths of record batches have two or three bytes.
+    # Most lengths of record batches take two or three bytes.
     if 0x80 <= value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     if 0x4000 <= value < 0x200000:
@@ -35,7 +34,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The value at position, and the position after it."""
+    """Return the value at a position, and the position after it."""
     value = 0
     for index in range(MAX_VARINT_BYTES):
         group = buffer[position + index]
@@ -48,11 +47,10 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The value whose first byte, above 127, was read just before position, and the position after
-    it.
+    """Return the value whose first byte, above 127, precedes `position`, and the position after it.
 
-    Compiled decoders call this for every length and count beyond one byte: unrolled, it takes a
-    third of the time of the loop above.
+    Compiled decoders call this for every length and count of more than one byte. Unrolled, it takes
+    a third of the time of the loop in `read_uvarint`.
     """
     second = buffer[position]
     if second < 0x80:
@@ -64,8 +62,8 @@ def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]
 
 
 class UvarintTable(dict[int, bytes]):
-    """Unsigned varints by value: `table[n]` costs a lookup for the small ones, which nearly all
-    lengths and counts are."""
+    """Unsigned varints by value. A small value, as nearly all lengths and counts are, costs one
+    lookup."""
 
     def __init__(self) -> None:
         super().__init__((value, encode_uvarint(value)) for value in range(256))
@@ -78,8 +76,8 @@ UVARINTS = UvarintTable()
 
 
 class RepeatedFormats(dict[int, struct.Struct]):
-    """`formats[n]` packs and unpacks n numbers of one kind. Lists of replicas and partitions are
-    short, and these formats are kept."""
+    """`formats[n]` packs and unpacks n numbers of one kind. Formats of short lists, as of replicas
+    and partitions, are cached."""
 
     def __init__(self, code: str) -> None:
         super().__init__()
@@ -94,5 +92,6 @@ class RepeatedFormats(dict[int, struct.Struct]):
 
 @lru_cache(maxsize=MAX_CACHED_UUIDS)
 def uuid_of(raw: bytes) -> UUID:
-    """Building a UUID takes over a microsecond, and the ids of topics come again and again."""
+    """Return the UUID of 16 bytes. Cached, because building one takes over a microsecond and topic
+    ids repeat."""
     return UUID(bytes=raw)

@@ -1,5 +1,4 @@
-"""How messages are declared: one frozen class for all versions, each field saying which versions
-carry it.
+"""Declares messages: one frozen class for all versions. Each field says which versions carry it.
 
     @message(api_key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest:
@@ -7,17 +6,17 @@ carry it.
         generation_id: int = int32("0+")
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-Structs within a message are nested classes marked `@struct`. Every field has a default, so that a
-message is built from what matters. This file knows nothing of bytes: `compile_decoder` and
-`compile_encoder` read what is declared here.
+Structs within a message are nested classes marked `@struct`. Every field has a default, so that
+callers pass only the fields that matter. `compile_decoder` and `compile_encoder` read these
+declarations; this module does not deal with bytes.
 
-Messages behave like frozen dataclasses and are not made by `dataclasses`, which would take a
-millisecond a class: a start would spend a quarter of its time on it. What a class needs is shared
-by all of them, but for `__init__`, which is compiled when a first instance is made.
+Messages behave like frozen dataclasses but are not made by `dataclasses`, which takes a millisecond
+per class, a quarter of a node's start. All classes share their methods except `__init__`, which is
+compiled when the first instance is made.
 
-Type checkers see `int32(...)` as an ordinary default value: the functions below are deliberately no
-field specifiers in the sense of dataclass_transform, which would make every field without
-`default=` a required one.
+Type checkers see `int32(...)` as an ordinary default value. The functions below are deliberately
+not field specifiers of dataclass_transform, which would make every field without `default=`
+required.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ T = TypeVar("T")
 
 _NEWEST = 2**15 - 1
 
-# What a `records` field may hold. Decoding gives a memoryview; encoding passes on whatever has a
-# length, a range of a file for instance.
+# The value of a `records` field. Decoding returns a memoryview; encoding passes through any object
+# with a length, for instance a range of a file.
 Records = Buffer | Sized
 
 
@@ -62,7 +61,7 @@ NO_VERSIONS = Versions(0, -1)
 
 @lru_cache(maxsize=256)
 def parse_versions(text: str) -> Versions:
-    """Reads "4+", "4-12", "4" or "none"."""
+    """Parse "4+", "4-12", "4" or "none"."""
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):
@@ -72,8 +71,8 @@ def parse_versions(text: str) -> Versions:
 
 
 class Field(NamedTuple):
-    """One declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the
-    nested class where it is a struct."""
+    """A declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the
+    nested class of a struct."""
 
     kind: str
     versions: Versions
@@ -88,7 +87,7 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """What `@message` was told."""
+    """The arguments of `@message`."""
 
     versions: Versions
     flexible: Versions
@@ -96,7 +95,7 @@ class Schema(NamedTuple):
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """The fields of a message or struct, in the order of the wire."""
+    """Return the fields of a message or struct, in wire order."""
     return cast("tuple[Field, ...]", cls.__dict__["__kafka_fields__"])
 
 
@@ -105,14 +104,14 @@ def schema_of(cls: type) -> Schema:
 
 
 def changed(message: T, **values: object) -> T:
-    """The same message or struct with other values in some fields."""
+    """Return a copy of a message or struct with other values in some fields."""
     return type(message)(
         **{field.name: getattr(message, field.name) for field in fields_of(type(message))} | values
     )
 
 
-def _values(made: object) -> list[object]:
-    return [getattr(made, field.name) for field in fields_of(type(made))]
+def _values(message: object) -> list[object]:
+    return [getattr(message, field.name) for field in fields_of(type(message))]
 
 
 def _equal(self: object, other: object) -> bool:
@@ -135,7 +134,7 @@ def _refuse_change(self: object, name: str, _value: object = None) -> None:
 
 
 def _first_init(self: object, **values: object) -> None:
-    """Stands for `__init__` until a first instance is made."""
+    """Compile the class's `__init__` when the first instance is made, and call it."""
     cls = type(self)
     init = _compile_init(cls)
     type.__setattr__(cls, "__init__", init)
@@ -144,9 +143,9 @@ def _first_init(self: object, **values: object) -> None:
 
 @cache
 def raw_twin(cls: type) -> type:
-    """A plain class with the same slots. Setting the fields of a frozen instance is slow: whoever
-    makes one fills a twin instead, and then assigns its `__class__`, which CPython allows between
-    classes of equal layout."""
+    """Return a plain class with the same slots. Setting the fields of a frozen instance is slow.
+    Codecs fill a twin instead and then assign its `__class__`, which CPython allows between classes
+    of equal layout."""
     return type(cls.__name__, (), {"__slots__": tuple(field.name for field in fields_of(cls))})
 
 
@@ -180,7 +179,7 @@ _SHARED = {
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Marks a class nested in a message (or shared by two of one module)."""
+    """Declare a struct: a class nested in a message, or shared by two messages of one module."""
     declared = tuple(
         value._replace(name=name) for name, value in vars(cls).items() if isinstance(value, Field)
     )
@@ -204,7 +203,7 @@ def struct(cls: type[T]) -> type[T]:
 def message(
     *, versions: str, flexible: str = "none", api_key: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Marks a whole message: a request, a response, a header or an internal record."""
+    """Declare a message: a request, a response, a header or an internal record."""
     schema = Schema(parse_versions(versions), parse_versions(flexible), api_key)
 
     def mark(cls: type[T]) -> type[T]:
@@ -283,7 +282,7 @@ def float64(
 
 
 def uuid(versions: str, *, tag: int | None = None, ignorable: bool = False) -> UUID:
-    """Kafka's null uuid is sixteen zero bytes, and the default."""
+    """Declare a uuid. The default is Kafka's null uuid, sixteen zero bytes."""
     return cast(UUID, _declare("uuid", versions, NO_UUID, tag=tag, ignorable=ignorable))
 
 
@@ -310,8 +309,8 @@ def string(
     ignorable: bool = False,
     never_compact: bool = False,
 ) -> str | None:
-    """`never_compact` keeps the int16 length in flexible versions too: only the client id of the
-    request header does so."""
+    """Declare a string. `never_compact` keeps the int16 length in flexible versions; only the
+    client id of the request header needs it."""
     declared = _declare(
         "string",
         versions,
@@ -333,7 +332,7 @@ def blob(
 def blob(
     versions: str, *, nullable: str = "none", default: bytes | None = b"", ignorable: bool = False
 ) -> bytes | None:
-    """Kafka's type `bytes`."""
+    """Declare a field of Kafka's type `bytes`."""
     return cast(
         "bytes | None", _declare("bytes", versions, default, nullable=nullable, ignorable=ignorable)
     )
@@ -344,7 +343,7 @@ def record_batches(versions: str) -> Buffer: ...
 @overload
 def record_batches(versions: str, *, nullable: str) -> Buffer | None: ...
 def record_batches(versions: str, *, nullable: str = "none") -> Any:
-    """Kafka's type `records`: never copied, in either direction."""
+    """Declare a field of Kafka's type `records`. It is never copied, in either direction."""
     return _declare("records", versions, None if nullable != "none" else b"", nullable=nullable)
 
 
@@ -371,7 +370,7 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """An array of a nested struct, or of one of the types above: `array(Partition, "4+")`,
+    """Declare an array of a nested struct, `array(Partition, "4+")`, or of one of the types above,
     `array(int32, "0+")`."""
     inner = element if isinstance(element, type) else None
     kind = "struct" if inner else element.__name__
@@ -388,9 +387,9 @@ def array(
 
 
 @overload
-def one(inner: type[T], versions: str, *, tag: int | None = ..., ignorable: bool = ...) -> T: ...
+def nested(inner: type[T], versions: str, *, tag: int | None = ..., ignorable: bool = ...) -> T: ...
 @overload
-def one(
+def nested(
     inner: type[T],
     versions: str,
     *,
@@ -399,7 +398,7 @@ def one(
     tag: int | None = ...,
     ignorable: bool = ...,
 ) -> T | None: ...
-def one(
+def nested(
     inner: type[T],
     versions: str,
     *,
@@ -408,7 +407,7 @@ def one(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """A nested struct."""
+    """Declare a nested struct."""
     default = None if nullable != "none" and null_by_default else inner()
     return _declare(
         "struct", versions, default, nullable=nullable, tag=tag, ignorable=ignorable, struct=inner

@@ -1,6 +1,6 @@
-"""Writing Python source: lines with their indentation, and the objects that the lines name.
+"""Builds Python source: indented lines, and the objects that they refer to by name.
 
-The two compilers of this room generate one function per message, version and direction with it.
+The encoder and decoder compilers generate one function per message and version with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 
 class Source:
-    """A function under construction."""
+    """The source of one function."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -25,23 +25,23 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """What is written within is indented under the head."""
+        """Add a head line, and indent the lines added in the `with` block."""
         self.line(head)
         self._indent += 1
         yield
         self._indent -= 1
 
-    def name(self, wanted: str, value: object) -> str:
-        """A name by which the source can call an object; the same object keeps its name."""
-        name, suffix = wanted, 1
+    def name(self, base: str, value: object) -> str:
+        """Return a name under which the source can use an object. An object keeps its name."""
+        name, suffix = base, 1
         while name in self._namespace and self._namespace[name] is not value:
             suffix += 1
-            name = f"{wanted}_{suffix}"
+            name = f"{base}_{suffix}"
         self._namespace[name] = value
         return name
 
     def constant(self, value: object) -> str:
-        """A default value: written out where Python has a literal for it, named otherwise."""
+        """Return the expression of a default value: a literal if Python has one, else a name."""
         if value is None or isinstance(value, bool | int | float | str | bytes) or value == ():
             return repr(value)
         return self.name("default", value)
@@ -50,10 +50,10 @@ class Source:
         return "\n".join(self._lines) + "\n"
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Runs the source and gives the function it defines. Tracebacks show its lines, as they do
-        for a file."""
+        """Compile the source and return the function that it defines. Tracebacks show its lines, as
+        they do for a file."""
         text, filename = self.text(), f"<penstock {self._title}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-        # Our own source, made from our own declarations: nothing from outside is in it.
+        # The source comes from our own declarations and contains no input.
         exec(compile(text, filename, "exec"), self._namespace)
         return cast("Callable[..., Any]", self._namespace[name])

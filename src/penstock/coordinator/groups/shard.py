@@ -46,7 +46,7 @@ from penstock.protocol.internal.classic_group_records import (
     OffsetCommitValue,
 )
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
-from penstock.protocol.internal.unknown import UnknownRecord
+from penstock.protocol.internal.versioned import UnknownRecord
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.describe_groups import DescribeGroupsResponse

@@ -1,2 +1,1 @@
-"""What a cluster keeps in its own logs and files, declared and encoded by the same means as the
-messages of the wire."""
+"""Records of Kafka's internal logs and files, declared and encoded like wire messages."""

@@ -1,4 +1,4 @@
-"""Keys and values of the consumer offsets log for committed offsets and classic groups.
+"""Keys and values of __consumer_offsets for committed offsets and classic groups.
 `coordinator_logs` frames them."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Keys and values of the consumer offsets log for consumer groups (KIP-848). `coordinator_logs`
-frames them."""
+"""Keys and values of __consumer_offsets for consumer groups (KIP-848). `coordinator_logs` frames
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     string,
     struct,
     uuid,
@@ -82,10 +82,10 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = string("0+", nullable="0+")
     rebalance_timeout_ms: int = int32("0+", default=-1)
     server_assignor: str | None = string("0+", nullable="0+")
-    # Kafka means null by default here but has the empty struct (its definition says null, not
-    # "null"). Set it to None for a member that speaks the consumer protocol: readers take an absent
-    # one for a classic member without protocols.
-    classic_member_metadata: ClassicMemberMetadata | None = one(
+    # Kafka intends null as the default, but its definition says null instead of "null", which makes
+    # it the empty struct. Set it to None for a member of the consumer protocol: readers interpret
+    # an absent field as a classic member without protocols.
+    classic_member_metadata: ClassicMemberMetadata | None = nested(
         ClassicMemberMetadata, "0+", nullable="0+", tag=0, null_by_default=False
     )
 

@@ -1,9 +1,8 @@
-"""What classic consumers tell each other through the group coordinator: subscriptions in JoinGroup,
-assignments in SyncGroup.
+"""The consumer protocol of classic groups: subscriptions in JoinGroup, assignments in SyncGroup.
 
-The coordinator passes these on unread, except where it must understand them: to describe a group,
-to keep offsets of subscribed topics, and when a classic group becomes a consumer group. Members
-write the version they know; a newer one is read as the newest that we know.
+The coordinator passes them on as opaque bytes. It decodes them only to describe a group, to keep
+the offsets of subscribed topics, and to convert a classic group to a consumer group. A version
+newer than ours is decoded as our newest.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 def encode_consumer_protocol(
     message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int | None = None
 ) -> bytes:
-    """Without a version, in the newest one."""
+    """Encode a subscription or assignment, in the newest version by default."""
     return encode_versioned(message, version)
 
 
 def decode_consumer_protocol(cls: type[T], buffer: Buffer) -> T:
-    """Later versions add fields at the end, so what follows the fields that we know is left unread,
-    as Kafka does."""
+    """Decode a subscription or assignment. Later versions add fields at the end, so trailing bytes
+    are ignored, as in Kafka."""
     version = read_int16(buffer, cls.__name__)
     if version < 0:
-        raise ProtocolError(f"{cls.__name__} in version {version}")
+        raise ProtocolError(f"{cls.__name__}: negative version {version}")
     message, _ = decode_from(cls, min(version, schema_of(cls).versions.last), buffer, VERSION_BYTES)
     return message

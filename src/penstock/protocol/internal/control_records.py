@@ -1,9 +1,8 @@
-"""Control records: the ends of transactions in any partition; in the metadata log the quorum's
-leaders, voters and snapshots.
+"""Control records: transaction markers in any partition; leader changes, voters, kraft.version and
+snapshot headers and footers in the metadata log.
 
-A control record's key is a version and a type. What ends a transaction has its version before its
-value; the quorum's records have theirs as a field instead, and Kafka writes and reads version 0 of
-them all.
+The key of a control record is a version and a type. The value of a transaction marker begins with
+its version. The quorum's records have their version as a field, and Kafka always uses version 0.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from uuid import UUID
 from penstock.errors import ProtocolError
 from penstock.ids import Buffer
 from penstock.protocol.codec import decode, decode_from, encode_bytes
-from penstock.protocol.internal.unknown import UnknownRecord
 from penstock.protocol.internal.versioned import (
     VERSION_BYTES,
+    UnknownRecord,
     decode_versioned,
     encode_versioned,
     read_int16,
@@ -27,7 +26,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     string,
     struct,
     uint16,
@@ -93,7 +92,7 @@ class VotersRecord:
         voter_id: int = int32("0+")
         voter_directory_id: UUID = uuid("0+")
         endpoints: tuple[Endpoint, ...] = array(Endpoint, "0+")
-        k_raft_version_feature: KRaftVersionFeature = one(KRaftVersionFeature, "0+")
+        k_raft_version_feature: KRaftVersionFeature = nested(KRaftVersionFeature, "0+")
 
     version: int = int16("0+")
     voters: tuple[Voter, ...] = array(Voter, "0+")
@@ -125,13 +124,13 @@ def encode_control_key(control_type: ControlType) -> bytes:
 
 
 def decode_control_key(buffer: Buffer) -> ControlType:
-    """UnknownRecord for a type that we do not know; readers skip those. Later key versions may only
-    add fields."""
+    """Decode the key of a control record. Raise UnknownRecord for an unknown type, which readers
+    skip. Later key versions may only add fields."""
     if read_int16(buffer, "the key of a control record") < 0:
         raise ProtocolError("the key of a control record has a negative version")
     key, _ = decode_from(ControlRecordTypeSchema, 0, buffer, VERSION_BYTES)
     if key.type not in ControlType.__members__.values():
-        raise UnknownRecord(f"control record of type {key.type}")
+        raise UnknownRecord(f"unknown control record type {key.type}")
     return ControlType(key.type)
 
 

@@ -1,8 +1,7 @@
-"""Framing of the logs that coordinators keep their state in: groups, transactions and share groups.
+"""Framing of the coordinators' logs: groups, transactions and share groups.
 
-A record's key begins with an int16 that says its type, its value with an int16 that says its
-version. A null value is a tombstone and never comes here. The modules with the messages are
-imported when a type is first met.
+A record's key begins with its type as int16, its value with its version as int16. A null value is a
+tombstone, which is not decoded here. Record modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from functools import cache
 from importlib import import_module
 
 from penstock.ids import Buffer
-from penstock.protocol.internal.unknown import UnknownRecord
 from penstock.protocol.internal.versioned import (
-    decode_behind,
+    UnknownRecord,
+    decode_after,
     decode_versioned,
-    encode_behind,
+    encode_after,
     encode_versioned,
     read_int16,
 )
@@ -26,34 +25,34 @@ from penstock.protocol.schema import schema_of
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLog:
-    """One log: its topic, and for each type of record the module and the stem of its two classes,
-    <stem>Key and <stem>Value."""
+    """A coordinator's log: its topic, and for each record type the module and the stem of its
+    classes, <stem>Key and <stem>Value."""
 
     topic: str
     types: Mapping[int, tuple[str, str]]
 
     def encode_key(self, key: object) -> bytes:
-        return encode_behind(self._type_of(key), key, 0)
+        return encode_after(self._type_of(key), key, 0)
 
     def encode_value(self, value: object, version: int | None = None) -> bytes:
-        """Without a version, in the newest one."""
+        """Encode a value, in its newest version by default."""
         self._type_of(value)
         return encode_versioned(value, version)
 
     def decode_key(self, buffer: Buffer) -> object:
-        """UnknownRecord for a type that we do not know."""
+        """Decode a key. Raise UnknownRecord for an unknown type."""
         type_ = read_int16(buffer, f"a key of {self.topic}")
         if type_ not in self.types:
-            raise UnknownRecord(f"record of type {type_} in {self.topic}")
-        return decode_behind(self.class_of(type_, "Key"), 0, buffer)
+            raise UnknownRecord(f"unknown record type {type_} in {self.topic}")
+        return decode_after(self.class_of(type_, "Key"), 0, buffer)
 
     def decode_value(self, key: object, buffer: Buffer) -> object:
-        """The value of the record with this key, as `decode_key` gave it. UnknownRecord for a
-        version that we do not know."""
+        """Decode the value of a record whose key `decode_key` returned. Raise UnknownRecord for an
+        unknown version."""
         return decode_versioned(self.class_of(self._type_of(key), "Value"), buffer)
 
     def class_of(self, type_: int, suffix: str) -> type:
-        """The class of the keys ("Key") or values ("Value") of a type."""
+        """Return the class of the keys ("Key") or values ("Value") of a type."""
         module, stem = self.types[type_]
         return _load(module, stem + suffix)
 
@@ -66,7 +65,7 @@ class CoordinatorLog:
             and cls in (self.class_of(type_, "Key"), self.class_of(type_, "Value"))
         ):
             return type_
-        raise ValueError(f"{cls.__name__} does not belong into {self.topic}")
+        raise ValueError(f"{cls.__name__} does not belong to {self.topic}")
 
 
 @cache

@@ -70,8 +70,8 @@ class UnfenceBrokerRecord:
 
 @message(api_key=17, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """Changes part of a registration. `fenced` and `in_controlled_shutdown`: -1 no longer, 0 no
-    change, 1 from now on."""
+    """Changes part of a registration. In `fenced` and `in_controlled_shutdown`, -1 clears, 0 keeps
+    and 1 sets the flag."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+")
@@ -107,7 +107,7 @@ class RegisterControllerRecord:
 
 @message(api_key=15, versions="0", flexible="0+")
 class ProducerIdsRecord:
-    """Producer ids below `next_producer_id` have been given to brokers."""
+    """Producer ids below `next_producer_id` are allocated to brokers."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)

@@ -1,8 +1,5 @@
-"""Framing of the cluster metadata log: each record's value is a frame version, the record's key and
-version, and then its fields.
-
-The records themselves are in the `metadata_*` files beside this one.
-"""
+"""Framing of the metadata log: the value of a record is a frame version, the record's type (its api
+key), its version, and its fields. The other `metadata_*` modules declare the records."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from penstock.protocol.internal import (
     metadata_settings,
     metadata_topics,
 )
-from penstock.protocol.internal.unknown import UnknownRecord
+from penstock.protocol.internal.versioned import UnknownRecord
 from penstock.protocol.primitives import encode_uvarint, read_uvarint
 from penstock.protocol.schema import schema_of
 
@@ -56,8 +53,8 @@ _BY_KEY = {schema_of(record).api_key: record for record in RECORDS}
 
 
 def encode_record(record: object, version: int | None = None) -> bytes:
-    """A record's value; without a version in its newest one. The controller picks versions by the
-    metadata.version of the cluster."""
+    """Encode a record, in its newest version by default. The controller picks versions by the
+    cluster's metadata.version."""
     cls: type = type(record)
     if version is None:
         version = schema_of(cls).versions.last
@@ -68,20 +65,19 @@ def encode_record(record: object, version: int | None = None) -> bytes:
 def _frame(record: type, version: int) -> bytes:
     key = schema_of(record).api_key
     if key is None or _BY_KEY.get(key) is not record:
-        raise ValueError(f"{record.__name__} is no record of the metadata log")
+        raise ValueError(f"{record.__name__} is not a metadata record")
     return encode_uvarint(FRAME_VERSION) + encode_uvarint(key) + encode_uvarint(version)
 
 
 def decode_record(buffer: Buffer) -> object:
-    """The record in a value. UnknownRecord if it was written by a newer release: its meaning cannot
-    be guessed."""
+    """Decode a record. Raise UnknownRecord if a newer release wrote it."""
     try:
         frame_version, position = read_uvarint(buffer, 0)
         key, position = read_uvarint(buffer, position)
         version, position = read_uvarint(buffer, position)
     except IndexError as error:
         raise ProtocolError(
-            f"a metadata record of {len(buffer)} bytes is too short for its frame"
+            f"metadata record of {len(buffer)} bytes is too short for its frame"
         ) from error
     record = _BY_KEY.get(key)
     if (
@@ -90,7 +86,7 @@ def decode_record(buffer: Buffer) -> object:
         or version not in schema_of(record).versions
     ):
         raise UnknownRecord(
-            f"metadata record with frame version {frame_version}, key {key} and version {version}"
+            f"unknown metadata record: frame version {frame_version}, key {key}, version {version}"
         )
     message: object
     message, position = decode_from(record, version, buffer, position)

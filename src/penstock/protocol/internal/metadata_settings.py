@@ -35,19 +35,19 @@ class FeatureLevelRecord:
 
 @message(api_key=20, versions="0", flexible="0+")
 class NoOpRecord:
-    """Written by an idle controller so that the committed offset moves."""
+    """An idle controller writes it to advance the high watermark."""
 
 
 @message(api_key=21, versions="0", flexible="0+")
 class ZkMigrationStateRecord:
-    """Left from migrations; 0 in clusters that never had ZooKeeper."""
+    """State of a migration from ZooKeeper; 0 in clusters that never had it."""
 
     zk_migration_state: int = int8("0+")
 
 
 @message(api_key=23, versions="0", flexible="0+")
 class BeginTransactionRecord:
-    """What follows takes effect only with the EndTransactionRecord (KIP-868)."""
+    """The records that follow take effect with the EndTransactionRecord (KIP-868)."""
 
     name: str | None = string("0+", nullable="0+", tag=0, default=None)
 

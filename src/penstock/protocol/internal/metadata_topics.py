@@ -61,6 +61,7 @@ class RemoveTopicRecord:
 
 @message(api_key=28, versions="0", flexible="0+")
 class ClearElrRecord:
-    """Forgets the eligible leader replicas of one topic, or of all with an empty name (KIP-966)."""
+    """Clears the eligible leader replicas of a topic, or of all topics if the name is empty
+    (KIP-966)."""
 
     topic_name: str = string("0+")

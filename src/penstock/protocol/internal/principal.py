@@ -1,5 +1,5 @@
-"""A principal in bytes, as a broker puts it into the Envelope of a request that it forwards: behind
-its version, see `versioned`."""
+"""The encoding of a principal in an Envelope, in which a broker forwards a request. Its version
+precedes it, see `versioned`."""
 
 from __future__ import annotations
 

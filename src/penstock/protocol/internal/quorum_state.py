@@ -1,7 +1,7 @@
-"""The quorum-state file: a voter's epoch and vote, as Kafka keeps them, in JSON.
+"""The quorum-state file: a voter's epoch and vote, in Kafka's JSON format.
 
-Version 0 belongs to static voters (kraft.version 0), version 1 to dynamic ones (kraft.version 1),
-which know voters by directory id too.
+Version 0 is for static voters (kraft.version 0), version 1 for dynamic voters (kraft.version 1),
+which are identified by directory id too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DATA_VERSION = "data_version"
 
 
 def encode_quorum_state(state: QuorumStateData, version: int) -> bytes:
-    """The file's content: the fields that the version has, under Kafka's names."""
+    """Return the file's content: the fields of the version, under Kafka's names."""
     content: dict[str, object] = {}
     for field in layout_of(QuorumStateData, version).plain(QuorumStateData):
         value = getattr(state, field.name)
@@ -53,7 +53,7 @@ def _to_json(value: object) -> object:
 
 
 def decode_quorum_state(content: bytes) -> tuple[QuorumStateData, int]:
-    """The state and the version it was written in; ProtocolError if the file is damaged."""
+    """Return the state and its version. Raise ProtocolError if the file is damaged."""
     try:
         fields = json.loads(content)
         version = fields.pop(DATA_VERSION)
@@ -61,7 +61,7 @@ def decode_quorum_state(content: bytes) -> tuple[QuorumStateData, int]:
         state = QuorumStateData(
             **{field.name: _from_json(field.kind, fields[_camel(field.name)]) for field in carried}
         )
-        encode_bytes(state, version)  # Proves types and ranges.
+        encode_bytes(state, version)  # checks types and ranges
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, KafkaError) as error:
         raise ProtocolError(f"the quorum-state file is damaged: {error!r}") from error
     return state, version

@@ -1,4 +1,4 @@
-"""Keys and values of the consumer offsets log for share groups (KIP-932). `coordinator_logs` frames
+"""Keys and values of __consumer_offsets for share groups (KIP-932). `coordinator_logs` frames
 them."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Keys and values of the share group state log (__share_group_state). `coordinator_logs` frames
-them."""
+"""Keys and values of __share_group_state. `coordinator_logs` frames them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Keys and values of the consumer offsets log for streams groups (KIP-1071). `coordinator_logs`
-frames them."""
+"""Keys and values of __consumer_offsets for streams groups (KIP-1071). `coordinator_logs` frames
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     string,
     struct,
     uint16,
@@ -62,7 +62,7 @@ class StreamsGroupMemberMetadataValue:
     rebalance_timeout_ms: int = int32("0+", default=-1)
     topology_epoch: int = int32("0+")
     process_id: str = string("0+")
-    user_endpoint: UserEndpoint | None = one(UserEndpoint, "0+", nullable="0+")
+    user_endpoint: UserEndpoint | None = nested(UserEndpoint, "0+", nullable="0+")
     client_tags: tuple[ClientTag, ...] = array(ClientTag, "0+")
 
 

@@ -1,4 +1,4 @@
-"""Keys and values of the transaction log (__transaction_state). `coordinator_logs` frames them."""
+"""Keys and values of __transaction_state. `coordinator_logs` frames them."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
-"""One module per API, each with its request and its response. Import the one you need: creating a
-dataclass costs about a millisecond, so nothing may import all of them. `penstock.protocol.apis`
-finds them by key."""
+"""One module per API, with its request and response. `penstock.protocol.apis` finds them by key.
+
+Import only the modules that are needed: importing all of them would slow down the start of every
+command.
+"""

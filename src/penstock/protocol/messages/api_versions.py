@@ -1,5 +1,5 @@
-"""ApiVersions: tells a client which APIs and versions are served, and the feature levels of the
-cluster. The first request of most clients."""
+"""ApiVersions: returns the APIs and versions that a node serves, and the feature levels of the
+cluster. It is the first request of most clients."""
 
 from __future__ import annotations
 

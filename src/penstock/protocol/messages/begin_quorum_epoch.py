@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch: the new leader of the metadata quorum tells the voters that it leads."""
+"""BeginQuorumEpoch: the new leader of the metadata quorum announces itself to the voters."""
 
 from __future__ import annotations
 

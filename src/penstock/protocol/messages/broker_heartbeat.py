@@ -1,5 +1,5 @@
-"""BrokerHeartbeat: a broker tells the controller that it lives, how far it has read the metadata
-and whether it wants to stop."""
+"""BrokerHeartbeat: a broker reports to the controller that it is alive, how far it has replayed the
+metadata, and whether it wants to shut down."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from penstock.protocol.schema import (
     int16,
     int32,
     message,
-    one,
+    nested,
     string,
     struct,
     uuid,
@@ -48,8 +48,8 @@ class ConsumerGroupDescribeResponse:
             client_host: str = string("0+")
             subscribed_topic_names: tuple[str, ...] = array(string, "0+")
             subscribed_topic_regex: str | None = string("0+", nullable="0+", default=None)
-            assignment: Assignment = one(Assignment, "0+")
-            target_assignment: Assignment = one(Assignment, "0+")
+            assignment: Assignment = nested(Assignment, "0+")
+            target_assignment: Assignment = nested(Assignment, "0+")
             member_type: int = int8("1+", default=-1, ignorable=True)
 
         error_code: int = int16("0+")

@@ -1,11 +1,11 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group (KIP-848) joins, changes its subscription
-and leaves; its assignment comes back."""
+"""ConsumerGroupHeartbeat: a member of a consumer group (KIP-848) joins, changes its subscription,
+receives its assignment and leaves."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, int16, int32, message, one, string, struct, uuid
+from penstock.protocol.schema import array, int16, int32, message, nested, string, struct, uuid
 
 
 @message(api_key=68, versions="0-1", flexible="0+")
@@ -48,4 +48,4 @@ class ConsumerGroupHeartbeatResponse:
     member_id: str | None = string("0+", nullable="0+", default=None)
     member_epoch: int = int32("0+")
     heartbeat_interval_ms: int = int32("0+")
-    assignment: Assignment | None = one(Assignment, "0+", nullable="0+")
+    assignment: Assignment | None = nested(Assignment, "0+", nullable="0+")

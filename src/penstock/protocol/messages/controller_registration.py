@@ -1,4 +1,4 @@
-"""ControllerRegistration: a controller tells the active one of its endpoints and features."""
+"""ControllerRegistration: a controller registers its endpoints and features with the active one."""
 
 from __future__ import annotations
 

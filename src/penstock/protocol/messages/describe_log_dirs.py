@@ -1,4 +1,4 @@
-"""DescribeLogDirs: tells what the log directories of a broker hold, and how much room they have."""
+"""DescribeLogDirs: describes a broker's log directories: their replicas, sizes and free space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: describes the producers that a partition knows of, to find hanging
+"""DescribeProducers: describes the active producers of a partition, to find hanging
 transactions."""
 
 from __future__ import annotations

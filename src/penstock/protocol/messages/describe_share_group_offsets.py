@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: tells where share groups start in each partition, and how far they lag
+"""DescribeShareGroupOffsets: returns the start offset and lag of share groups in each partition
 (KIP-932)."""
 
 from __future__ import annotations

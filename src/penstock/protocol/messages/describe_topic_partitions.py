@@ -10,7 +10,7 @@ from penstock.protocol.schema import (
     int16,
     int32,
     message,
-    one,
+    nested,
     string,
     struct,
     uuid,
@@ -30,7 +30,7 @@ class DescribeTopicPartitionsRequest:
 
     topics: tuple[Topic, ...] = array(Topic, "0+")
     response_partition_limit: int = int32("0+", default=2000)
-    cursor: Cursor | None = one(Cursor, "0+", nullable="0+")
+    cursor: Cursor | None = nested(Cursor, "0+", nullable="0+")
 
 
 @message(api_key=75, versions="0", flexible="0+")
@@ -65,4 +65,4 @@ class DescribeTopicPartitionsResponse:
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: tuple[Topic, ...] = array(Topic, "0+")
-    next_cursor: NextCursor | None = one(NextCursor, "0+", nullable="0+")
+    next_cursor: NextCursor | None = nested(NextCursor, "0+", nullable="0+")

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: tells which SCRAM credentials users have, without their secrets."""
+"""DescribeUserScramCredentials: lists the SCRAM credentials of users, without secrets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""EndQuorumEpoch: the leader of the metadata quorum resigns, so that the next election starts at
-once."""
+"""EndQuorumEpoch: the leader of the metadata quorum resigns, so that the next election starts
+immediately."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Fetch: consumers and followers read record batches from partitions; voters of the metadata quorum
-replicate with it too."""
+"""Fetch: consumers and followers read record batches from partitions. Replicas of the metadata log
+use it too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     record_batches,
     string,
     struct,
@@ -53,7 +53,7 @@ class FetchRequest:
 
     cluster_id: str | None = string("12+", nullable="12+", tag=0, default=None, ignorable=True)
     replica_id: int = int32("4-14", default=-1)
-    replica_state: ReplicaState = one(ReplicaState, "15+", tag=1)
+    replica_state: ReplicaState = nested(ReplicaState, "15+", tag=1)
     max_wait_ms: int = int32("4+")
     min_bytes: int = int32("4+")
     max_bytes: int = int32("4+", default=2**31 - 1, ignorable=True)
@@ -96,9 +96,9 @@ class FetchResponse:
             high_watermark: int = int64("4+")
             last_stable_offset: int = int64("4+", default=-1, ignorable=True)
             log_start_offset: int = int64("5+", default=-1, ignorable=True)
-            diverging_epoch: DivergingEpoch = one(DivergingEpoch, "12+", tag=0)
-            current_leader: CurrentLeader = one(CurrentLeader, "12+", tag=1)
-            snapshot_id: SnapshotId = one(SnapshotId, "12+", tag=2)
+            diverging_epoch: DivergingEpoch = nested(DivergingEpoch, "12+", tag=0)
+            current_leader: CurrentLeader = nested(CurrentLeader, "12+", tag=1)
+            snapshot_id: SnapshotId = nested(SnapshotId, "12+", tag=2)
             aborted_transactions: tuple[AbortedTransaction, ...] | None = array(
                 AbortedTransaction, "4+", nullable="4+", ignorable=True
             )

@@ -11,7 +11,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     record_batches,
     string,
     struct,
@@ -33,7 +33,7 @@ class FetchSnapshotRequest:
 
             partition: int = int32("0+")
             current_leader_epoch: int = int32("0+")
-            snapshot_id: SnapshotId = one(SnapshotId, "0+")
+            snapshot_id: SnapshotId = nested(SnapshotId, "0+")
             position: int = int64("0+")
             replica_directory_id: UUID = uuid("1+", tag=0, ignorable=True)
 
@@ -64,8 +64,8 @@ class FetchSnapshotResponse:
 
             index: int = int32("0+")
             error_code: int = int16("0+")
-            snapshot_id: SnapshotId = one(SnapshotId, "0+")
-            current_leader: CurrentLeader = one(CurrentLeader, "0+", tag=0)
+            snapshot_id: SnapshotId = nested(SnapshotId, "0+")
+            current_leader: CurrentLeader = nested(CurrentLeader, "0+", tag=0)
             size: int = int64("0+")
             position: int = int64("0+")
             unaligned_records: Records = record_batches("0+")

@@ -1,5 +1,5 @@
-"""InitProducerId: gives a producer its id and epoch; for a transactional one it fences its
-predecessors and ends what they left open."""
+"""InitProducerId: returns a producer's id and epoch. For a transactional id it fences earlier
+producers and aborts their open transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup: a member joins a classic group; the answer waits until the rebalance is complete."""
+"""JoinGroup: a member joins a classic group; the response waits until the rebalance is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave a classic group at once instead of timing out."""
+"""LeaveGroup: members leave a classic group without waiting for their session timeout."""
 
 from __future__ import annotations
 

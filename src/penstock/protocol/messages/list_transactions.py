@@ -1,4 +1,4 @@
-"""ListTransactions: lists the transactions that a coordinator knows of."""
+"""ListTransactions: lists the transactions of a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata: tells a client the brokers, the topics and who leads each partition."""
+"""Metadata: returns the brokers, the topics and the leader of each partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetCommit: a group member stores how far the group has read."""
+"""OffsetCommit: a group member commits the offsets that the group has consumed."""
 
 from __future__ import annotations
 

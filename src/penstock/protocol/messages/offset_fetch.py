@@ -1,4 +1,4 @@
-"""OffsetFetch: asks how far groups have read."""
+"""OffsetFetch: returns the committed offsets of groups."""
 
 from __future__ import annotations
 

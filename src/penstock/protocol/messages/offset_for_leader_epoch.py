@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: asks a leader where an epoch ended, so that divergence can be found."""
+"""OffsetForLeaderEpoch: returns the end offset of a leader epoch, to detect log divergence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce: a producer appends record batches to partitions. The batches are passed on unread."""
+"""Produce: a producer appends record batches to partitions. The codec does not read the batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     record_batches,
     string,
     struct,
@@ -61,7 +61,7 @@ class ProduceResponse:
             log_start_offset: int = int64("5+", default=-1, ignorable=True)
             record_errors: tuple[RecordError, ...] = array(RecordError, "8+", ignorable=True)
             error_message: str | None = string("8+", nullable="8+", default=None, ignorable=True)
-            current_leader: CurrentLeader = one(CurrentLeader, "10+", tag=0)
+            current_leader: CurrentLeader = nested(CurrentLeader, "10+", tag=0)
 
         name: str = string("3-12", ignorable=True)
         topic_id: UUID = uuid("13+", ignorable=True)

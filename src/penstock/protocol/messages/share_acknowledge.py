@@ -13,7 +13,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     string,
     struct,
     uuid,
@@ -61,7 +61,7 @@ class ShareAcknowledgeResponse:
             partition_index: int = int32("1+")
             error_code: int = int16("1+")
             error_message: str | None = string("1+", nullable="1+", default=None)
-            current_leader: CurrentLeader = one(CurrentLeader, "1+")
+            current_leader: CurrentLeader = nested(CurrentLeader, "1+")
 
         topic_id: UUID = uuid("1+")
         partitions: tuple[Partition, ...] = array(Partition, "1+")

@@ -1,5 +1,5 @@
-"""ShareFetch: a member of a share group acquires records, and may acknowledge earlier ones in
-passing (KIP-932)."""
+"""ShareFetch: a member of a share group acquires records, and may acknowledge earlier ones in the
+same request (KIP-932)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     record_batches,
     string,
     struct,
@@ -83,7 +83,7 @@ class ShareFetchResponse:
             error_message: str | None = string("1+", nullable="1+", default=None)
             acknowledge_error_code: int = int16("1+")
             acknowledge_error_message: str | None = string("1+", nullable="1+", default=None)
-            current_leader: CurrentLeader = one(CurrentLeader, "1+")
+            current_leader: CurrentLeader = nested(CurrentLeader, "1+")
             records: Records = record_batches("1+")
             acquired_records: tuple[AcquiredRecord, ...] = array(AcquiredRecord, "1+")
 

@@ -10,7 +10,7 @@ from penstock.protocol.schema import (
     int16,
     int32,
     message,
-    one,
+    nested,
     string,
     struct,
     uuid,
@@ -45,7 +45,7 @@ class ShareGroupDescribeResponse:
             client_id: str = string("1+")
             client_host: str = string("1+")
             subscribed_topic_names: tuple[str, ...] = array(string, "1+")
-            assignment: Assignment = one(Assignment, "1+")
+            assignment: Assignment = nested(Assignment, "1+")
 
         error_code: int = int16("1+")
         error_message: str | None = string("1+", nullable="1+", default=None)

@@ -1,11 +1,11 @@
-"""ShareGroupHeartbeat: a member of a share group (KIP-932) joins, stays and leaves; its assignment
-comes back."""
+"""ShareGroupHeartbeat: a member of a share group (KIP-932) joins, receives its assignment and
+leaves."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, int16, int32, message, one, string, struct, uuid
+from penstock.protocol.schema import array, int16, int32, message, nested, string, struct, uuid
 
 
 @message(api_key=76, versions="1", flexible="1+")
@@ -36,4 +36,4 @@ class ShareGroupHeartbeatResponse:
     member_id: str | None = string("1+", nullable="1+", default=None)
     member_epoch: int = int32("1+")
     heartbeat_interval_ms: int = int32("1+")
-    assignment: Assignment | None = one(Assignment, "1+", nullable="1+")
+    assignment: Assignment | None = nested(Assignment, "1+", nullable="1+")

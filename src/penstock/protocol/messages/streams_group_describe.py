@@ -9,7 +9,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     string,
     struct,
     uint16,
@@ -90,12 +90,12 @@ class StreamsGroupDescribeResponse:
             client_host: str = string("0+")
             topology_epoch: int = int32("0+")
             process_id: str = string("0+")
-            user_endpoint: UserEndpoint | None = one(UserEndpoint, "0+", nullable="0+")
+            user_endpoint: UserEndpoint | None = nested(UserEndpoint, "0+", nullable="0+")
             client_tags: tuple[ClientTag, ...] = array(ClientTag, "0+")
             task_offsets: tuple[TaskOffset, ...] = array(TaskOffset, "0+")
             task_end_offsets: tuple[TaskOffset, ...] = array(TaskOffset, "0+")
-            assignment: Assignment = one(Assignment, "0+")
-            target_assignment: Assignment = one(Assignment, "0+")
+            assignment: Assignment = nested(Assignment, "0+")
+            target_assignment: Assignment = nested(Assignment, "0+")
             is_classic: bool = boolean("0+")
 
         error_code: int = int16("0+")
@@ -104,7 +104,7 @@ class StreamsGroupDescribeResponse:
         group_state: str = string("0+")
         group_epoch: int = int32("0+")
         assignment_epoch: int = int32("0+")
-        topology: Topology | None = one(Topology, "0+", nullable="0+")
+        topology: Topology | None = nested(Topology, "0+", nullable="0+")
         members: tuple[Member, ...] = array(Member, "0+")
         authorized_operations: int = int32("0+", default=-(2**31))
 

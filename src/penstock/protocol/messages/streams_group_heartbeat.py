@@ -1,5 +1,5 @@
-"""StreamsGroupHeartbeat: a member of a streams group (KIP-1071) joins with its topology, stays and
-leaves; its tasks come back."""
+"""StreamsGroupHeartbeat: a member of a streams group (KIP-1071) joins with its topology, receives
+its tasks and leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.protocol.schema import (
     int32,
     int64,
     message,
-    one,
+    nested,
     string,
     struct,
     uint16,
@@ -81,12 +81,12 @@ class StreamsGroupHeartbeatRequest:
     instance_id: str | None = string("0+", nullable="0+", default=None)
     rack_id: str | None = string("0+", nullable="0+", default=None)
     rebalance_timeout_ms: int = int32("0+", default=-1)
-    topology: Topology | None = one(Topology, "0+", nullable="0+")
+    topology: Topology | None = nested(Topology, "0+", nullable="0+")
     active_tasks: tuple[Task, ...] | None = array(Task, "0+", nullable="0+", default=None)
     standby_tasks: tuple[Task, ...] | None = array(Task, "0+", nullable="0+", default=None)
     warmup_tasks: tuple[Task, ...] | None = array(Task, "0+", nullable="0+", default=None)
     process_id: str | None = string("0+", nullable="0+", default=None)
-    user_endpoint: UserEndpoint | None = one(UserEndpoint, "0+", nullable="0+")
+    user_endpoint: UserEndpoint | None = nested(UserEndpoint, "0+", nullable="0+")
     client_tags: tuple[ClientTag, ...] | None = array(ClientTag, "0+", nullable="0+", default=None)
     task_offsets: tuple[TaskOffset, ...] | None = array(
         TaskOffset, "0+", nullable="0+", default=None
@@ -121,7 +121,7 @@ class StreamsGroupHeartbeatResponse:
             topic: str = string("0+")
             partitions: tuple[int, ...] = array(int32, "0+")
 
-        user_endpoint: UserEndpoint = one(UserEndpoint, "0+")
+        user_endpoint: UserEndpoint = nested(UserEndpoint, "0+")
         active_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "0+")
         standby_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "0+")
 

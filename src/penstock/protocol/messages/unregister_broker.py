@@ -1,4 +1,4 @@
-"""UnregisterBroker: forgets a broker that will not come back."""
+"""UnregisterBroker: removes the registration of a broker that was decommissioned."""
 
 from __future__ import annotations
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.protocol.schema import array, int16, int32, message, one, string, struct, uint16, uuid
+from penstock.protocol.schema import (
+    array,
+    int16,
+    int32,
+    message,
+    nested,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @message(api_key=82, versions="0", flexible="0+")
@@ -26,7 +36,7 @@ class UpdateRaftVoterRequest:
     voter_id: int = int32("0+")
     voter_directory_id: UUID = uuid("0+")
     listeners: tuple[Listener, ...] = array(Listener, "0+")
-    k_raft_version_feature: KRaftVersionFeature = one(KRaftVersionFeature, "0+")
+    k_raft_version_feature: KRaftVersionFeature = nested(KRaftVersionFeature, "0+")
 
 
 @message(api_key=82, versions="0", flexible="0+")
@@ -40,4 +50,4 @@ class UpdateRaftVoterResponse:
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
-    current_leader: CurrentLeader = one(CurrentLeader, "0+", tag=0)
+    current_leader: CurrentLeader = nested(CurrentLeader, "0+", tag=0)

@@ -1,5 +1,5 @@
-"""Vote: a candidate of the metadata quorum asks for votes, or with pre_vote whether it would get
-them (KIP-996)."""
+"""Vote: a candidate of the metadata quorum requests votes. With pre_vote it asks whether it would
+win an election (KIP-996)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""WriteTxnMarkers: a transaction coordinator tells partition leaders how a transaction ended."""
+"""WriteTxnMarkers: a transaction coordinator makes partition leaders append commit or abort
+markers."""
 
 from __future__ import annotations
 

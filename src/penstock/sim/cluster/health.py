@@ -62,8 +62,8 @@ def _metadata_problems(image: MetadataImage, processes: list[Node]) -> Iterator[
             or process.metadata.image.configs != image.configs
         ):
             yield (
-                f"node {process.config.node_id} has applied metadata up to {process.metadata.image.offset} of "
-                f"{image.offset}"
+                f"node {process.config.node_id} has applied metadata up to "
+                f"{process.metadata.image.offset} of {image.offset}"
             )
 
 

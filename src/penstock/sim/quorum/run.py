@@ -227,9 +227,7 @@ class QuorumRun:
                 partial(self._lose_power_and_isolate, quorum.node_id),
             )
             if name not in quorum.image.configs.get(RESOURCE, {}):
-                raise InvariantViolated(
-                    f"{name} was acknowledged, but is not in the leader's image"
-                )
+                raise InvariantViolated(f"{name} is acknowledged but not in the leader's image")
 
     # Faults
 

@@ -1,8 +1,7 @@
-"""What compiled codecs call when something is wrong: the exceptions, with their texts, and the slow
-paths around tagged fields.
+"""Exceptions of compiled codecs, and their slow paths for tagged fields.
 
-A label names the message, its version and the field. Nothing here runs while messages are as they
-should be, except for tagged fields.
+A label names the message, its version and the field. While messages are valid, only the functions
+for tagged fields run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from penstock.protocol.primitives import finish_uvarint, read_uvarint
 
 
 def truncated(label: str) -> ProtocolError:
-    return ProtocolError(f"{label}: the bytes end before the message does")
+    return ProtocolError(f"{label}: the message is truncated")
 
 
 def not_utf8(label: str, error: UnicodeDecodeError) -> ProtocolError:
@@ -25,53 +24,51 @@ def not_utf8(label: str, error: UnicodeDecodeError) -> ProtocolError:
 
 def bad_length(label: str, length: int, left: int) -> ProtocolError:
     if length == -1:
-        return ProtocolError(f"{label}: is null, which this version does not allow")
+        return ProtocolError(f"{label}: null is not allowed in this version")
     if length < 0:
-        return ProtocolError(f"{label}: has the negative length {length}")
+        return ProtocolError(f"{label}: negative length {length}")
     if length > left:
-        return ProtocolError(f"{label}: claims a length of {length} bytes, and {left} are left")
+        return ProtocolError(f"{label}: length {length} exceeds the {left} bytes left")
     return ProtocolError(
-        f"{label}: is {length} bytes long, and a string has at most {MAX_STRING_BYTES}"
+        f"{label}: length {length} exceeds the maximum string length {MAX_STRING_BYTES}"
     )
 
 
 def bad_count(label: str, count: int, left: int, element_size: int) -> ProtocolError:
     if count == -1:
-        return ProtocolError(f"{label}: is null, which this version does not allow")
+        return ProtocolError(f"{label}: null is not allowed in this version")
     if count < 0:
-        return ProtocolError(f"{label}: has the negative count {count}")
+        return ProtocolError(f"{label}: negative count {count}")
     if count * element_size > left:
         return ProtocolError(
-            f"{label}: claims {count} elements of at least {element_size} bytes, and {left} bytes "
-            "are left"
+            f"{label}: {count} elements of at least {element_size} bytes exceed the {left} bytes "
+            "left"
         )
     return ProtocolError(
-        f"{label}: with its {count} elements the message has more parts than are allowed"
+        f"{label}: with these {count} elements the message exceeds the limit of decoded objects"
     )
 
 
 def bad_marker(label: str, marker: int, null: int) -> ProtocolError:
-    return ProtocolError(
-        f"{label}: begins with {marker}, where 1 says that it is there and {null} that it is null"
-    )
+    return ProtocolError(f"{label}: marker {marker} is neither 1 (present) nor {null} (null)")
 
 
 def bad_tag_size(label: str, tag: int, beyond: int) -> ProtocolError:
-    how = f"{beyond} bytes more" if beyond > 0 else f"{-beyond} bytes less"
-    return ProtocolError(f"{label}: tagged field {tag} takes {how} than its size says")
+    difference = f"{beyond} bytes longer" if beyond > 0 else f"{-beyond} bytes shorter"
+    return ProtocolError(f"{label}: tagged field {tag} is {difference} than its size")
 
 
 def tag_count(
     buffer: Buffer, position: int, first_byte: int, budget: int, label: str
 ) -> tuple[int, int, int]:
-    """The number of tagged fields whose first byte was read just before position, the position
-    after it, and what is left of the budget."""
+    """Read the number of tagged fields, whose first byte precedes `position`. Return it, the
+    position after it, and the remaining budget of decoded objects."""
     count = first_byte
     if count > 127:
         count, position = finish_uvarint(buffer, position, first_byte)
     if count > MAX_TAGGED_FIELDS:
         raise ProtocolError(
-            f"{label}: claims {count} tagged fields, and a struct may have {MAX_TAGGED_FIELDS}"
+            f"{label}: {count} tagged fields exceed the maximum of {MAX_TAGGED_FIELDS}"
         )
     if count > budget:
         raise bad_count(f"{label}: tagged fields", count, len(buffer) - position, 0)
@@ -79,7 +76,7 @@ def tag_count(
 
 
 def tag_head(buffer: Buffer, position: int, label: str) -> tuple[int, int, int]:
-    """A tagged field's tag, where its value begins, and where it ends."""
+    """Return a tagged field's tag, and the positions of its value's start and end."""
     tag, position = read_uvarint(buffer, position)
     size, position = read_uvarint(buffer, position)
     if size > len(buffer) - position:
@@ -90,13 +87,12 @@ def tag_head(buffer: Buffer, position: int, label: str) -> tuple[int, int, int]:
 def skip_tags(
     buffer: Buffer, position: int, first_byte: int, budget: int, label: str
 ) -> tuple[int, int]:
-    """Passes over tagged fields of a struct that knows none; a newer peer may send them."""
+    """Skip the tagged fields of a struct that declares none; a newer peer may send them."""
     count, position, budget = tag_count(buffer, position, first_byte, budget, label)
     for _ in range(count):
         tag, size = buffer[position], buffer[position + 1]
         if tag < 0x80 and size < 0x80 and position + 2 + size <= len(buffer):
-            # A hostile message may have a million of these, and this way they take a fifth of the
-            # time.
+            # The common case, five times as fast: a hostile message may have a million of these.
             position += 2 + size
         else:
             _, _, position = tag_head(buffer, position, label)
@@ -106,7 +102,7 @@ def skip_tags(
 def not_carried(label: str, field: str) -> KafkaError:
     return KafkaError(
         ErrorCode.UNSUPPORTED_VERSION,
-        f"{label} cannot carry {field}, which is set to something other than its default",
+        f"{label} cannot carry {field}, which differs from its default",
     )
 
 
@@ -119,9 +115,9 @@ def not_nullable(label: str, field: str) -> KafkaError:
 
 def too_long(label: str, length: int) -> ValueError:
     return ValueError(
-        f"{label}: is {length} bytes long, and a string has at most {MAX_STRING_BYTES}"
+        f"{label}: length {length} exceeds the maximum string length {MAX_STRING_BYTES}"
     )
 
 
-def unfit(label: str, error: Exception) -> ValueError:
+def not_encodable(label: str, error: Exception) -> ValueError:
     return ValueError(f"{label} cannot be encoded: {error}")
