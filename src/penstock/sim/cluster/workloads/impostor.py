@@ -82,7 +82,7 @@ class Impostor:
         request = FetchRequest(
             max_wait_ms=200, min_bytes=1, topics=(fetch_topic,), **self._identity(replica, version)
         )
-        response = await connection.call(request, FetchResponse, ceiling=version)
+        response = await connection.call(request, FetchResponse, max_version=version)
         for fetched in (fetched for entry in response.responses for fetched in entry.partitions):
             for _position, header in batches(cast(bytes, fetched.records or b"")):
                 self._history.events.append(
