@@ -1,7 +1,7 @@
-"""A node in memory, for the rules of the handlers: real metadata and real decisions, but partitions
-that are lists of batches.
+"""A broker in memory for tests of handlers: the metadata and the decisions of the controller are
+real, partitions are lists of batches.
 
-Time is simulated: `run` drives a test to its end without waiting for anything.
+Time is simulated: `run` runs a test without real waiting.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class FakeStore:
 
 
 class FakePartition:
-    """`hold` keeps the high watermark where it is; `refusal` is raised by the next appends; what
-    `is_cold` must be warmed before a read."""
+    """`hold` stops the high watermark; appends raise `refusal`; if `is_cold`, the data must be read
+    into the page cache before a read."""
 
     def __init__(self, name: TopicPartition, directory: FakeDirectory, config: LogConfig) -> None:
         self.topic_partition = name
@@ -174,7 +174,7 @@ class FakePartition:
         at_least_one: bool,
         at_once: bool,
     ) -> ReadResult:
-        """Whole batches that fit."""
+        """Return the whole batches that fit."""
         if at_once and self.is_cold:
             raise NotInMemory(self._warm)
         self.reads += 1
@@ -204,9 +204,13 @@ class FakePartition:
         data = b"".join(
             base.to_bytes(8, "big") + batch[8:] for base, end, batch in self.batches if end > offset
         )
-        found = SimpleNamespace(read=lambda: data) if data else None
+        file_range = SimpleNamespace(read=lambda: data) if data else None
         return ReadResult(
-            cast(Any, found), self.high_watermark, self.high_watermark, self.log_start_offset, []
+            cast(Any, file_range),
+            self.high_watermark,
+            self.high_watermark,
+            self.log_start_offset,
+            [],
         )
 
     def on_change(self, callback: Callable[[], None]) -> None:
@@ -217,7 +221,7 @@ class FakePartition:
 
     async def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         return next(
-            (found for time, found in sorted(self.times.items()) if time >= timestamp), None
+            (offset for time, offset in sorted(self.times.items()) if time >= timestamp), None
         )
 
     async def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
@@ -435,7 +439,7 @@ class FakeNode:
 def call(
     node: FakeNode, api_key: int, version: int, request: object, client_id: str = "test"
 ) -> Any:
-    """What the handler returns: a response, an awaitable of one, or None."""
+    """Return what the handler returns: a response, an awaitable of a response, or None."""
     context = RequestContext(
         api_key,
         version,
@@ -452,7 +456,7 @@ def call(
 
 
 async def answer(node: FakeNode, api_key: int, version: int, request: object) -> Any:
-    """The response, awaited where it must be. It can be encoded in the version of its request."""
+    """Return the response, and check that it can be encoded in the version of its request."""
     returned = call(node, api_key, version, request)
     response = await returned if isinstance(returned, Awaitable) else returned
     encode(response, version)
@@ -460,7 +464,7 @@ async def answer(node: FakeNode, api_key: int, version: int, request: object) ->
 
 
 def run(test: Callable[[FakeNode], Coroutine[Any, Any, T]], **settings: str) -> T:
-    """In simulated time, which the loop's clock and the node's world share."""
+    """Run a test in simulated time, which the event loop and the node share."""
     simulation = Simulation(seed=1)
     return simulation.run(test(FakeNode(simulation, **settings)))
 

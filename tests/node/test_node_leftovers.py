@@ -1,4 +1,5 @@
-"""What a failed creation leaves in a log directory, when the replica was made in another one."""
+"""Copies of a replica in a log directory that it is not assigned to, after its creation there
+failed."""
 
 from __future__ import annotations
 
@@ -48,12 +49,12 @@ async def written(world: World, path: str, name: str) -> None:
     await store.close()
 
 
-async def opened(world: World, path: str, known: UUID) -> LogStore:
-    """As a node opens them that the controller has told where the replica lies."""
+async def opened(world: World, path: str, assigned: UUID) -> LogStore:
+    """Open the store of a broker whose metadata has this directory for the replica."""
     store = store_of(world, path, "a", "b")
     store.prepare()
     state = PartitionState(
-        replicas=(2, 1), isr=(1,), leader=1, leader_epoch=0, directories=(UUID(int=999), known)
+        replicas=(2, 1), isr=(1,), leader=1, leader_epoch=0, directories=(UUID(int=999), assigned)
     )
     topic = TopicImage(PARTITION.topic, TOPIC_ID, {PARTITION.partition: state})
     remove_leftovers(store, world.disk, MetadataImage(topics={topic.name: topic}), 1)
@@ -61,57 +62,59 @@ async def opened(world: World, path: str, known: UUID) -> LogStore:
     return store
 
 
-@pytest.mark.parametrize(("known", "served"), [(A, "a"), (B, "b")])
-def test_the_replica_is_where_the_controller_knows_it_to_be(
-    tmp_path: Path, known: UUID, served: str
+@pytest.mark.parametrize(("assigned", "served"), [(A, "a"), (B, "b")])
+def test_the_copy_in_the_assigned_directory_is_the_replica(
+    tmp_path: Path, assigned: UUID, served: str
 ) -> None:
     async def main(world: World, path: str) -> None:
         await written(world, path, "a")
         await written(world, path, "b")
-        store = await opened(world, path, known)
+        store = await opened(world, path, assigned)
         assert (values(store.logs[PARTITION]), store.damaged) == ([served], {})
         await store.remove_due_files()
         assert [
             name
             for name in "ab"
-            if any(str(PARTITION) in one for one in world.disk.list(f"{path}/{name}"))
+            if any(str(PARTITION) in entry for entry in world.disk.list(f"{path}/{name}"))
         ] == [served]
 
     in_real_world(tmp_path, main)
 
 
-@pytest.mark.parametrize("known", [UNASSIGNED_DIRECTORY, UUID(int=202)])
-def test_nothing_is_removed_on_a_guess(tmp_path: Path, known: UUID) -> None:
+@pytest.mark.parametrize("assigned", [UNASSIGNED_DIRECTORY, UUID(int=202)])
+def test_no_copy_is_removed_if_none_is_in_the_assigned_directory(
+    tmp_path: Path, assigned: UUID
+) -> None:
     async def main(world: World, path: str) -> None:
         await written(world, path, "a")
         await written(world, path, "b")
-        store = await opened(world, path, known)
+        store = await opened(world, path, assigned)
         assert "two log directories" in store.damaged[PARTITION]
 
     in_real_world(tmp_path, main)
 
 
-def test_a_replica_that_has_moved_stays_where_it_went(tmp_path: Path) -> None:
-    """The controller hears of it only later."""
+def test_a_moved_replica_stays_in_its_new_directory(tmp_path: Path) -> None:
+    """The metadata still has the old directory."""
 
     async def main(world: World, path: str) -> None:
         await written(world, path, "a")
         await written(world, path, "b")
         world.disk.open(f"{path}/b/{PARTITION}/{MOVED}", create=True)
-        store = await opened(world, path, known=A)
+        store = await opened(world, path, assigned=A)
         assert (values(store.logs[PARTITION]), store.damaged) == (["b"], {})
 
     in_real_world(tmp_path, main)
 
 
-def test_a_replica_is_served_again_after_its_creation_failed_once() -> None:
-    """A disk is full for a moment: the replica is made on the other one, and the node finds both
-    when it starts anew."""
+def test_a_replica_is_served_after_a_restart_if_its_first_creation_failed() -> None:
+    """A disk is full for a moment, so the broker creates the replica on the other disk. After the
+    restart it finds a copy on both."""
     simulation = Simulation(1)
     machine = simulation.node("n1")
     config = read_node_config(PROPERTIES, "test")
 
-    async def first_life() -> None:
+    async def first_run() -> None:
         async with (
             serving(machine.world, config) as (node, bootstrap),
             Client(machine.world, bootstrap) as client,
@@ -125,7 +128,7 @@ def test_a_replica_is_served_again_after_its_creation_failed_once() -> None:
                 partition.directory.path for partition in node.replicas.partitions.values()
             } == {"/d0"}
 
-    async def second_life() -> None:
+    async def second_run() -> None:
         async with serving(machine.world, config) as (node, _bootstrap):
             assert sorted(node.replicas.partitions) == [
                 TopicPartition("orders", 0),
@@ -141,7 +144,7 @@ def test_a_replica_is_served_again_after_its_creation_failed_once() -> None:
             ignore_formatted=False,
             say=lambda _line: None,
         )
-        await machine.run(first_life())
-        await machine.run(second_life())
+        await machine.run(first_run())
+        await machine.run(second_run())
 
     simulation.run(main())

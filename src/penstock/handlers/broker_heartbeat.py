@@ -1,9 +1,9 @@
 """BrokerHeartbeat: keeps a broker's session and reports the metadata offset that it has replayed.
 
 Behaviour
-  A broker that has replayed its own registration is unfenced. A broker in controlled shutdown is
-  told to stop once no partition depends on it. When the connection of the heartbeats closes, the
-  controller probes the broker without waiting for its session to expire.
+  A broker that has replayed its own registration is unfenced. A broker in controlled shutdown may
+  stop (should_shut_down) once no partition depends on it. When the connection of the heartbeats
+  closes, the controller probes the broker without waiting for its session to expire.
 
 Version notes
   v1 reports offline log directories, v2 cordoned ones (not implemented).

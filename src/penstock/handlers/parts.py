@@ -2,8 +2,8 @@
 
 A handler declares the parts that it uses as a Protocol named `Parts`; `BrokerParts` satisfies those
 of all APIs in `SERVED`, `ControllerParts` those in `CONTROLLER_SERVED`. Both are plain values that
-`start.py` builds once and nobody changes. They are not frozen dataclasses, because mypy would then
-require every Protocol to declare its parts as properties.
+`start.py` builds once. They are not frozen, because mypy would then require every Protocol to
+declare its parts as properties.
 """
 
 from __future__ import annotations
