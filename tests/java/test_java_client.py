@@ -12,11 +12,12 @@ import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 from typer.testing import CliRunner
 
-from penstock.client.admin.configs import ConfigResourceType, ConfigSource
+from penstock.client.admin.configs import ConfigResourceType
 from penstock.client.client import Client
 from penstock.client.consumer.completed_fetch import ConsumerRecord
 from penstock.client.consumer.consumer import BEGINNING, END, Consumer, OffsetSpec
 from penstock.client.offsets import EARLIEST, LATEST, IsolationLevel
+from penstock.config.setting import ConfigSource
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec

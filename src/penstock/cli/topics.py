@@ -214,7 +214,7 @@ def topic_lines(
     live: Collection[int],
     partition_filter: PartitionFilter,
 ) -> Iterator[str]:
-    from penstock.client.admin.configs import ConfigSource
+    from penstock.config.setting import ConfigSource
 
     overridden = [
         f"{config.name}={config.value or ''}"

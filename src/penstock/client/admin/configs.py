@@ -34,18 +34,6 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-class ConfigSource(IntEnum):
-    """Where a config's value comes from; the numbers are those of DescribeConfigs."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_GROUP = 8
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
     """A config's value at one source. The first synonym of a config is in effect."""
