@@ -125,10 +125,12 @@ def _compact(disk: Disk, job: Job, last: LastOffsets) -> Iterator[int | Cleaned]
 
 
 def _map_keys(disk: Disk, job: Job, last: LastOffsets) -> Iterator[int]:
-    transactions = TransactionsSeen(job.aborted)
-    for segment in job.segments:
-        if segment.end_offset <= job.first_dirty_offset:
-            continue
+    dirty = [segment for segment in job.segments if segment.end_offset > job.first_dirty_offset]
+    # Without transactions that ended before the scan begins: it does not see their markers, and
+    # would take the producer's next transaction for aborted.
+    start = dirty[0].base_offset if dirty else job.first_dirty_offset
+    transactions = TransactionsSeen(txn for txn in job.aborted if txn.last_offset >= start)
+    for segment in dirty:
         for _position, header, batch in _batches(disk, job.directory, segment):
             if last.is_full:
                 return
