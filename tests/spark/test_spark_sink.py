@@ -215,7 +215,7 @@ def test_task_without_rows_does_not_connect() -> None:
         (
             {"value": pa.array(["a"])},
             {"topic": "no/name"},
-            "can have: create it, or correct the option",
+            "is not a valid topic name: create it, or correct the option",
         ),
     ],
 )
