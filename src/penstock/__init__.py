@@ -11,8 +11,7 @@ __all__ = ["Cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: a command that needs no broker should not wait for one's
-    imports."""
+    """Import `Cluster` on first use, so that commands without a broker start quickly."""
     if name == "Cluster":
         from penstock.start import Cluster
 

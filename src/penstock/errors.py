@@ -1,4 +1,4 @@
-"""Kafka's error codes, as values for responses and as the one exception that carries them."""
+"""Kafka's error codes, and the exceptions of Penstock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a response says went wrong. The numbers and names are Kafka's."""
+    """The error codes of Kafka's protocol, with its numbers and names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -147,7 +147,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether a client may retry the same request, as in Kafka's RetriableException."""
         return self in _RETRIABLE
 
 
@@ -190,7 +190,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """An operating error that a client is told of by its code."""
+    """An operating error with the code and message that a client receives."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -205,23 +205,22 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """Bytes from a peer that cannot be what they claim to be: its connection is closed with this
-    reason."""
+    """A peer sent invalid bytes. Its connection is closed, with this reason in the log."""
 
 
 class InvariantBroken(BaseException):
-    """A rule of our own code does not hold. It stops the node: no handler may catch it as an
-    ordinary error."""
+    """A programming error in Penstock. It stops the node. It is no Exception, so that no handler of
+    ordinary errors catches it."""
 
 
 def invariant(holds: bool, message: str) -> None:
-    """Like assert, but kept under -O."""
+    """Raise InvariantBroken unless a condition holds. Unlike assert, it is active under -O."""
     if not holds:
         raise InvariantBroken(message)
 
 
 class NotInMemory(Exception):
-    """What was asked for would have to wait for a disk: call `warm` in a thread, and ask again."""
+    """A read would block on the disk. Call `warm` in a thread, then retry the read."""
 
     def __init__(self, warm: Callable[[], None]) -> None:
         super().__init__()

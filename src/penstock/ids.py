@@ -1,4 +1,4 @@
-"""The names of things: small types that keep one kind of number from being taken for another."""
+"""Identifiers: small types that keep different kinds of numbers apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TopicId = UUID
 DirectoryId = UUID
 
 NO_UUID = UUID(int=0)
-# Kafka keeps the first hundred ids for itself (KIP-866: MIGRATING, UNASSIGNED and LOST directories;
+# Kafka reserves the first hundred uuids (KIP-858: MIGRATING, UNASSIGNED and LOST directories;
 # KIP-516: the metadata topic).
 METADATA_TOPIC_ID = UUID(int=1)
 RESERVED_UUIDS = 100
@@ -31,12 +31,12 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 def uuid_text(uuid: UUID) -> str:
-    """Kafka writes a uuid as URL-safe base64 without padding: 22 characters."""
+    """Return a uuid in Kafka's text form: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
 
 
 def parse_uuid(text: str) -> UUID:
-    """The inverse of `uuid_text`; ValueError when the text is no uuid."""
+    """Parse Kafka's text form of a uuid. Raise ValueError if it is none."""
     if len(text) > 24:
         raise ValueError(f"{text[:24]!r}… is too long for a Kafka uuid, which has 22 characters")
     try:
@@ -49,7 +49,7 @@ def parse_uuid(text: str) -> UUID:
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic, by name."""
+    """A partition of a topic, by the topic's name."""
 
     topic: str
     partition: int

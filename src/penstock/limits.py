@@ -1,294 +1,307 @@
-"""Every bound on what comes from outside, with its reason. A limit that is a Kafka setting lives in
-`config` instead."""
+"""Every bound that is not a Kafka setting, with its reason. Kafka's settings are in `config`.
+
+Bounds on input protect memory and the event loop from hostile or broken peers. Bounds on work per
+turn keep each turn of the event loop short.
+"""
 
 from __future__ import annotations
 
-# A message of the wire protocol may not make the decoder build more objects than this, however many
-# its counts claim. A metadata answer for 100,000 partitions needs about 400,000 (partitions and the
-# ids in their lists).
+# Decoding of wire messages
+
+# Objects that the decoder builds for one message, whatever its counts claim. A Metadata response
+# for 100,000 partitions needs about 400,000: partitions and the ids in their lists.
 MAX_DECODED_OBJECTS = 1_000_000
 
-# The same for a request, which a broker decodes on its event loop: a tenth of a second at worst.
-# Kafka's own clients send at most some ten thousand partitions in one.
+# The same for a request, which a broker decodes on its event loop: 0.1 s at worst. Kafka's clients
+# send at most some ten thousand partitions in a request.
 MAX_REQUEST_OBJECTS = 100_000
 
-# Kafka's strings and legacy arrays have an int16 or int32 length; compact ones an unsigned varint
-# of at most 5 bytes.
+# The longest encoding of an unsigned 32-bit varint: lengths and counts of compact types.
 MAX_VARINT_BYTES = 5
 
-# Tagged fields of one struct. The protocol has at most five today; unknown ones are skipped, not
-# kept.
+# Tagged fields of one struct. The protocol has at most five today. Unknown ones are skipped.
 MAX_TAGGED_FIELDS = 1_000
 
-# A compressed batch may not unfold to more than this. Producers build batches of at most
-# max.request.size (1 MB by default) before compression, and brokers take at most message.max.bytes
-# after it; 256 MB leaves room for every setting seen in the field.
+# Kafka refuses longer strings, also in flexible versions, whose length prefix allows more.
+MAX_STRING_BYTES = 2**15 - 1
+
+# uuids cached by the decoder, so that topic ids are not built again for each request. The cache
+# evicts the least recently used.
+MAX_CACHED_UUIDS = 8_192
+
+# The codec caches the struct formats of number arrays up to this length. Longer arrays are rare.
+MAX_KEPT_FORMATS = 100
+
+# Records and batches
+
+# What a compressed batch may decompress to. Producers build batches of at most max.request.size (1
+# MB by default) before compression, and brokers accept at most message.max.bytes after it. 256 MB
+# leaves room for every setting in use.
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
-# A decompressed batch may not hold more records than bytes: the smallest record is 7 bytes.
+# The smallest record. It bounds the record count of a decompressed batch.
 MIN_RECORD_BYTES = 7
 
-# A record batch: the header of format v2, and the most that one batch may be (message.max.bytes is
-# an int32 in Kafka).
+# The header of record batch format v2, and the largest batch: message.max.bytes is an int32.
 BATCH_HEADER_BYTES = 61
 MAX_BATCH_BYTES = 2**31 - 1
 
-# Headers of one record: Kafka has no limit of its own; a batch bounds them too, but a lying count
+# Headers of one record. Kafka has no limit; the batch size bounds them too, but an invalid count
 # should fail early.
 MAX_RECORD_HEADERS = 100_000
 
-# Text checkpoints (leader epochs, recovery points): a file that claims more entries than this is
-# damaged.
+# Snappy's densest element copies 64 bytes for 3 bytes of input. A block that claims a higher ratio
+# is invalid.
+SNAPPY_MAX_RATIO = 22
+
+# A produced batch up to this size is decompressed on the event loop if its topic needs that (it is
+# compacted, or recompresses). That costs less than a round trip to the child process.
+MAX_INLINE_OPENED_BYTES = 16 * 1024
+MAX_INLINE_OPENED_RECORDS = 200
+
+# Files
+
+# Text checkpoints (leader epochs, recovery points). A file that claims more entries is damaged.
 MAX_CHECKPOINT_ENTRIES = 10_000_000
 
-# server.properties: longer files or lines are a mistake (a log file given by accident, say).
+# server.properties. A larger file was probably given by mistake.
 MAX_PROPERTIES_BYTES = 1024 * 1024
 
-# Topic names become directory names: Kafka allows 249 characters, so that "-<partition>" and
-# "-delete" suffixes still fit in 255.
+# Topic names become directory names. Kafka allows 249 characters, so that the suffixes
+# "-<partition>" and "-delete" still fit into 255.
 MAX_TOPIC_NAME_LENGTH = 249
 
-# A batch's offsets are kept in the index relative to its segment's base in 32 bits.
+# A file name, on every file system that Kafka's log directories may be on.
+MAX_FILE_NAME_BYTES = 255
+
+# Logs
+
+# An index stores a batch's offset relative to its segment's base offset in 32 bits.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
-# Files kept open by the logs of one node. The hard limit of many machines is 20,000, and
-# connections need theirs.
+# Files that the logs of one node keep open. The hard limit of many machines is 20,000, and
+# connections need descriptors too.
 MAX_OPEN_LOG_FILES = 4_096
 
-# Indexes of sealed segments kept in memory by the logs of one node: those of 32 segments of 1 GB
+# Indexes of sealed segments that the logs of one node keep in memory: those of 32 segments of 1 GB
 # with an entry every 4 KB.
 MAX_CACHED_INDEX_BYTES = 64 * 1024 * 1024
 
-# An unclean tail longer than this is scanned in the child process, so that the loop does not stall:
-# below, it takes some milliseconds.
+# The child process scans an unclean tail longer than this. Scanning a shorter one on the event loop
+# takes some milliseconds.
 MAX_INLINE_RECOVERY_BYTES = 1024 * 1024
 
-# Connections that the kernel holds for us between two turns of the event loop: a whole cluster's
-# clients come back at once after a restart.
-ACCEPT_BACKLOG = 1_024
+# A segment remembers the positions of its last batches for readers at its end. A reader that keeps
+# up is rarely further behind. Costs some kilobytes per written partition.
+REMEMBERED_TAIL_BATCHES = 8
 
-# Threads for blocking calls of one node. They wait for the disk, not for a core; more than a few
-# only queue up in the kernel.
+# A log starts to write back after this much growth, long before the kernel does, which throttles
+# writers if too many pages are dirty.
+WRITE_BACK_BYTES = 8 * 1024 * 1024
+
+# Moving a replica to another log directory copies pieces of this size, each read by a thread.
+# Checking and writing a piece takes some tenths of a millisecond on the event loop.
+MOVE_PIECE_BYTES = 256 * 1024
+
+# How much of such a copy may be unsynced. With more, the kernel would throttle writers, the event
+# loop among them.
+MOVE_UNSYNCED_BYTES = 16 * 1024 * 1024
+
+# How long the last step of a move may block flushes and truncations. If appends outrun it, it is
+# retried later.
+MOVE_LAST_STEP_SECONDS = 1.0
+
+# Segments that one compaction merges into one. Replacing them renames four files each, on the event
+# loop.
+MAX_COMPACTED_TOGETHER = 32
+
+# What the child process compacts before it runs other calls, for instance a lookup by time or a
+# recompression: some ten milliseconds.
+COMPACTION_SLICE_BYTES = 1024 * 1024
+
+# The memory of a key in a compaction's offset map besides its own bytes: a dict entry, a bytes
+# object and an int.
+COMPACTION_KEY_OVERHEAD_BYTES = 200
+
+# Reads from the page cache
+
+# The distance of probes for pages that are not in memory. The kernel reads ahead and reclaims in
+# larger runs.
+PROBE_EVERY_BYTES = 64 * 1024
+
+# The same if the kernel reports all pages as cached. Some may still be on their way from the disk,
+# in the order in which they were requested.
+PROBE_COMING_EVERY_BYTES = 256 * 1024
+
+# How far a read of old records reads ahead of what its reader waits for.
+READ_AHEAD_BYTES = 4 * 1024 * 1024
+
+# Threads and the child process
+
+# Threads for blocking calls of one node. They wait for the disk, not for a core; more would only
+# queue in the kernel.
 OFFLOAD_THREADS = 8
 
-# One message to or from the child process: arguments and results are names, numbers and offset
-# lists, never record data.
+# A message to or from the child process. Arguments and results are names, numbers and offset lists,
+# never record data.
 MAX_CHILD_MESSAGE_BYTES = 256 * 1024 * 1024
 
-# Snappy's densest element copies 64 bytes for 3: a block that claims to unfold to more than 22
-# times its size lies.
-SNAPPY_MAX_RATIO = 22
+# Connections
 
-# Uuids kept by the decoder, so that the same topic id need not be built again for each request;
-# beyond, the least used are dropped.
-MAX_CACHED_UUIDS = 8_192
+# Connections that the kernel queues between two turns of the event loop. After a restart all
+# clients of a cluster reconnect at the same time.
+ACCEPT_BACKLOG = 1_024
 
-# Kafka refuses strings longer than this, also in flexible versions, whose length prefix could say
-# more.
-MAX_STRING_BYTES = 2**15 - 1
-
-# Arrays of up to this many numbers have their format kept by the codec, one for each length; longer
-# ones are rare enough to build it anew.
-MAX_KEPT_FORMATS = 100
-
-# A response that our own client takes: fetch.max.bytes is 50 MB by default, and one batch may go
-# beyond it. The bytes with which TLS and HTTP peers answer read as larger sizes, so that they are
-# told apart at once.
+# A response that our client accepts: fetch.max.bytes is 50 MB by default, and one batch may exceed
+# it. The first bytes of TLS and HTTP read as larger sizes, so such peers are recognised
+# immediately.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
-# What one read from a socket takes at most. One such buffer serves all connections of a node that
-# hold no part of a frame, so that idle ones cost nothing; larger reads bring no more throughput on
-# loopback.
+# One read from a socket. All connections of a node without a partial frame share one such buffer,
+# so that idle ones cost nothing. Larger reads bring no more throughput on loopback.
 READ_BYTES = 256 * 1024
 
-# The first buffer of a connection that holds a part of a frame. It doubles with what has really
-# come: four bytes that announce 100 MB take no 100 MB.
+# The first buffer of a connection with a partial frame. It doubles with the bytes that have
+# arrived: four bytes that announce 100 MB do not allocate 100 MB.
 MIN_RECEIVE_BYTES = 4 * 1024
 
-# Requests of one connection that wait for their answers; beyond, we stop reading. Java clients send
-# five ahead, librdkafka up to a million.
+# Bytes of one connection read in one turn of the event loop, unless a single read brings more.
+# Produced records are written to a file meanwhile, which takes some milliseconds per megabyte.
+READ_BYTES_A_TURN = 512 * 1024
+
+# Requests of one connection that wait for their responses. Beyond, the broker stops reading. Java
+# clients send five ahead, librdkafka up to a million.
 MAX_INFLIGHT_REQUESTS = 512
 
-# Bytes of them: of requests under way, and of answers that wait for an earlier one to leave.
+# Their bytes: requests in progress, and responses that wait for an earlier one.
 MAX_INFLIGHT_BYTES = 32 * 1024 * 1024
 
 # Requests of one connection handled in one turn of the event loop, so that a client that pipelines
-# thousands does not stall the others.
+# thousands does not delay the others.
 MAX_REQUESTS_A_TURN = 32
 
-# A range of a file is read and written in pieces of this size, each when the one before has left.
+# Memory for the requests of all connections: those in progress, and receive buffers. Beyond, only
+# one connection is read at a time. It is the limit of eight connections; a request of
+# socket.request.max.bytes (100 MB) fits beside others.
+MAX_NODE_INFLIGHT_BYTES = 256 * 1024 * 1024
+
+# How long that memory may be exhausted before the connection that holds the most is closed.
+# Requests in progress end long before, unless a peer is hostile.
+MEMORY_SHORT_S = 10.0
+
+# A range of a file is read and written in pieces of this size, each after the previous one was
+# sent.
 SEND_PIECE_BYTES = 1024 * 1024
 
-# A range of a file of at most this size is read and leaves together with the bytes around it, in
-# one system call.
+# A range of a file up to this size is read into memory and sent together with the bytes around it,
+# in one system call.
 SMALL_RANGE_BYTES = 64 * 1024
 
-# How long a connection that we close may take to read what was written to it before.
+# What a transport buffers of a response before it pauses the writer. The writer resumes when the
+# buffer is empty, because only then may sendfile be used.
+WRITE_BUFFER_BYTES = 64 * 1024
+
+# How long a closing connection may take to send what was written to it.
 CLOSE_GRACE_S = 5.0
 
-# How often connections are looked at for idleness and for buffers that they no longer need. 10,000
-# of them take some milliseconds.
+# How often connections are checked for idleness and for buffers that they no longer need. Checking
+# 10,000 connections takes some milliseconds.
 SWEEP_INTERVAL_S = 5.0
 
-# Partitions in one answer to DescribeTopicPartitions, which goes on by a cursor (Kafka's
+# Requests
+
+# Partitions in one DescribeTopicPartitions response, which continues with a cursor (Kafka's
 # max.request.partition.size.limit).
 MAX_DESCRIBED_PARTITIONS = 2_000
 
-# Bytes of records in one fetch response, whatever its request allows (Kafka's fetch.max.bytes).
+# Bytes of records in one Fetch response, whatever the request allows (Kafka's fetch.max.bytes).
 MAX_FETCH_BYTES = 55 * 1024 * 1024
 
-# Incremental fetch sessions of one node (Kafka's max.incremental.fetch.session.cache.slots), how
-# long one must have been idle before another may have its place, and the partitions of all of them:
-# some hundred bytes each.
+# Fetch sessions of one node (Kafka's max.incremental.fetch.session.cache.slots), how long one must
+# be idle before another may evict it, and the partitions of all sessions: some hundred bytes each.
 MAX_FETCH_SESSIONS = 1_000
 FETCH_SESSION_IDLE_SECONDS = 120
 MAX_FETCH_SESSION_PARTITIONS = 200_000
 
-# One request may not make the controller write more records than this, all of which are one batch
-# of the metadata log. Kafka's own bound.
-MAX_RECORDS_PER_DECISION = 10_000
-
-# One line of `penstock produce`: no broker takes a record that large by default (message.max.bytes
-# is 1 MB), and a file without line ends should not be read into memory whole.
-MAX_PRODUCED_LINE_BYTES = 64 * 1024 * 1024
-
-# How densely a range of a file is probed for what is not in memory. The kernel reads ahead and
-# reclaims by larger runs than this.
-PROBE_EVERY_BYTES = 64 * 1024
-
-# The same where the kernel says that nothing is missing: then some may be on its way from the disk,
-# in the order in which it was asked for.
-PROBE_COMING_EVERY_BYTES = 256 * 1024
-
-# What is asked of a disk beyond what a reader of old records waits for.
-READ_AHEAD_BYTES = 4 * 1024 * 1024
-
-# What a transport holds of an answer before it asks for a pause. It goes on when all of it has
-# left: only then may a file be sent.
-WRITE_BUFFER_BYTES = 64 * 1024
-
-# Memory for the requests of all connections: those under way, and receive buffers. Beyond, only one
-# connection is read at a time. Eight connections at their own bound; a request of
-# socket.request.max.bytes (100 MB) has room beside others.
-MAX_NODE_INFLIGHT_BYTES = 256 * 1024 * 1024
-
-# How long it may be short before whoever holds most is closed: what is under way ends long before,
-# unless a peer means harm.
-MEMORY_SHORT_S = 10.0
-
-# A replica that moves to another log directory is copied in pieces of this size, each read by a
-# thread: checking and writing one takes the loop some tenths of a millisecond.
-MOVE_PIECE_BYTES = 256 * 1024
-
-# So much of a copy may be unsynced: with more the kernel would make writers wait, the loop among
-# them.
-MOVE_UNSYNCED_BYTES = 16 * 1024 * 1024
-
-# How long the last step of a move may hold back flushes and truncations. Where appends outrun it,
-# it is tried again later.
-MOVE_LAST_STEP_SECONDS = 1.0
-
-# A segment remembers where its last batches lie, for readers at its end. A reader that keeps up is
-# rarely further behind; some kilobytes for each partition that is written to.
-REMEMBERED_TAIL_BATCHES = 8
-
-# So many partitions a fetch reads before others may have their turn on the event loop: some
-# milliseconds.
+# Partitions that a fetch reads in one turn of the event loop: some milliseconds.
 FETCH_PARTITIONS_A_TURN = 200
 
-# The name of a file or directory, on every file system that Kafka's directories may lie on.
-MAX_FILE_NAME_BYTES = 255
+# Replication and metadata
 
-# How long a follower's fetch that has nothing but a new high watermark to bring is held back, so
-# that records may come with it. Under load they always do; otherwise readers of followers see a
-# record this much later.
+# How long a follower's fetch waits if it could return only a new high watermark, so that records
+# may come with it. Under load they always do. Otherwise readers of followers see a record this much
+# later.
 STALE_WATERMARK_S = 0.005
 
-# A batch of the metadata log, which one decision fills at most (Kafka's own bound), and what a
-# replica of it fetches at once: decoding and applying so much takes some ten milliseconds.
+# Bytes of a leader's response that a follower appends in one turn of the event loop: about a
+# millisecond.
+FOLLOWER_APPEND_BYTES = 1024 * 1024
+
+# Records that one request may make the controller write, all in one batch of the metadata log.
+# Kafka has the same bound.
+MAX_RECORDS_PER_DECISION = 10_000
+
+# A batch of the metadata log (Kafka has the same bound), and what a replica of the log fetches at a
+# time: decoding and applying that much takes some ten milliseconds.
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
 METADATA_FETCH_BYTES = 256 * 1024
 
-# Bytes of a leader's answer that a follower appends before others get their turn on the event loop:
-# about a millisecond.
-FOLLOWER_APPEND_BYTES = 1024 * 1024
-
-# A snapshot of the metadata that a replica takes from its leader: that of a cluster with some ten
-# million partitions.
+# A metadata snapshot that a replica fetches: that of a cluster with some ten million partitions.
 MAX_SNAPSHOT_BYTES = 2 * 1024 * 1024 * 1024
 
-# Bytes of one connection read in one turn of the event loop, as far as a single read does not bring
-# more: what is produced is written to a file meanwhile, which takes some milliseconds a megabyte.
-READ_BYTES_A_TURN = 512 * 1024
+# Groups
 
-# Records that become one Arrow batch for Spark: beyond so many (decompressed) bytes or rows the
-# rest is left for the next. One of Kafka's is not divided by its bytes, which
-# MAX_DECOMPRESSED_BYTES bounds; together they stay below the 2 GB of an Arrow column.
-MAX_COLUMNS_BYTES = 64 * 1024 * 1024
-MAX_COLUMNS_ROWS = 1_000_000
-
-# Rows that Spark's sink puts together before it divides them among partitions. Spark gives about a
-# megabyte at a time; with many partitions the record batches made of that alone would be small.
-SPARK_GATHERED_BYTES = 4 * 1024 * 1024
-
-# A log that has grown by so much is begun to be written out, long before the kernel would: much of
-# it unwritten makes writers wait.
-WRITE_BACK_BYTES = 8 * 1024 * 1024
-
-# How often the uniform assignor goes over the subscriptions of a group whose members want different
-# topics. Two or three times are enough but for long chains of members that share topics two by two,
-# which may then stay a little uneven.
+# Passes of the uniform assignor over a group whose members subscribe to different topics. Two or
+# three suffice, except for long chains of members that share topics in pairs; those may stay
+# slightly uneven.
 MAX_LEVELLING_PASSES = 32
 
-# A regular expression by which a consumer subscribes: its length, the size of the program that RE2
-# makes of it, and that times the characters of all topics' names that are tried. A step takes 15 ns
-# at worst, so that the worst expression holds up the loop for less than a second, once; usual ones
-# take a hundredth of that.
+# A regular expression of a subscription: its length, the size of its RE2 program, and that size
+# times the characters of all topic names. A step takes 15 ns at worst, so the worst expression
+# holds the event loop for less than a second, once. Usual ones take a hundredth of that.
 MAX_REGEX_CHARACTERS = 1_000
 MAX_REGEX_PROGRAM = 1_000
 MAX_REGEX_STEPS = 50_000_000
 
-# What one line about a rebalance names as its reasons, and how much of what a client says about its
-# own.
+# The reasons that one log line about a rebalance lists, and the length of a reason that a client
+# gives.
 MAX_REBALANCE_REASONS = 8
 MAX_CLIENT_REASON_LENGTH = 200
 
-# Offsets that a shard looks at in one turn of the event loop to see whether they have expired: some
-# milliseconds.
+# Offsets that a shard checks for expiry in one turn of the event loop: some milliseconds.
 EXPIRY_OFFSETS_A_TURN = 5_000
 
-# What a coordinator of groups reads of its log at once while it loads, and the records that it
-# takes in before others get their turn on the event loop: one or two milliseconds each.
+# What a group coordinator reads from its log at a time while it loads, and the records that it
+# replays in one turn of the event loop: one or two milliseconds each.
 GROUP_LOAD_BYTES = 64 * 1024
 GROUP_RECORDS_A_TURN = 128
 
-# Group ids whose partition of __consumer_offsets is remembered: working it out takes microseconds,
-# and heartbeats come by the thousand.
+# Group ids whose partition of __consumer_offsets is cached. Computing it takes microseconds, and
+# heartbeats arrive by the thousand.
 MAX_CACHED_GROUP_IDS = 8_192
 
-# Segments that one compaction makes into one: taking them out of service renames four files each,
-# on the loop.
-MAX_COMPACTED_TOGETHER = 32
-
-# What the child process compacts before others get their turn there (a time is looked for, a
-# produced batch is recompressed): some ten milliseconds.
-COMPACTION_SLICE_BYTES = 1024 * 1024
-
-# What a key costs in the map of a compaction beside its own bytes: an entry of a dict, a bytes
-# object and an int.
-COMPACTION_KEY_OVERHEAD_BYTES = 200
-
-# A produced batch of at most so many bytes and records is opened on the loop where its topic asks
-# for it (compacted, or recompressed): less than the way to the child process and back costs.
-MAX_INLINE_OPENED_BYTES = 16 * 1024
-MAX_INLINE_OPENED_RECORDS = 200
-
-# How often members of a consumer group are asked to send heartbeats while its assignment changes,
-# whatever is asked of them otherwise (5 s by default): each heartbeat takes a member one step
-# towards its new assignment, and there are two or three of them.
+# The heartbeat interval of members while their consumer group's assignment changes, instead of the
+# configured one (5 s by default). Each heartbeat takes a member one step towards its new
+# assignment, which needs two or three.
 SETTLING_HEARTBEAT_MS = 500
 
-# Member ids that one group has given out to clients which have not come back with them. Beyond, the
-# oldest is forgotten, and its client asks for another. Kafka has no bound but the session timeout,
-# which the client chooses.
+# Member ids that one group has assigned to clients that have not joined with them yet. Beyond, the
+# oldest is dropped, and its client gets another. Kafka's only bound is the session timeout, which
+# the client chooses.
 MAX_PENDING_MEMBERS = 10_000
+
+# Command line and Spark
+
+# A line of `penstock produce`. No broker accepts a record of this size by default
+# (message.max.bytes is 1 MB), and a file without line ends must not be read into memory as a whole.
+MAX_PRODUCED_LINE_BYTES = 64 * 1024 * 1024
+
+# Decompressed bytes and rows of one Arrow batch for Spark; the next batch takes the rest. A record
+# batch is not divided by its bytes, which MAX_DECOMPRESSED_BYTES bounds. Together they stay below
+# the 2 GB of an Arrow column.
+MAX_COLUMNS_BYTES = 64 * 1024 * 1024
+MAX_COLUMNS_ROWS = 1_000_000
+
+# Rows that Spark's sink collects before it divides them among partitions. Spark passes about a
+# megabyte at a time, which would make small record batches if there are many partitions.
+SPARK_GATHERED_BYTES = 4 * 1024 * 1024

@@ -30,7 +30,7 @@ from tests.server.serving import (
 from tests.world.both_worlds import Play
 
 BAD = {
-    "oversized": (struct.pack(">i", 1_001), "frame size 1001, the maximum is 1000"),
+    "oversized": (struct.pack(">i", 1_001), "frame size 1001, at most 1000 is allowed"),
     "largest": (b"\x7f\xff\xff\xff", "frame size 2147483647"),
     "negative": (struct.pack(">i", -1), "frame size -1"),
     "http": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speak HTTP"),

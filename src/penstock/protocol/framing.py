@@ -44,7 +44,7 @@ def frame_size(buffer: Buffer, position: int, maximum: int) -> int:
     first = bytes(buffer[position : position + SIZE_BYTES])
     other = "TLS" if first.startswith(b"\x16\x03") else _OTHER_PROTOCOLS.get(first)
     hint = f": the peer appears to speak {other}, not Kafka's protocol" if other else ""
-    raise ProtocolError(f"invalid frame size {size}, the maximum is {maximum}{hint}")
+    raise ProtocolError(f"invalid frame size {size}, at most {maximum} is allowed{hint}")
 
 
 def split_frames(buffer: Buffer, maximum: int) -> tuple[list[memoryview], int]:
