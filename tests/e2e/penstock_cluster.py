@@ -28,6 +28,8 @@ class PenstockCluster:
     """`port` is the port of broker 1; the other brokers have the next ports, below the ephemeral
     range."""
 
+    penstock = COMMAND
+
     def __init__(
         self,
         directory: Path,
@@ -49,7 +51,7 @@ class PenstockCluster:
 
     def start(self) -> None:
         with self._errors.open("ab") as errors:
-            command = [str(COMMAND), "up", "--dir", str(self.directory), *self._flags]
+            command = [str(self.penstock), "up", "--dir", str(self.directory), *self._flags]
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         line = first_line(self.process, time.monotonic() + PATIENCE_S)
         if line != READY + self.bootstrap:
@@ -87,7 +89,7 @@ class PenstockCluster:
     def command(self, *arguments: str) -> str:
         """Run the command and return its standard output. A non-zero exit code is an error."""
         done = subprocess.run(
-            [str(COMMAND), *arguments],
+            [str(self.penstock), *arguments],
             capture_output=True,
             text=True,
             timeout=2 * PATIENCE_S,

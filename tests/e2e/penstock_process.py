@@ -31,6 +31,8 @@ class PenstockError(Exception):
 class PenstockProcess:
     """`start`, `stop` and `kill` can be called any number of times."""
 
+    command = COMMAND
+
     def __init__(self, directory: Path, *settings: str, port: int | None = None) -> None:
         """The broker listens on a free port, which it keeps across restarts. With port 0 the
         broker chooses the port, and `bootstrap` is known when it is ready."""
@@ -54,7 +56,7 @@ class PenstockProcess:
     def launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [
-            str(COMMAND),
+            str(self.command),
             "up",
             "--port",
             str(self.port),
