@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
 from penstock.config.node import NodeConfig, read_node_config
-from penstock.controller.context import ControllerContext
+from penstock.controller.decision import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
 from penstock.handlers.fetch_sessions import FetchSessions

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
-from penstock.controller.features.bootstrap import bootstrap_records
-from penstock.controller.features.features import SUPPORTED_FEATURES
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.features import SUPPORTED_FEATURES, bootstrap_records
 from penstock.metadata.image import NO_LEADER, TOPIC, BrokerImage, MetadataImage, PartitionState
 from penstock.metadata.snapshot import partition_record, register_broker_record
 from penstock.protocol.internal.metadata_settings import ConfigRecord
@@ -102,6 +100,6 @@ def context(**settings: str) -> ControllerContext:
     return ControllerContext.of(read(COMBINED, **settings), lambda: next(uuids))
 
 
-def after(image: MetadataImage, decision: Decision[Any]) -> MetadataImage:
+def after(image: MetadataImage, decision: ControllerResult[Any]) -> MetadataImage:
     """The image once the decision is committed."""
     return image.replay(decision.records, image.offset + len(decision.records))[0]

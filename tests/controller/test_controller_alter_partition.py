@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.decision import Decision
-from penstock.controller.partitions.alter import alter_partition
+from penstock.controller.decision import ControllerResult
+from penstock.controller.partitions.alter_partition import alter_partition
 from penstock.errors import ErrorCode
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -46,13 +46,13 @@ def proposal(
 
 def propose(
     image: MetadataImage, *proposals: Proposal, leader: int = 1, topic_id: UUID = TOPIC_ID
-) -> Decision[AlterPartitionResponse]:
+) -> ControllerResult[AlterPartitionResponse]:
     topics = (Topic(topic_id=topic_id, partitions=proposals),)
     request = AlterPartitionRequest(broker_id=leader, broker_epoch=leader + 100, topics=topics)
     return alter_partition(image, request, context())
 
 
-def errors(decision: Decision[AlterPartitionResponse]) -> list[int]:
+def errors(decision: ControllerResult[AlterPartitionResponse]) -> list[int]:
     return [one.error_code for one in decision.response.topics[0].partitions]
 
 

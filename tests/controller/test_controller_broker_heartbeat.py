@@ -1,4 +1,4 @@
-"""Heartbeats: who is let in, shut out and let go."""
+"""HeartbeatTracker: who is let in, shut out and let go."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.brokers.heartbeat import broker_heartbeat
-from penstock.controller.brokers.liveness import Heartbeats
-from penstock.controller.decision import Decision
+from penstock.controller.brokers.heartbeat import HeartbeatTracker, broker_heartbeat
+from penstock.controller.decision import ControllerResult
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, MetadataImage
 from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord
@@ -32,18 +31,18 @@ EPOCH = 101
 
 def beat(
     image: MetadataImage,
-    heartbeats: Heartbeats | None = None,
+    heartbeats: HeartbeatTracker | None = None,
     broker_id: int = 1,
     applied: int = 200,
     **wants: Any,
-) -> Decision[BrokerHeartbeatResponse]:
+) -> ControllerResult[BrokerHeartbeatResponse]:
     request = BrokerHeartbeatRequest(
         broker_id=broker_id, broker_epoch=broker_id + 100, current_metadata_offset=applied, **wants
     )
-    return broker_heartbeat(image, request, context(), heartbeats or Heartbeats())
+    return broker_heartbeat(image, request, context(), heartbeats or HeartbeatTracker())
 
 
-def answered(decision: Decision[BrokerHeartbeatResponse]) -> tuple[bool, bool, bool]:
+def answered(decision: ControllerResult[BrokerHeartbeatResponse]) -> tuple[bool, bool, bool]:
     """Caught up, fenced, should shut down."""
     response = decision.response
     return response.is_caught_up, response.is_fenced, response.should_shut_down
@@ -55,7 +54,7 @@ def test_a_stale_epoch_is_refused() -> None:
         BrokerHeartbeatRequest(broker_id=9, broker_epoch=EPOCH),
     ):
         with pytest.raises(KafkaError) as refused:
-            broker_heartbeat(running(broker(1)), request, context(), Heartbeats())
+            broker_heartbeat(running(broker(1)), request, context(), HeartbeatTracker())
         assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -109,7 +108,7 @@ def test_a_broker_that_wants_fence_and_shutdown_goes_at_once() -> None:
 
 def test_controlled_shutdown_moves_leaders_before_the_broker_goes() -> None:
     """And it goes only when the others have applied that."""
-    heartbeats = Heartbeats()
+    heartbeats = HeartbeatTracker()
     image = with_topic(
         running(broker(1), broker(2), broker(3)), partition(1, 2, 3), partition(3, 1, 2)
     )
@@ -132,14 +131,14 @@ def test_controlled_shutdown_moves_leaders_before_the_broker_goes() -> None:
 
 def test_a_broker_that_was_not_heard_of_by_a_new_controller_is_waited_for() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(1, 2))
-    heartbeats = Heartbeats()
+    heartbeats = HeartbeatTracker()
     image = after(image, beat(image, heartbeats, want_shut_down=True))
     assert answered(beat(image, heartbeats, want_shut_down=True)) == (True, False, False)
 
 
 def test_the_only_broker_may_go_after_its_partitions_are_offline_and_eligible() -> None:
     image = with_topic(running(broker(1)), partition(1))
-    heartbeats = Heartbeats()
+    heartbeats = HeartbeatTracker()
     image = after(image, beat(image, heartbeats, want_shut_down=True))
     assert (state_of(image).leader, state_of(image).eligible_leader_replicas) == (NO_LEADER, (1,))
     assert answered(beat(image, heartbeats, want_shut_down=True)) == (True, True, True)

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from penstock.controller.brokers.registration import register_broker
-from penstock.controller.decision import Decision
-from penstock.controller.features.features import SUPPORTED_FEATURES
+from penstock.controller.decision import ControllerResult
+from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, Endpoint, MetadataImage
@@ -58,8 +58,10 @@ def registration(
 
 def register(
     image: MetadataImage, request: BrokerRegistrationRequest, *alive: int
-) -> Decision[BrokerRegistrationResponse]:
-    return register_broker(image, request, context(), cluster_id="c", alive=alive.__contains__)
+) -> ControllerResult[BrokerRegistrationResponse]:
+    return register_broker(
+        image, request, context(), cluster_id="c", has_session=alive.__contains__
+    )
 
 
 def test_a_broker_comes_in_fenced_with_what_it_says_of_itself() -> None:

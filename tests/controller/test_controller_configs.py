@@ -16,7 +16,7 @@ from penstock.controller.configs.alter import (
     alter_configs,
     incremental_alter_configs,
 )
-from penstock.controller.configs.effective import DynamicBroker
+from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, GROUP, TOPIC, ConfigResource, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
@@ -268,17 +268,17 @@ def test_a_broker_s_own_setting_comes_before_that_of_all_before_its_file() -> No
         (BROKER, "1", "log.retention.ms", "6"),
         (BROKER, "", "min.insync.replicas", "2"),
     )
-    broker = DynamicBroker(before, context(min_insync_replicas="3").broker)
+    broker = DynamicBrokerConfig(before, context(min_insync_replicas="3").config)
     assert broker.find(LOG_RETENTION_MS) == (6, ConfigSource.DYNAMIC_BROKER)
     assert broker.find(MIN_INSYNC_REPLICAS) == (2, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    assert DynamicBroker(image(), context(min_insync_replicas="3").broker).find(
+    assert DynamicBrokerConfig(image(), context(min_insync_replicas="3").config).find(
         MIN_INSYNC_REPLICAS
     ) == (3, ConfigSource.STATIC_BROKER)
 
 
 def test_a_broker_s_setting_that_cannot_be_used_does_not_count() -> None:
     before = image((BROKER, "1", "log.retention.ms", "soon"), (BROKER, "", "log.retention.ms", "5"))
-    assert DynamicBroker(before, context().broker)[LOG_RETENTION_MS] == 5
+    assert DynamicBrokerConfig(before, context().config)[LOG_RETENTION_MS] == 5
 
 
 SESSION, INTERVAL, ASSIGNMENT = (

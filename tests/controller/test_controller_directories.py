@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from penstock.controller.brokers.directories import assign_replicas_to_dirs
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerResult
 from penstock.errors import ErrorCode
 from penstock.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
 from penstock.protocol.messages.assign_replicas_to_dirs import (
@@ -36,7 +36,7 @@ def two() -> MetadataImage:
 
 def assign(
     image: MetadataImage, where: UUID, *partitions: int, epoch: int = 101, topic_id: UUID = TOPIC_ID
-) -> Decision[AssignReplicasToDirsResponse]:
+) -> ControllerResult[AssignReplicasToDirsResponse]:
     topic = Directory.Topic(
         topic_id=topic_id,
         partitions=tuple(Directory.Topic.Partition(partition_index=one) for one in partitions),
@@ -47,7 +47,7 @@ def assign(
     return assign_replicas_to_dirs(image, request, context())
 
 
-def errors(decision: Decision[AssignReplicasToDirsResponse]) -> list[int]:
+def errors(decision: ControllerResult[AssignReplicasToDirsResponse]) -> list[int]:
     return [one.error_code for one in decision.response.directories[0].topics[0].partitions]
 
 

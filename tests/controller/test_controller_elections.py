@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerResult
 from penstock.controller.partitions.elections import (
     elect_leaders,
     elect_unclean_leaders,
@@ -37,14 +37,14 @@ def three(*fenced: int) -> MetadataImage:
 
 def elect(
     image: MetadataImage, kind: int, *partitions: int, topic: str = "t"
-) -> Decision[ElectLeadersResponse]:
+) -> ControllerResult[ElectLeadersResponse]:
     request = ElectLeadersRequest(
         election_type=kind, topic_partitions=(Asked(topic=topic, partitions=partitions),)
     )
     return elect_leaders(image, request, context())
 
 
-def results(decision: Decision[ElectLeadersResponse]) -> list[tuple[int, int, str | None]]:
+def results(decision: ControllerResult[ElectLeadersResponse]) -> list[tuple[int, int, str | None]]:
     found = decision.response.replica_election_results[0].partition_result
     return [(one.partition_id, one.error_code, one.error_message) for one in found]
 
@@ -81,7 +81,7 @@ def test_an_unclean_election_on_demand_needs_no_setting() -> None:
         ErrorCode.ELECTION_NOT_NEEDED,
     ]
     assert state_of(after(image, decision)).leader == 2
-    assert len(decision.notes) == 1
+    assert len(decision.warnings) == 1
 
 
 def test_an_unclean_election_without_anybody_alive_fails() -> None:

@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 
 from penstock.controller.configs.alter import alter_configs, incremental_alter_configs
-from penstock.controller.decision import Decision
-from penstock.controller.features.bootstrap import bootstrap_records
-from penstock.controller.features.features import consumer_groups_refusal
-from penstock.controller.features.update import SAFE_DOWNGRADE, UPGRADE, update_features
+from penstock.controller.decision import ControllerResult
+from penstock.controller.features import (
+    SAFE_DOWNGRADE,
+    UPGRADE,
+    bootstrap_records,
+    consumer_groups_refusal,
+    update_features,
+)
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BROKER, TOPIC, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
@@ -41,7 +45,7 @@ Resource = IncrementalAlterConfigsRequest.Resource
 
 def update(
     image: MetadataImage, name: str, level: int, kind: int = UPGRADE, **more: bool
-) -> Decision[UpdateFeaturesResponse]:
+) -> ControllerResult[UpdateFeaturesResponse]:
     validate_only = more.pop("validate_only", False)
     wanted = Update(feature=name, max_version_level=level, upgrade_type=kind, **more)
     return update_features(
@@ -139,7 +143,7 @@ def test_eligible_replicas_come_with_one_min_insync_for_all() -> None:
 
 def set_min_insync(
     image: MetadataImage, kind: int, name: str, value: str | None
-) -> Decision[IncrementalAlterConfigsResponse]:
+) -> ControllerResult[IncrementalAlterConfigsResponse]:
     config = Resource.Config(
         name=MIN_INSYNC, config_operation=1 if value is None else 0, value=value
     )

@@ -106,8 +106,8 @@ def test_unclean_election_by_the_topic_s_setting_and_by_the_cluster_s() -> None:
         1,
         context(),
     )
-    assert len(decision.notes) == 1
-    assert "unclean" in decision.notes[0]
+    assert len(decision.warnings) == 1
+    assert "unclean" in decision.warnings[0]
     image = with_topic(three(), partition(1, 2, isr=(1,)))
     state = state_of(fenced(image, 1, unclean_leader_election_enable="true"))
     assert (state.leader, state.isr, state.leader_recovery_state) == (2, (2,), 1)
@@ -140,7 +140,7 @@ def test_who_comes_back_is_let_in_before_it_leads_and_takes_nothing_from_others(
         broker_id=1, broker_epoch=101, fenced=-1
     )
     assert len(decision.records) == 2
-    assert "last known leader" in decision.notes[0]
+    assert "last known leader" in decision.warnings[0]
     assert state_of(after(image, decision), 1).leader == 2
 
 

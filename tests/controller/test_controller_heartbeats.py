@@ -1,17 +1,16 @@
-"""Who was heard of when."""
+"""Sessions of brokers, and their metadata offsets."""
 
 from __future__ import annotations
 
-from penstock.controller.brokers.liveness import Heartbeats
+from penstock.controller.brokers.heartbeat import HeartbeatTracker
 
 SESSION = 9.0
 
 
-def test_a_session_ends_when_nothing_is_heard_for_its_timeout() -> None:
-    heartbeats = Heartbeats()
+def test_session_expires_without_heartbeats() -> None:
+    heartbeats = HeartbeatTracker()
     heartbeats.touch(2, 10, 101.0)
     heartbeats.touch(1, 11, 100.0)
-    assert heartbeats.next_deadline(SESSION) == 109.0
     assert heartbeats.expired(109.0, SESSION) == []
     assert heartbeats.expired(109.5, SESSION) == [1]
     assert heartbeats.expired(111.0, SESSION) == [1, 2]
@@ -21,8 +20,8 @@ def test_a_session_ends_when_nothing_is_heard_for_its_timeout() -> None:
     ) == (False, True)
 
 
-def test_a_heartbeat_makes_it_longer() -> None:
-    heartbeats = Heartbeats()
+def test_heartbeat_extends_the_session() -> None:
+    heartbeats = HeartbeatTracker()
     heartbeats.touch(1, 10, 100.0)
     heartbeats.touch(1, 10, 105.0)
     assert heartbeats.expired(110.0, SESSION) == []
@@ -30,8 +29,8 @@ def test_a_heartbeat_makes_it_longer() -> None:
     assert not heartbeats.heard_since(1, 105.0)
 
 
-def test_a_last_life_cannot_lengthen_the_session_of_the_next() -> None:
-    heartbeats = Heartbeats()
+def test_heartbeat_of_an_earlier_epoch_does_not_extend_the_session() -> None:
+    heartbeats = HeartbeatTracker()
     heartbeats.touch(1, 10, 100.0)
     heartbeats.touch(1, 9, 105.0)
     assert heartbeats.expired(110.0, SESSION) == [1]
@@ -39,26 +38,25 @@ def test_a_last_life_cannot_lengthen_the_session_of_the_next() -> None:
     assert heartbeats.expired(110.0, SESSION) == []
 
 
-def test_who_is_forgotten_has_no_session_that_could_end() -> None:
-    heartbeats = Heartbeats()
+def test_forgotten_broker_has_no_session() -> None:
+    heartbeats = HeartbeatTracker()
     heartbeats.touch(1, 10, 100.0)
-    heartbeats.note_leaving(1, 10, 50)
+    heartbeats.note_controlled_shutdown(1, 10, 50)
     heartbeats.forget(1)
     heartbeats.forget(2)
-    assert heartbeats.next_deadline(SESSION) is None
     assert not heartbeats.has_session(1, 100.0, SESSION)
     assert not heartbeats.heard_since(1, 0.0)
-    assert heartbeats.leaves_at(1, 10) is None
+    assert heartbeats.controlled_shutdown_offset(1, 10) is None
 
 
-def test_progress_alone_is_no_session() -> None:
-    heartbeats = Heartbeats()
+def test_metadata_offset_alone_is_no_session() -> None:
+    heartbeats = HeartbeatTracker()
     heartbeats.note_applied(1, 10, 50)
     assert heartbeats.expired(1e9, SESSION) == []
 
 
-def test_the_slowest_counts_and_who_was_not_heard_of_is_slowest() -> None:
-    heartbeats = Heartbeats()
+def test_lowest_applied_offset_counts_unknown_brokers_as_lowest() -> None:
+    heartbeats = HeartbeatTracker()
     heartbeats.note_applied(1, 10, 50)
     heartbeats.note_applied(1, 10, 40)
     heartbeats.note_applied(2, 11, 45)
@@ -70,9 +68,9 @@ def test_the_slowest_counts_and_who_was_not_heard_of_is_slowest() -> None:
     assert heartbeats.lowest_applied([1]) == 5
 
 
-def test_the_first_word_on_leaving_counts() -> None:
-    heartbeats = Heartbeats()
-    heartbeats.note_leaving(1, 10, 50)
-    heartbeats.note_leaving(1, 10, 60)
-    assert heartbeats.leaves_at(1, 10) == 50
-    assert heartbeats.leaves_at(1, 11) is None
+def test_first_controlled_shutdown_offset_counts() -> None:
+    heartbeats = HeartbeatTracker()
+    heartbeats.note_controlled_shutdown(1, 10, 50)
+    heartbeats.note_controlled_shutdown(1, 10, 60)
+    assert heartbeats.controlled_shutdown_offset(1, 10) == 50
+    assert heartbeats.controlled_shutdown_offset(1, 11) is None

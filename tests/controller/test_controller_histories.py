@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.controller.brokers.fencing import fence_broker, unregister_broker
-from penstock.controller.brokers.heartbeat import broker_heartbeat
-from penstock.controller.brokers.liveness import Heartbeats
+from penstock.controller.brokers.heartbeat import HeartbeatTracker, broker_heartbeat
 from penstock.controller.brokers.registration import register_broker
-from penstock.controller.decision import Decision
-from penstock.controller.features.features import SUPPORTED_FEATURES
-from penstock.controller.partitions.alter import alter_partition
-from penstock.controller.partitions.change import RECOVERING
+from penstock.controller.decision import ControllerResult
+from penstock.controller.features import SUPPORTED_FEATURES
+from penstock.controller.partitions.alter_partition import alter_partition
+from penstock.controller.partitions.change_builder import RECOVERING
 from penstock.controller.partitions.elections import (
     elect_leaders,
     elect_unclean_leaders,
@@ -79,7 +78,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.context = context()
-        self.heartbeats = Heartbeats()
+        self.heartbeats = HeartbeatTracker()
         self.image = beginning()
         self.committed: list[object] = []
         self.models = {(SAFE, 0): Model(), (SAFE, 1): Model(), (WILD, 0): Model()}
@@ -92,7 +91,7 @@ class Histories(RuleBasedStateMachine):
 
     # What the cluster does
 
-    def commit(self, decision: Decision[Any]) -> None:
+    def commit(self, decision: ControllerResult[Any]) -> None:
         before, self.image = (
             self.image,
             self.image.replay(decision.records, self.image.offset + len(decision.records))[0],
@@ -149,7 +148,7 @@ class Histories(RuleBasedStateMachine):
                 registration(broker_id, next(self.ids), self.shown[broker_id]),
                 self.context,
                 cluster_id="c",
-                alive=no_one,
+                has_session=no_one,
             )
             self.commit(decision)
             self.epochs[broker_id] = decision.response.broker_epoch
@@ -224,7 +223,9 @@ class Histories(RuleBasedStateMachine):
             model.logs[follower] = list(model.logs[now.leader])
         self.commit(self.proposed(key, now, now.leader, isr))
 
-    def proposed(self, key: Key, now: PartitionState, leader: int, isr: list[int]) -> Decision[Any]:
+    def proposed(
+        self, key: Key, now: PartitionState, leader: int, isr: list[int]
+    ) -> ControllerResult[Any]:
         members = tuple(
             Proposal.NewIsrWithEpoch(broker_id=one, broker_epoch=self.epochs[one]) for one in isr
         )

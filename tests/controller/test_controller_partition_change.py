@@ -1,5 +1,4 @@
-"""How one partition changes: Kafka's rules for in-sync, eligible and last known leaders, one test
-for each."""
+"""PartitionChangeRecords: a test for each of Kafka's rules for ISR, ELR and last known leaders."""
 
 from __future__ import annotations
 
@@ -8,16 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from penstock.controller.partitions.candidates import Candidates
-from penstock.controller.partitions.change import (
+from penstock.controller.partitions.change_builder import (
     RECOVERED,
     RECOVERING,
-    Change,
+    AcceptableLeaders,
     Election,
-    Wanted,
-    change_partition,
+    PartitionChange,
+    PartitionTarget,
+    build_partition_change,
 )
-from penstock.controller.topics.rules import TopicRules
+from penstock.controller.partitions.election_config import ElectionConfig
 from penstock.metadata.image import (
     LOST_DIRECTORY,
     NO_LEADER,
@@ -41,18 +40,19 @@ def change(
     election: Election = Election.ONLINE,
     added: int | None = None,
     removed: int | None = None,
-    **wanted: Any,
-) -> Change | None:
-    candidates = Candidates(cluster(*(brokers or ALL_UP)), added=added, removed=removed)
+    **target: Any,
+) -> PartitionChange | None:
+    leaders = AcceptableLeaders(cluster(*(brokers or ALL_UP)), added=added, removed=removed)
     topic = TopicImage("t", TOPIC_ID, {0: state})
-    return change_partition(
-        topic, 0, state, TopicRules(min_isr, False, elr), candidates, election, Wanted(**wanted)
+    config = ElectionConfig(min_isr, False, elr)
+    return build_partition_change(
+        topic, 0, state, config, leaders, election, PartitionTarget(**target)
     )
 
 
 def changed(state: PartitionState, *brokers: BrokerImage, **more: Any) -> PartitionState:
-    made = change(state, *brokers, **more)
-    return state if made is None else apply_partition_change(state, made.record)
+    built = change(state, *brokers, **more)
+    return state if built is None else apply_partition_change(state, built.record)
 
 
 def record(**fields: Any) -> PartitionChangeRecord:
@@ -65,15 +65,15 @@ def test_nothing_to_change_is_no_record() -> None:
 
 def test_the_first_live_in_sync_replica_in_assignment_order_leads() -> None:
     state = partition(3, 1, 2, isr=(1, 2, 3), leader=3)
-    made = change(state, broker(1), broker(2), broker(3, fenced=True), isr=(1, 2))
-    assert made == Change(record(leader=1, isr=(1, 2)), None)
+    built = change(state, broker(1), broker(2), broker(3, fenced=True), isr=(1, 2))
+    assert built == PartitionChange(record(leader=1, isr=(1, 2)), None)
 
 
 def test_a_leader_that_can_go_on_goes_on() -> None:
     """Only a preferred election takes leadership from somebody."""
     state = partition(1, 2, 3, leader=2)
     assert change(state) is None
-    assert change(state, election=Election.PREFERRED) == Change(record(leader=1), None)
+    assert change(state, election=Election.PREFERRED) == PartitionChange(record(leader=1), None)
 
 
 def test_a_preferred_leader_that_is_not_in_sync_waits() -> None:
@@ -113,22 +113,24 @@ def test_who_comes_back_into_the_isr_is_no_longer_in_the_elr() -> None:
 
 def test_an_unclean_restart_takes_the_broker_out_of_isr_and_elr() -> None:
     state = partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3))
-    assert changed(state, removed=2, isr=(1,), unclean=2).eligible_leader_replicas == (3,)
-    left = changed(partition(1, 2, 3, isr=(1, 2)), removed=2, isr=(1,), unclean=2)
+    assert changed(
+        state, removed=2, isr=(1,), unclean_shutdown_replica=2
+    ).eligible_leader_replicas == (3,)
+    left = changed(partition(1, 2, 3, isr=(1, 2)), removed=2, isr=(1,), unclean_shutdown_replica=2)
     assert (left.isr, left.eligible_leader_replicas) == ((1,), ())
 
 
 def test_the_last_in_sync_replica_leaves_an_offline_partition_that_remembers_it() -> None:
-    made = change(partition(1, 2, isr=(1,)), broker(1), broker(2), removed=1, isr=())
-    assert made == Change(
+    built = change(partition(1, 2, isr=(1,)), broker(1), broker(2), removed=1, isr=())
+    assert built == PartitionChange(
         record(leader=NO_LEADER, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,)), None
     )
 
 
 def test_an_eligible_replica_leads_when_nobody_is_in_sync() -> None:
     gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(1, 2), last_known_elr=(1,))
-    made = change(gone, broker(1, fenced=True), broker(2), broker(3))
-    assert made == Change(
+    built = change(gone, broker(1, fenced=True), broker(2), broker(3))
+    assert built == PartitionChange(
         record(leader=2, isr=(2,), eligible_leader_replicas=(1,), last_known_elr=()), None
     )
 
@@ -140,13 +142,13 @@ def test_an_eligible_replica_does_not_lead_while_somebody_is_in_sync() -> None:
 
 def test_the_last_known_leader_leads_when_isr_and_elr_are_empty() -> None:
     """Whatever the unclean setting, marked as recovering, and told."""
-    made = change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2))
-    assert made is not None
-    assert made.record == record(
+    built = change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2))
+    assert built is not None
+    assert built.record == record(
         leader=1, isr=(1,), leader_recovery_state=RECOVERING, last_known_elr=()
     )
-    assert made.note is not None
-    assert "t-0: broker 1 leads as the last known leader" in made.note
+    assert built.warning is not None
+    assert "t-0: broker 1 was elected leader as the last known leader" in built.warning
 
 
 def test_nobody_else_leads_in_its_place() -> None:
@@ -173,23 +175,23 @@ def test_an_unclean_election_takes_anybody_alive_and_tells_what_is_lost() -> Non
     )
     up = (broker(1, fenced=True), broker(2), broker(3))
     assert change(gone, *up) is None
-    made = change(gone, *up, election=Election.UNCLEAN)
-    assert made is not None
-    assert made.record == record(
+    built = change(gone, *up, election=Election.UNCLEAN)
+    assert built is not None
+    assert built.record == record(
         leader=2,
         isr=(2,),
         eligible_leader_replicas=(),
         last_known_elr=(),
         leader_recovery_state=RECOVERING,
     )
-    assert made.note is not None
-    assert "broker 2 leads by an unclean election, in leader epoch 7" in made.note
-    assert "eligible [1]" in made.note
+    assert built.warning is not None
+    assert "broker 2 was elected leader by an unclean election in leader epoch 7" in built.warning
+    assert "eligible replicas [1]" in built.warning
 
 
 def test_an_unclean_election_prefers_those_in_sync() -> None:
     state = partition(1, 2, 3, isr=(3,), leader=NO_LEADER)
-    assert change(state, election=Election.UNCLEAN) == Change(record(leader=3), None)
+    assert change(state, election=Election.UNCLEAN) == PartitionChange(record(leader=3), None)
 
 
 def test_without_elr_the_last_in_sync_replica_stays_one() -> None:
@@ -213,7 +215,7 @@ def test_without_elr_nobody_stays_eligible() -> None:
 
 def test_a_leader_that_has_recovered_says_so() -> None:
     state = partition(1, 2, isr=(1,), leader_recovery_state=RECOVERING)
-    assert change(state, isr=(1,), recovery_state=RECOVERED, min_isr=1) == Change(
+    assert change(state, isr=(1,), leader_recovery_state=RECOVERED, min_isr=1) == PartitionChange(
         record(leader_recovery_state=RECOVERED), None
     )
 

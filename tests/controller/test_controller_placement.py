@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.controller.topics.placement import place_replicas
+from penstock.controller.topics.replica_placer import place_replicas
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage
 from tests.controller.clusters import broker

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from penstock.config.topic import LogConfig, log_config
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerContext, ControllerResult
 from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
@@ -263,7 +262,9 @@ class FakeController:
         self._node = node
 
     async def decide(
-        self, decide: Callable[[MetadataImage, T, ControllerContext], Decision[R]], request: T
+        self,
+        decide: Callable[[MetadataImage, T, ControllerContext], ControllerResult[R]],
+        request: T,
     ) -> R:
         await asyncio.sleep(0)
         return self._node.apply(lambda image: decide(image, request, self._node.context))
@@ -411,7 +412,7 @@ class FakeNode:
         assert not response.topics[0].error_code, response
         return [self.partitions[TopicPartition(name, index)] for index in range(partitions)]
 
-    def apply(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+    def apply(self, decide: Callable[[MetadataImage], ControllerResult[R]]) -> R:
         """Apply a decision of the controller: topics get partitions or lose them."""
         decision = decide(self.image)
         image, delta = self.image, MetadataDelta()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerResult
 from penstock.errors import ErrorCode
 from penstock.protocol.internal.metadata_settings import FeatureLevelRecord
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -204,7 +204,7 @@ def test_without_the_feature_there_are_no_consumer_groups() -> None:
 
     async def test(node: FakeNode, _member: Any) -> None:
         node.apply(
-            lambda _image: Decision(
+            lambda _image: ControllerResult(
                 (FeatureLevelRecord(name="group.version", feature_level=0),), None
             )
         )
@@ -221,7 +221,7 @@ def test_without_the_feature_there_are_no_consumer_groups() -> None:
             ("none", ErrorCode.UNSUPPORTED_VERSION),
         ]
         node.apply(
-            lambda _image: Decision(
+            lambda _image: ControllerResult(
                 (FeatureLevelRecord(name="group.version", feature_level=1),), None
             )
         )

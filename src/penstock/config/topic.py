@@ -75,6 +75,9 @@ class LogConfig:
         )
 
 
+_SETTING_NAMES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig)}
+
+
 class BrokerValues(Protocol):
     """What a topic needs of its node's settings: `NodeConfig`, or a few values in a test."""
 
@@ -103,13 +106,20 @@ def parse_topic_settings(overrides: Mapping[str, str]) -> dict[str, Any]:
     return parsed
 
 
-def log_config(broker: BrokerValues, topic_overrides: Mapping[str, str]) -> LogConfig:
-    """Topic over broker over default. KafkaError INVALID_CONFIG where the topic's own settings
-    cannot be used."""
-    values = {
-        setting.name: broker_default(broker, setting) for setting in topic.TOPIC_SETTINGS.values()
+def log_config(broker: BrokerValues, overrides: Mapping[str, str]) -> LogConfig:
+    """Return the settings of a topic's logs: overrides, then the broker's, then the defaults.
+
+    Raises KafkaError INVALID_CONFIG for overrides that are invalid.
+    """
+    defaults = {
+        name: broker_default(broker, setting) for name, setting in topic.TOPIC_SETTINGS.items()
     }
-    values |= parse_topic_settings(topic_overrides)
+    return build_log_config(defaults, overrides)
+
+
+def build_log_config(defaults: Mapping[str, Any], overrides: Mapping[str, str]) -> LogConfig:
+    """As `log_config`, with the value of every topic setting for a topic without overrides."""
+    values = {**defaults, **parse_topic_settings(overrides)}
     internal_segment_bytes = values.pop(topic.INTERNAL_SEGMENT_BYTES.name)
     if internal_segment_bytes is not None:
         values[topic.SEGMENT_BYTES.name] = _positive_segment(internal_segment_bytes)
@@ -117,9 +127,7 @@ def log_config(broker: BrokerValues, topic_overrides: Mapping[str, str]) -> LogC
     values[topic.MESSAGE_TIMESTAMP_TYPE.name] = TimestampType(
         values[topic.MESSAGE_TIMESTAMP_TYPE.name]
     )
-    return LogConfig(
-        **{field.name: values[field.name.replace("_", ".")] for field in fields(LogConfig)}
-    )
+    return LogConfig(**{field: values[name] for field, name in _SETTING_NAMES.items()})
 
 
 def in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -> Any:

@@ -1,23 +1,50 @@
-"""The shape of every decision of the controller. PURE."""
+"""What every decision of the controller takes and returns. PURE."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from uuid import UUID
+
+from penstock.config.node import NodeConfig
+from penstock.config.node_settings import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
+from penstock.controller.configs.effective import DynamicBrokerConfigs
 
 R = TypeVar("R")
 
 
-# No slots: a subscripted call, Decision[X](...), makes typing set an attribute, which a frozen
-# class with slots refuses on Python 3.11.
+# No slots: typing sets an attribute on the result of a subscripted call, ControllerResult[X](...),
+# which a frozen class with slots refuses on Python 3.11.
 @dataclass(frozen=True)
-class Decision(Generic[R]):
-    """Records to append, all or none, and what to answer once they are committed. Without records
-    the answer can leave at once.
+class ControllerResult(Generic[R]):
+    """Records to append, all or none, and the response to send once they are committed.
 
-    `notes` are lines for the log of the node that decides: this room writes none itself.
+    `warnings` are log lines for operators. This room is pure, so the caller logs them.
     """
 
     records: tuple[object, ...]
     response: R
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerContext:
+    """What a decision reads besides the image and the request: the settings of the controller's
+    node, and a source of new ids."""
+
+    config: NodeConfig
+    broker_configs: DynamicBrokerConfigs
+    new_uuid: Callable[[], UUID]
+
+    @staticmethod
+    def of(config: NodeConfig, new_uuid: Callable[[], UUID]) -> ControllerContext:
+        return ControllerContext(config, DynamicBrokerConfigs(config), new_uuid)
+
+    @property
+    def num_partitions(self) -> int:
+        return self.config[NUM_PARTITIONS]
+
+    @property
+    def default_replication_factor(self) -> int:
+        return self.config[DEFAULT_REPLICATION_FACTOR]

@@ -1,10 +1,9 @@
-"""AllocateProducerIds: a broker gets a block of producer ids that nobody else will ever have.
-PURE."""
+"""AllocateProducerIds: assigns a broker a block of producer ids that no other broker gets. PURE."""
 
 from __future__ import annotations
 
 from penstock.controller.brokers.registration import check_broker_epoch
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerResult
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord
@@ -19,7 +18,7 @@ _LAST_ID = 2**63 - 1
 
 def allocate_producer_ids(
     image: MetadataImage, request: AllocateProducerIdsRequest
-) -> Decision[AllocateProducerIdsResponse]:
+) -> ControllerResult[AllocateProducerIdsResponse]:
     first = image.next_producer_id
     try:
         check_broker_epoch(image, request.broker_id, request.broker_epoch)
@@ -29,12 +28,12 @@ def allocate_producer_ids(
                 "Exhausted all producerIds: the next block would end above the largest int64.",
             )
     except KafkaError as error:
-        return Decision((), AllocateProducerIdsResponse(error_code=error.code))
+        return ControllerResult((), AllocateProducerIdsResponse(error_code=error.code))
     record = ProducerIdsRecord(
         broker_id=request.broker_id,
         broker_epoch=request.broker_epoch,
         next_producer_id=first + BLOCK_SIZE,
     )
-    return Decision(
+    return ControllerResult(
         (record,), AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
     )

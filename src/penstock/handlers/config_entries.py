@@ -15,7 +15,7 @@ from penstock.config.group_own_settings import GROUP_SETTINGS
 from penstock.config.setting import ConfigSource, Dynamic, Setting
 from penstock.config.settings import NODE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SYNONYMS
-from penstock.controller.configs.effective import DynamicBroker, EffectiveSetting
+from penstock.controller.configs.effective import DynamicBrokerConfig, EffectiveSetting
 from penstock.metadata.image import BROKER, GROUP
 from penstock.protocol.messages.describe_configs import DescribeConfigsResponse
 
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
+def topic_entry(broker: DynamicBrokerConfig, effective: EffectiveSetting) -> Entry:
     setting = effective.setting
     value = None if setting.sensitive else effective.value
     own = (
@@ -46,7 +46,7 @@ def topic_entry(broker: DynamicBroker, effective: EffectiveSetting) -> Entry:
     return Entry(setting, value, source, False, tuple(synonyms))
 
 
-def group_entries(broker: DynamicBroker, group_id: str) -> list[Entry]:
+def group_entries(broker: DynamicBrokerConfig, group_id: str) -> list[Entry]:
     """Return the configs of a group, which need not exist. Configs that only another release knows
     are left out."""
     texts = broker.image.configs.get((GROUP, group_id), {})
@@ -62,7 +62,7 @@ def group_entries(broker: DynamicBroker, group_id: str) -> list[Entry]:
     return entries
 
 
-def broker_entries(broker: DynamicBroker) -> list[Entry]:
+def broker_entries(broker: DynamicBrokerConfig) -> list[Entry]:
     entries = []
     for setting in _by_name(NODE_SETTINGS):
         value, source = broker.find(setting)
@@ -82,7 +82,7 @@ def broker_entries(broker: DynamicBroker) -> list[Entry]:
     return entries
 
 
-def default_broker_entries(broker: DynamicBroker) -> list[Entry]:
+def default_broker_entries(broker: DynamicBrokerConfig) -> list[Entry]:
     """Return the dynamic defaults of all brokers. Configs that only another release knows are left
     out."""
     texts = broker.image.configs.get((BROKER, ""), {})
@@ -117,7 +117,9 @@ def _families() -> dict[str, tuple[Setting[Any], ...]]:
 _FAMILIES = _families()
 
 
-def _synonyms(broker: DynamicBroker, name: str, settings: Sequence[Setting[Any]]) -> list[Synonym]:
+def _synonyms(
+    broker: DynamicBrokerConfig, name: str, settings: Sequence[Setting[Any]]
+) -> list[Synonym]:
     """Return the synonyms of the config `name` among these settings. Kafka leaves out those before
     the first one with that name."""
     synonyms = []
@@ -134,7 +136,7 @@ def _synonyms(broker: DynamicBroker, name: str, settings: Sequence[Setting[Any]]
 
 
 def _layers(
-    broker: DynamicBroker, settings: Sequence[Setting[Any]]
+    broker: DynamicBrokerConfig, settings: Sequence[Setting[Any]]
 ) -> list[tuple[ConfigSource, Mapping[str, str | None]]]:
     config, configs = broker.config, broker.image.configs
     return [

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.features.features import consumer_groups_refusal
+from penstock.controller.features import consumer_groups_refusal
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import caller_of

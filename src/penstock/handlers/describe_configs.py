@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.configs.effective import DynamicBroker, effective_topic_settings
+from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.config_entries import (
@@ -104,11 +104,11 @@ def _entries(parts: Parts, resource_type: int, name: str) -> Collection[Entry]:
     return broker_entries(broker)
 
 
-def _topic_entries(parts: Parts, broker: DynamicBroker, name: str) -> Iterator[Entry]:
+def _topic_entries(parts: Parts, broker: DynamicBrokerConfig, name: str) -> Iterator[Entry]:
     check_topic_name(name)
     parts.metadata.topic(name)
     overrides = dict(parts.metadata.image.topic_configs(name))
-    for effective in effective_topic_settings(broker, overrides):
+    for effective in broker.topic_settings(overrides):
         yield topic_entry(broker, effective)
 
 

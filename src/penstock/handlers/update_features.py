@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.features.update import update_features
+from penstock.controller.features import update_features
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.controller_calls import ask_controller

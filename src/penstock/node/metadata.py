@@ -9,11 +9,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.config.node import NodeConfig
-from penstock.config.topic import LogConfig, log_config
-from penstock.controller.configs.effective import DynamicBroker
+from penstock.config.topic import LogConfig
+from penstock.controller.configs.effective import DynamicBrokerConfig, DynamicBrokerConfigs
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import uuid_text
-from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, TopicImage
+from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from penstock.world import Clock
 
 logger = logging.getLogger(__name__)
@@ -52,18 +52,15 @@ class MetadataView:
         self.image = MetadataImage.empty()
         self._clock = clock
         self._config = config
+        self._broker_configs = DynamicBrokerConfigs(config)
         self._is_disconnected = is_disconnected
         self._changed = asyncio.Event()
         self._unfenced: set[int] = set()
         # Time at which an unfenced broker was fenced.
         self._fenced_at: dict[int, float] = {}
-        # The configs of topics without configs of their own.
-        self._default_config: LogConfig | None = None
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.image = image
-        if any(resource_type == BROKER for resource_type, _name in delta.configs):
-            self._default_config = None
         for broker_id in delta.brokers:
             if broker_id in image.brokers and not image.brokers[broker_id].fenced:
                 self._unfenced.add(broker_id)
@@ -94,17 +91,12 @@ class MetadataView:
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the topic's configs, with this broker's dynamic and static configs as defaults."""
-        overrides = self.image.topic_configs(name)
-        if overrides:
-            return log_config(self.broker_config, overrides)
-        if self._default_config is None:
-            self._default_config = log_config(self.broker_config, {})
-        return self._default_config
+        return self.broker_config.log_config(self.image.topic_configs(name))
 
     @property
-    def broker_config(self) -> DynamicBroker:
+    def broker_config(self) -> DynamicBrokerConfig:
         """This broker's configs, with dynamic values before static ones."""
-        return DynamicBroker(self.image, self._config)
+        return self._broker_configs.at(self.image)
 
     # Brokers
 

@@ -1,1 +1,1 @@
-"""Decisions about brokers."""
+"""Brokers register, send heartbeats, are fenced and unfenced."""

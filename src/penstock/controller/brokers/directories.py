@@ -1,17 +1,21 @@
-"""Log directories of a broker: some are lost, some get nothing new, and replicas move between them
-(KIP-858, KIP-1066). PURE."""
+"""Log directories of brokers: offline ones, cordoned ones, and assignments of replicas (KIP-858,
+KIP-1066). PURE."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from penstock.controller.brokers.registration import check_broker_epoch
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
-from penstock.controller.partitions.candidates import Candidates
-from penstock.controller.partitions.change import Election, Wanted, change_partition
-from penstock.controller.partitions.leadership import Changes, without_broker
-from penstock.controller.topics.rules import AllTopicRules
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.partitions.change_builder import (
+    AcceptableLeaders,
+    Election,
+    PartitionChanges,
+    PartitionTarget,
+    build_partition_change,
+)
+from penstock.controller.partitions.election_config import ElectionConfigs
+from penstock.controller.partitions.leader_and_isr import remove_broker_from_isrs
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState
 from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord
@@ -20,37 +24,38 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
 )
 
-Answer = AssignReplicasToDirsResponse.Directory
+_Directory = AssignReplicasToDirsResponse.Directory
 
 
 def offline_directories(
-    image: MetadataImage, broker_id: int, reported: tuple[UUID, ...], node: ControllerContext
-) -> Decision[None]:
-    """The replicas in the lost directories lead no more and are in sync no more; the broker lives
-    on with the others.
+    image: MetadataImage, broker_id: int, reported: tuple[UUID, ...], context: ControllerContext
+) -> ControllerResult[None]:
+    """Remove the replicas in offline directories from their ISRs and leaderships.
 
-    One whose last directory is lost stops by itself, so that its registration is left as it is.
+    A broker whose last directory is offline shuts down, so its registration does not change.
     """
     broker = image.brokers[broker_id]
-    lost = [directory for directory in broker.directories if directory in reported]
-    if not lost:
-        return Decision((), None)
+    offline = [directory for directory in broker.directories if directory in reported]
+    if not offline:
+        return ControllerResult((), None)
 
-    def lies_there(state: PartitionState) -> bool:
-        return state.directories[state.replicas.index(broker_id)] in lost
+    def is_offline(state: PartitionState) -> bool:
+        return state.directories[state.replicas.index(broker_id)] in offline
 
-    changes = without_broker(image, node, broker_id, where=lies_there)
-    left = tuple(directory for directory in broker.directories if directory not in lost)
-    marked = BrokerRegistrationChangeRecord(
-        broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=left
+    changes = remove_broker_from_isrs(image, context, broker_id, where=is_offline)
+    online = tuple(directory for directory in broker.directories if directory not in offline)
+    registration = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=online
     )
-    return Decision((*changes.records, *((marked,) if left else ())), None, tuple(changes.notes))
+    return ControllerResult(
+        (*changes.records, *((registration,) if online else ())), None, tuple(changes.warnings)
+    )
 
 
 def cordoned_directories(
     image: MetadataImage, broker_id: int, reported: tuple[UUID, ...] | None
 ) -> tuple[object, ...]:
-    """Those that shall get no new replicas. None says nothing of them."""
+    """Record the directories that get no new replicas. None means no change."""
     broker = image.brokers[broker_id]
     if reported is None or set(reported) == set(broker.cordoned_directories):
         return ()
@@ -62,49 +67,59 @@ def cordoned_directories(
 
 
 def assign_replicas_to_dirs(
-    image: MetadataImage, request: AssignReplicasToDirsRequest, node: ControllerContext
-) -> Decision[AssignReplicasToDirsResponse]:
-    """A broker says where it put its replicas. One that it put into a directory that is lost is
-    lost too."""
+    image: MetadataImage, request: AssignReplicasToDirsRequest, context: ControllerContext
+) -> ControllerResult[AssignReplicasToDirsResponse]:
+    """Record the directories of a broker's replicas. A replica in an offline directory leaves its
+    ISR."""
     try:
         broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     except KafkaError as error:
-        return Decision((), AssignReplicasToDirsResponse(error_code=error.code))
-    assigning = _Assigning(image, node, broker)
-    answers = tuple(assigning.directory(directory) for directory in request.directories)
-    changes = assigning.changes
-    return Decision(
+        return ControllerResult((), AssignReplicasToDirsResponse(error_code=error.code))
+    assignments = _Assignments(image, context, broker)
+    directories = tuple(
+        assignments.assign_directory(directory) for directory in request.directories
+    )
+    changes = assignments.changes
+    return ControllerResult(
         tuple(changes.records),
-        AssignReplicasToDirsResponse(directories=answers),
-        tuple(changes.notes),
+        AssignReplicasToDirsResponse(directories=directories),
+        tuple(changes.warnings),
     )
 
 
-class _Assigning:
-    """One request on its way through directories, topics and partitions."""
+class _Assignments:
+    """The state of one AssignReplicasToDirs request."""
 
-    def __init__(self, image: MetadataImage, node: ControllerContext, broker: BrokerImage) -> None:
-        self.changes = Changes()
+    def __init__(
+        self, image: MetadataImage, context: ControllerContext, broker: BrokerImage
+    ) -> None:
+        self.changes = PartitionChanges()
         self._image = image
         self._broker = broker
-        self._rules = AllTopicRules(image, node)
-        self._candidates = {False: Candidates(image), True: Candidates(image, removed=broker.id)}
-        # A replica that is assigned twice in one request: the first word counts.
+        self._election_configs = ElectionConfigs(image, context)
+        self._leaders = {
+            False: AcceptableLeaders(image),
+            True: AcceptableLeaders(image, removed=broker.id),
+        }
+        # If a request assigns a replica twice, the first assignment counts.
         self._assigned: set[tuple[UUID, int]] = set()
 
-    def directory(self, given: AssignReplicasToDirsRequest.Directory) -> Answer:
+    def assign_directory(self, given: AssignReplicasToDirsRequest.Directory) -> _Directory:
         topics = []
         for topic in given.topics:
             errors = [
-                (one.partition_index, self._assign(topic.topic_id, one.partition_index, given.id))
-                for one in topic.partitions
+                (
+                    partition.partition_index,
+                    self._assign(topic.topic_id, partition.partition_index, given.id),
+                )
+                for partition in topic.partitions
             ]
             partitions = tuple(
-                Answer.Topic.Partition(partition_index=index, error_code=code)
+                _Directory.Topic.Partition(partition_index=index, error_code=code)
                 for index, code in errors
             )
-            topics.append(Answer.Topic(topic_id=topic.topic_id, partitions=partitions))
-        return Answer(id=given.id, topics=tuple(topics))
+            topics.append(_Directory.Topic(topic_id=topic.topic_id, partitions=partitions))
+        return _Directory(id=given.id, topics=tuple(topics))
 
     def _assign(self, topic_id: UUID, index: int, directory: UUID) -> ErrorCode:
         topic = self._image.topic_by_id(topic_id)
@@ -117,21 +132,27 @@ class _Assigning:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if (topic_id, index) not in self._assigned:
             self._assigned.add((topic_id, index))
-            lost = bool(self._broker.directories) and directory not in self._broker.directories
-            rules = self._rules.of(topic)
-            election = Election.UNCLEAN if rules.unclean else Election.ONLINE
-            wanted = self._wanted(state, directory, lost=lost)
+            is_offline = (
+                bool(self._broker.directories) and directory not in self._broker.directories
+            )
+            config = self._election_configs.of(topic)
+            election = Election.UNCLEAN if config.unclean_enabled else Election.ONLINE
+            target = self._target(state, directory, is_offline=is_offline)
             self.changes.add(
-                change_partition(
-                    topic, index, state, rules, self._candidates[lost], election, wanted
+                build_partition_change(
+                    topic, index, state, config, self._leaders[is_offline], election, target
                 )
             )
         return ErrorCode.NONE
 
-    def _wanted(self, state: PartitionState, directory: UUID, *, lost: bool) -> Wanted:
+    def _target(
+        self, state: PartitionState, directory: UUID, *, is_offline: bool
+    ) -> PartitionTarget:
         pairs = zip(state.replicas, state.directories, strict=True)
         directories = tuple(
-            directory if replica == self._broker.id else where for replica, where in pairs
+            directory if replica == self._broker.id else current for replica, current in pairs
         )
-        isr = tuple(replica for replica in state.isr if not (lost and replica == self._broker.id))
-        return Wanted(isr=isr, directories=directories)
+        isr = tuple(
+            replica for replica in state.isr if not (is_offline and replica == self._broker.id)
+        )
+        return PartitionTarget(isr=isr, directories=directories)

@@ -1,16 +1,17 @@
-"""Brokers are shut out and let in again: fencing, unfencing, controlled shutdown, unregistering.
-PURE.
+"""Fencing, unfencing, controlled shutdown and unregistration of brokers. PURE.
 
-A fenced broker is registered, but leads nothing and is in sync with nothing. Records about its
-partitions come before the one that fences it, so that no image has a leader that is fenced; and
-behind the one that lets it in.
+A fenced broker is registered, but leads no partition and is in no ISR. The records of its
+partitions precede the one that fences it and follow the one that unfences it, so that no image has
+a fenced leader.
 """
 
 from __future__ import annotations
 
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
-from penstock.controller.partitions.leadership import with_broker, without_broker
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.partitions.leader_and_isr import (
+    elect_where_leaderless,
+    remove_broker_from_isrs,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import BrokerImage, MetadataImage
@@ -23,65 +24,72 @@ from penstock.protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 
-# What a BrokerRegistrationChangeRecord says of `fenced` and `in_controlled_shutdown`.
-NO_LONGER, FROM_NOW_ON = -1, 1
+# The values of `fenced` and `in_controlled_shutdown` in a BrokerRegistrationChangeRecord.
+_FALSE, _TRUE = -1, 1
 
 
-def fence_broker(image: MetadataImage, broker_id: int, node: ControllerContext) -> Decision[None]:
-    """The broker leads no more and is in sync no more. KafkaError BROKER_ID_NOT_REGISTERED."""
+def fence_broker(
+    image: MetadataImage, broker_id: int, context: ControllerContext
+) -> ControllerResult[None]:
+    """Remove the broker from its ISRs and leaderships. Raises KafkaError
+    BROKER_ID_NOT_REGISTERED."""
     broker = _registered(image, broker_id)
     if broker.fenced:
-        return Decision((), None)
-    changes = without_broker(image, node, broker_id)
+        return ControllerResult((), None)
+    changes = remove_broker_from_isrs(image, context, broker_id)
     fence = BrokerRegistrationChangeRecord(
-        broker_id=broker_id, broker_epoch=broker.epoch, fenced=FROM_NOW_ON
+        broker_id=broker_id, broker_epoch=broker.epoch, fenced=_TRUE
     )
-    return Decision((*changes.records, fence), None, tuple(changes.notes))
+    return ControllerResult((*changes.records, fence), None, tuple(changes.warnings))
 
 
-def unfence_broker(image: MetadataImage, broker_id: int, node: ControllerContext) -> Decision[None]:
-    """The broker may lead from here on, and does where nobody else can. KafkaError
+def unfence_broker(
+    image: MetadataImage, broker_id: int, context: ControllerContext
+) -> ControllerResult[None]:
+    """Let the broker lead; it is elected for leaderless partitions. Raises KafkaError
     BROKER_ID_NOT_REGISTERED."""
     broker = _registered(image, broker_id)
     if not broker.fenced:
-        return Decision((), None)
-    changes = with_broker(image, node, broker_id)
+        return ControllerResult((), None)
+    changes = elect_where_leaderless(image, context, broker_id)
     unfence = BrokerRegistrationChangeRecord(
-        broker_id=broker_id, broker_epoch=broker.epoch, fenced=NO_LONGER
+        broker_id=broker_id, broker_epoch=broker.epoch, fenced=_FALSE
     )
-    return Decision((unfence, *changes.records), None, tuple(changes.notes))
+    return ControllerResult((unfence, *changes.records), None, tuple(changes.warnings))
 
 
 def begin_controlled_shutdown(
-    image: MetadataImage, broker_id: int, node: ControllerContext
-) -> Decision[None]:
-    """The broker still answers, but its partitions move to others."""
+    image: MetadataImage, broker_id: int, context: ControllerContext
+) -> ControllerResult[None]:
+    """Move the broker's leaderships to others; it still serves requests."""
     broker = _registered(image, broker_id)
-    leaves = BrokerRegistrationChangeRecord(
-        broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=FROM_NOW_ON
+    shutdown = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=_TRUE
     )
-    changes = without_broker(image, node, broker_id)
-    first = () if broker.in_controlled_shutdown else (leaves,)
-    return Decision((*first, *changes.records), None, tuple(changes.notes))
+    changes = remove_broker_from_isrs(image, context, broker_id)
+    first = () if broker.in_controlled_shutdown else (shutdown,)
+    return ControllerResult((*first, *changes.records), None, tuple(changes.warnings))
 
 
 def unregister_broker(
-    image: MetadataImage, request: UnregisterBrokerRequest, node: ControllerContext
-) -> Decision[UnregisterBrokerResponse]:
-    """The broker is forgotten until it registers again. Its replicas stay assigned to it."""
+    image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
+) -> ControllerResult[UnregisterBrokerResponse]:
+    """Remove the broker's registration. Its replicas remain assigned to it."""
     try:
         broker = _registered(image, request.broker_id)
-        changes = without_broker(image, node, broker.id)
+        changes = remove_broker_from_isrs(image, context, broker.id)
         if len(changes.records) >= MAX_RECORDS_PER_DECISION:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
             )
     except KafkaError as error:
-        return Decision(
+        return ControllerResult(
             (), UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
         )
-    gone = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    return Decision((*changes.records, gone), UnregisterBrokerResponse(), tuple(changes.notes))
+    unregister = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    return ControllerResult(
+        (*changes.records, unregister), UnregisterBrokerResponse(), tuple(changes.warnings)
+    )
 
 
 def _registered(image: MetadataImage, broker_id: int) -> BrokerImage:

@@ -1,17 +1,16 @@
-"""Brokers come: registration. PURE.
+"""Registration of brokers. PURE.
 
-A registration gets a new epoch, by which everything that an earlier life of the broker still has
-under way is refused (invariant 12).
+A registration gets a new broker epoch, which fences all requests of earlier incarnations (rule 12).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
-from penstock.controller.features.features import elr_enabled
-from penstock.controller.partitions.leadership import Changes, without_broker
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.features import elr_enabled
+from penstock.controller.partitions.change_builder import PartitionChanges
+from penstock.controller.partitions.leader_and_isr import remove_broker_from_isrs
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import RESERVED_UUIDS, uuid_text
 from penstock.metadata.image import (
@@ -27,15 +26,14 @@ from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 
-_ANOTHER = (
+_DUPLICATE = (
     "Another broker is registered with that broker id. If the broker was recently restarted this "
-    "should self-resolve once the heartbeat "
-    "manager expires the broker's session."
+    "should self-resolve once the heartbeat manager expires the broker's session."
 )
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, epoch: int) -> BrokerImage:
-    """KafkaError STALE_BROKER_EPOCH unless this is the broker's present life."""
+    """Raise KafkaError STALE_BROKER_EPOCH unless this is the epoch of the current registration."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(
@@ -52,42 +50,54 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, epoch: int) -> Brok
 def register_broker(
     image: MetadataImage,
     request: BrokerRegistrationRequest,
-    node: ControllerContext,
+    context: ControllerContext,
     *,
     cluster_id: str,
-    alive: Callable[[int], bool],
-) -> Decision[BrokerRegistrationResponse]:
-    """The broker comes in fenced, or as it was if it only says more of itself. `alive` tells of
-    which brokers something was heard lately.
+    has_session: Callable[[int], bool],
+) -> ControllerResult[BrokerRegistrationResponse]:
+    """Register a broker as fenced. A broker that registers again in the same incarnation keeps its
+    epoch and state.
 
-    KafkaError where it is refused: the response has no place for the reason.
+    `has_session` tells if a broker sent a heartbeat within the session timeout. Raises KafkaError
+    if the registration is refused: the response has no field for the reason.
     """
     if request.cluster_id != cluster_id:
         reason = f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}"
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
     existing = image.brokers.get(request.broker_id)
-    new_life = existing is None or existing.incarnation_id != request.incarnation_id
-    if existing is not None and new_life and not existing.fenced and alive(existing.id):
-        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, _ANOTHER)
+    is_new_incarnation = existing is None or existing.incarnation_id != request.incarnation_id
+    if (
+        existing is not None
+        and is_new_incarnation
+        and not existing.fenced
+        and has_session(existing.id)
+    ):
+        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, _DUPLICATE)
     _check_directories(image, request)
     _check_features(image, request)
-    changes = _end_last_life(image, request, node) if new_life else Changes()
+    changes = (
+        _end_last_incarnation(image, request, context) if is_new_incarnation else PartitionChanges()
+    )
     broker = _registration(image, request, image.offset + len(changes.records) + 1)
     records = (*changes.records, register_broker_record(broker))
-    return Decision(
-        records, BrokerRegistrationResponse(broker_epoch=broker.epoch), tuple(changes.notes)
+    return ControllerResult(
+        records, BrokerRegistrationResponse(broker_epoch=broker.epoch), tuple(changes.warnings)
     )
 
 
-def _end_last_life(
-    image: MetadataImage, request: BrokerRegistrationRequest, node: ControllerContext
-) -> Changes:
-    """Whoever shows the epoch of its last life ended it cleanly, with all of its log on disk.
-    Otherwise acknowledged records may be missing at its end, so that it is neither in sync nor
-    eligible to lead any more (KIP-966)."""
+def _end_last_incarnation(
+    image: MetadataImage, request: BrokerRegistrationRequest, context: ControllerContext
+) -> PartitionChanges:
+    """Remove the broker from its ISRs, and after an unclean shutdown from its ELRs (KIP-966).
+
+    A broker that presents its previous epoch shut down cleanly, with its log on disk. Otherwise
+    acknowledged records may be missing at its log end.
+    """
     existing = image.brokers.get(request.broker_id)
-    clean = existing is not None and existing.epoch == request.previous_broker_epoch
-    return without_broker(image, node, request.broker_id, unclean=not clean and elr_enabled(image))
+    is_clean = existing is not None and existing.epoch == request.previous_broker_epoch
+    return remove_broker_from_isrs(
+        image, context, request.broker_id, is_unclean_shutdown=not is_clean and elr_enabled(image)
+    )
 
 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
@@ -111,7 +121,8 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
     supported = {
-        one.name: (one.min_supported_version, one.max_supported_version) for one in request.features
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
     }
     if METADATA_VERSION not in supported:
         raise KafkaError(
@@ -123,34 +134,36 @@ def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) ->
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "Unable to register because the broker does not support finalized version "
-                f"{level} of {name}. "
-                f"The broker wants a version between {first} and {last}, inclusive.",
+                f"{level} of {name}. The broker wants a version between {first} and {last}, "
+                "inclusive.",
             )
 
 
 def _registration(
     image: MetadataImage, request: BrokerRegistrationRequest, offset: int
 ) -> BrokerImage:
-    """A new life's epoch is the offset of its registration: who has applied the metadata up to
-    there knows of itself."""
+    """Return the new registration. The epoch of a new incarnation is the offset of its record: a
+    broker that replayed up to its epoch has seen its own registration."""
     existing = image.brokers.get(request.broker_id)
-    same_life = existing is not None and existing.incarnation_id == request.incarnation_id
+    is_same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
     return BrokerImage(
         id=request.broker_id,
-        epoch=existing.epoch if existing is not None and same_life else offset,
+        epoch=existing.epoch if existing is not None and is_same_incarnation else offset,
         incarnation_id=request.incarnation_id,
         endpoints=tuple(
-            Endpoint(one.name, one.host, one.port, one.security_protocol)
-            for one in request.listeners
+            Endpoint(listener.name, listener.host, listener.port, listener.security_protocol)
+            for listener in request.listeners
         ),
         rack=request.rack,
-        fenced=existing.fenced if existing is not None and same_life else True,
+        fenced=existing.fenced if existing is not None and is_same_incarnation else True,
         in_controlled_shutdown=existing.in_controlled_shutdown
-        if existing is not None and same_life
+        if existing is not None and is_same_incarnation
         else False,
         directories=request.log_dirs,
         features=tuple(
-            SupportedFeature(one.name, one.min_supported_version, one.max_supported_version)
-            for one in request.features
+            SupportedFeature(
+                feature.name, feature.min_supported_version, feature.max_supported_version
+            )
+            for feature in request.features
         ),
     )

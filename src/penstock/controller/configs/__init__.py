@@ -1,1 +1,1 @@
-"""Decisions about dynamic settings."""
+"""Dynamic settings of topics, brokers and groups."""

@@ -1,24 +1,29 @@
 """AlterConfigs and IncrementalAlterConfigs: settings of topics, brokers and groups. PURE.
 
-Each resource succeeds or fails on its own. What the settings of a resource come to is checked as a
-whole before a record is made of it.
+Each resource succeeds or fails independently. All resulting settings of a resource are validated
+together before any record is made.
+
+ELR (KIP-966) depends on min.insync.replicas: eligible replicas were determined with one value for
+the whole cluster, and under another value acknowledged records may be on other replicas. So single
+brokers cannot override it while ELR is enabled, and changing it clears the eligible replicas.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from penstock.config.log_settings import MIN_INSYNC_REPLICAS
 from penstock.config.setting import SettingType
 from penstock.controller.configs.checks import check_resource, check_values, setting_of
-from penstock.controller.configs.elr import check_min_insync, forget_eligible
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.features import elr_enabled
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
-from penstock.metadata.image import BROKER, ConfigResource, MetadataImage
+from penstock.metadata.image import BROKER, TOPIC, ConfigResource, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
+from penstock.protocol.internal.metadata_topics import ClearElrRecord
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -30,17 +35,16 @@ _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRA
 
 Legacy = AlterConfigsRequest.Resource
 Incremental = IncrementalAlterConfigsRequest.Resource
-# What a resource's settings become: a value for each name that is spoken of, None where it is taken
-# away.
-Changes = dict[str, str | None]
+# Setting name -> new value; None removes the setting.
+ConfigChanges = dict[str, str | None]
 ResourceT = TypeVar("ResourceT", Legacy, Incremental)
 
 
 def alter_configs(
-    image: MetadataImage, request: AlterConfigsRequest, node: ControllerContext
-) -> Decision[AlterConfigsResponse]:
-    """What is not named goes back to its default."""
-    records, failures = _alter_each(image, request.resources, node, _replaced)
+    image: MetadataImage, request: AlterConfigsRequest, context: ControllerContext
+) -> ControllerResult[AlterConfigsResponse]:
+    """Settings that the request does not contain return to their default."""
+    records, failures = _alter_each(image, request.resources, context, _replace_all)
     responses = tuple(
         AlterConfigsResponse.Response(
             error_code=failure.code if failure else ErrorCode.NONE,
@@ -50,15 +54,15 @@ def alter_configs(
         )
         for resource, failure in zip(request.resources, failures, strict=True)
     )
-    return Decision(
+    return ControllerResult(
         () if request.validate_only else records, AlterConfigsResponse(responses=responses)
     )
 
 
 def incremental_alter_configs(
-    image: MetadataImage, request: IncrementalAlterConfigsRequest, node: ControllerContext
-) -> Decision[IncrementalAlterConfigsResponse]:
-    records, failures = _alter_each(image, request.resources, node, _changed)
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, context: ControllerContext
+) -> ControllerResult[IncrementalAlterConfigsResponse]:
+    records, failures = _alter_each(image, request.resources, context, _apply_operations)
     responses = tuple(
         IncrementalAlterConfigsResponse.Response(
             error_code=failure.code if failure else ErrorCode.NONE,
@@ -68,7 +72,7 @@ def incremental_alter_configs(
         )
         for resource, failure in zip(request.resources, failures, strict=True)
     )
-    return Decision(
+    return ControllerResult(
         () if request.validate_only else records,
         IncrementalAlterConfigsResponse(responses=responses),
     )
@@ -77,16 +81,16 @@ def incremental_alter_configs(
 def _alter_each(
     image: MetadataImage,
     resources: Sequence[ResourceT],
-    node: ControllerContext,
-    changes_of: Callable[[MetadataImage, ResourceT], Changes],
+    context: ControllerContext,
+    changes_of: Callable[[MetadataImage, ResourceT], ConfigChanges],
 ) -> tuple[tuple[object, ...], list[KafkaError | None]]:
-    """The records, and for each resource why it was refused."""
-    times = Counter(_key(resource) for resource in resources)
+    """Return the records, and the error of each resource."""
+    counts = Counter(_key(resource) for resource in resources)
     records: list[object] = []
     failures: list[KafkaError | None] = []
     for resource in resources:
         try:
-            if times[_key(resource)] > 1:
+            if counts[_key(resource)] > 1:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
@@ -94,7 +98,7 @@ def _alter_each(
             if len(set(names)) != len(names):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             check_resource(image, *_key(resource))
-            altered = _alter(image, _key(resource), changes_of(image, resource), node)
+            altered = _alter(image, _key(resource), changes_of(image, resource), context)
             if len(records) + len(altered) > MAX_RECORDS_PER_DECISION:
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION,
@@ -112,14 +116,14 @@ def _key(resource: Legacy | Incremental) -> ConfigResource:
 
 
 def _alter(
-    image: MetadataImage, key: ConfigResource, changes: Changes, node: ControllerContext
+    image: MetadataImage, key: ConfigResource, changes: ConfigChanges, context: ControllerContext
 ) -> list[object]:
-    """A broker's settings are written even if they stay the same: Kafka's tools do so to make it
-    read a file anew (KAFKA-14136)."""
+    """Return the records of one resource. Those of a broker are written even without a change:
+    Kafka's tools rely on that to make the broker reload a file (KAFKA-14136)."""
     current = image.configs.get(key, {})
     after = {name: value for name, value in {**current, **changes}.items() if value is not None}
-    check_min_insync(image, key, changes)
-    check_values(image, key, after, changes, node)
+    _check_min_insync(image, key, changes)
+    check_values(image, key, after, changes, context)
     altered = {
         name: value
         for name, value in changes.items()
@@ -129,20 +133,20 @@ def _alter(
         ConfigRecord(resource_type=key[0], resource_name=key[1], name=name, value=value)
         for name, value in altered.items()
     ]
-    return [*records, *forget_eligible(image, key, altered)]
+    return [*records, *_clear_elr(image, key, altered)]
 
 
-def _replaced(image: MetadataImage, resource: Legacy) -> Changes:
-    """The settings given, and the end of all others."""
+def _replace_all(image: MetadataImage, resource: Legacy) -> ConfigChanges:
+    """Set the given settings and remove all others."""
     _refuse_nulls([config.name for config in resource.configs if config.value is None])
-    given: Changes = {config.name: config.value for config in resource.configs}
-    gone: Changes = {
+    given: ConfigChanges = {config.name: config.value for config in resource.configs}
+    removed: ConfigChanges = {
         name: None for name in image.configs.get(_key(resource), {}) if name not in given
     }
-    return given | gone
+    return given | removed
 
 
-def _changed(image: MetadataImage, resource: Incremental) -> Changes:
+def _apply_operations(image: MetadataImage, resource: Incremental) -> ConfigChanges:
     _refuse_nulls(
         [
             config.name
@@ -152,7 +156,7 @@ def _changed(image: MetadataImage, resource: Incremental) -> Changes:
     )
     current = image.configs.get(_key(resource), {})
     return {
-        config.name: _operated(resource.resource_type, config, current.get(config.name))
+        config.name: _apply_operation(resource.resource_type, config, current.get(config.name))
         for config in resource.configs
     }
 
@@ -164,8 +168,10 @@ def _refuse_nulls(names: list[str]) -> None:
         )
 
 
-def _operated(resource_type: int, config: Incremental.Config, current: str | None) -> str | None:
-    """What one operation makes of a value."""
+def _apply_operation(
+    resource_type: int, config: Incremental.Config, current: str | None
+) -> str | None:
+    """Return the new value of a setting."""
     operation, given = config.config_operation, config.value or ""
     if operation not in _OPERATIONS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
@@ -188,3 +194,32 @@ def _operated(resource_type: int, config: Incremental.Config, current: str | Non
 
 def _items(text: str | None) -> list[str]:
     return [item for item in (part.strip() for part in (text or "").split(",")) if item]
+
+
+def _check_min_insync(
+    image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    resource_type, name = resource
+    setting = MIN_INSYNC_REPLICAS.name
+    if resource_type != BROKER or setting not in changes or not elr_enabled(image):
+        return
+    if name:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        )
+    if changes[setting] is None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        )
+
+
+def _clear_elr(
+    image: MetadataImage, resource: ConfigResource, altered: Mapping[str, str | None]
+) -> list[object]:
+    """Clear the eligible replicas that depend on an altered min.insync.replicas."""
+    resource_type, name = resource
+    if MIN_INSYNC_REPLICAS.name not in altered or not elr_enabled(image):
+        return []
+    return [ClearElrRecord(topic_name=name if resource_type == TOPIC else "")]

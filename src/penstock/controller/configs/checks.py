@@ -1,8 +1,5 @@
-"""What may be altered: which resources there are, and which settings of them take which values
-while the cluster runs. PURE.
-
-Knows values as texts and Kafka's words for refusing them; never how a request puts them together.
-"""
+"""Validates dynamic settings: that the resource exists, the settings are dynamic and the values
+valid. Error messages are Kafka's. PURE."""
 
 from __future__ import annotations
 
@@ -18,11 +15,10 @@ from penstock.config.group_own_settings import (
 from penstock.config.nearest import did_you_mean
 from penstock.config.setting import Dynamic, InvalidSettingError, Setting
 from penstock.config.settings import NODE_SETTINGS
-from penstock.config.topic import log_config
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.config.unbuilt import find_unbuilt
-from penstock.controller.configs.effective import DynamicBroker
-from penstock.controller.context import ControllerContext
+from penstock.controller.configs.effective import DynamicBrokerConfig
+from penstock.controller.decision import ControllerContext
 from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BROKER, GROUP, TOPIC, ConfigResource, MetadataImage
@@ -37,8 +33,8 @@ def setting_of(resource_type: int, name: str) -> Setting[Any] | None:
 
 
 def check_resource(image: MetadataImage, resource_type: int, name: str) -> None:
-    """KafkaError where there is no such thing to alter. A broker without a name stands for all of
-    them; a group need not be there yet."""
+    """Raise KafkaError if the resource does not exist. A broker without a name stands for all
+    brokers. A group need not exist yet."""
     if resource_type == TOPIC:
         _check_topic(image, name)
     elif resource_type == BROKER:
@@ -67,7 +63,7 @@ def _check_broker(image: MetadataImage, name: str) -> None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
         )
-    # Settings are found by the id's plain form, so +1 or 01 would be another resource.
+    # Settings are stored under the canonical form of the id: 01 would be another resource.
     if int(name) not in image.brokers or str(int(name)) != name:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
 
@@ -77,17 +73,17 @@ def check_values(
     resource: ConfigResource,
     after: Mapping[str, str],
     changes: Iterable[str],
-    node: ControllerContext,
+    context: ControllerContext,
 ) -> None:
-    """All settings that the resource would have, of which `changes` are spoken of. KafkaError where
-    they cannot be used."""
+    """Raise KafkaError if the settings are invalid. `after` has all settings that the resource
+    would have, `changes` the names of the altered ones."""
     if resource[0] == TOPIC:
-        log_config(DynamicBroker(image, node.broker), after)
+        context.broker_configs.at(image).log_config(after)
         return
     given = {name: after[name] for name in changes if name in after}
     if resource[0] == GROUP:
         _check_group_names(given)
-        _check_group_values(DynamicBroker(image, node.broker), after)
+        _check_group_values(context.broker_configs.at(image), after)
     else:
         _check_broker_values(given, for_all=not resource[1])
 
@@ -98,25 +94,25 @@ def _check_group_names(given: Iterable[str]) -> None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
 
 
-def _check_group_values(broker: DynamicBroker, after: Mapping[str, str]) -> None:
-    """What the group would have, with the broker's values where it has none of its own: as in
-    Kafka, that must fit together too."""
+def _check_group_values(broker: DynamicBrokerConfig, after: Mapping[str, str]) -> None:
+    """Validate all settings of the group, with the broker's values as defaults: as in Kafka, they
+    must be consistent."""
     try:
         values = {
-            name: own.setting.parse(after[name]) if name in after else broker[own.default]
-            for name, own in GROUP_SETTINGS.items()
+            name: group.setting.parse(after[name]) if name in after else broker[group.default]
+            for name, group in GROUP_SETTINGS.items()
         }
     except InvalidSettingError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    for name, own in GROUP_SETTINGS.items():
-        if values[name] < broker[own.least]:
+    for name, group in GROUP_SETTINGS.items():
+        if values[name] < broker[group.least]:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{name} must be greater than or equal to {own.least.name}",
+                f"{name} must be greater than or equal to {group.least.name}",
             )
-        if values[name] > broker[own.most]:
+        if values[name] > broker[group.most]:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {own.most.name}"
+                ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {group.most.name}"
             )
     session, heartbeat = SESSION_TIMEOUT_MS.setting.name, HEARTBEAT_INTERVAL_MS.setting.name
     if values[session] <= values[heartbeat]:
@@ -124,11 +120,11 @@ def _check_group_values(broker: DynamicBroker, after: Mapping[str, str]) -> None
 
 
 def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:
-    """Only what is given now: a setting that an earlier release let in must not be in the way of
-    all others.
+    """Validate only the settings of this request: one that an earlier release accepted must not
+    block all others.
 
-    That a value cannot be used is INVALID_REQUEST for brokers, and INVALID_CONFIG for topics; both
-    are Kafka's (KAFKA-13609).
+    As in Kafka, an invalid value is INVALID_REQUEST for brokers and INVALID_CONFIG for topics
+    (KAFKA-13609).
     """
     settings = {name: _broker_setting(name, value) for name, value in given.items()}
     read_only = [name for name, setting in settings.items() if setting.dynamic is Dynamic.READ_ONLY]

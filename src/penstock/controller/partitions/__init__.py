@@ -1,1 +1,1 @@
-"""Decisions about leaders and in-sync replicas."""
+"""Partitions change: ISR, leaders, elections."""

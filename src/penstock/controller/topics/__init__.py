@@ -1,1 +1,1 @@
-"""Decisions about topics and their partitions."""
+"""Topics are created, extended and deleted."""

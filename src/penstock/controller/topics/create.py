@@ -1,25 +1,23 @@
-"""CreateTopics: new topics with their partitions and settings. PURE.
+"""CreateTopics. PURE.
 
-Each topic succeeds or fails on its own; a request that asks for too much fails as a whole. Kafka's
-order of checks and its words.
+Each topic succeeds or fails independently; a request for too many partitions fails as a whole. The
+order of the checks and the error messages are Kafka's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from penstock.config.topic import log_config
-from penstock.controller.configs.effective import DynamicBroker, effective_topic_settings
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
+from penstock.controller.configs.effective import DynamicBrokerConfig
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.topics.assignment import assigned_partition, placed_partitions
 from penstock.controller.topics.names import (
     check_collision,
     check_creatable,
     check_topic_name,
     colliding_names,
 )
-from penstock.controller.topics.partitions import assigned_partition, placed_partitions
-from penstock.controller.topics.placement import place_replicas
+from penstock.controller.topics.replica_placer import place_replicas
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import TOPIC, MetadataImage, PartitionState, TopicImage
@@ -30,30 +28,32 @@ from penstock.protocol.messages.create_topics import CreateTopicsRequest, Create
 
 USE_DEFAULT = -1
 
-Wanted = CreateTopicsRequest.Topic
+CreatableTopic = CreateTopicsRequest.Topic
 Result = CreateTopicsResponse.Topic
 
 
 def create_topics(
-    image: MetadataImage, request: CreateTopicsRequest, node: ControllerContext
-) -> Decision[CreateTopicsResponse]:
-    wanted = {topic.name: topic for topic in request.topics}
+    image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
+) -> ControllerResult[CreateTopicsResponse]:
+    names = dict.fromkeys(topic.name for topic in request.topics)
     try:
-        _check_total(request, node)
-        decided = _create_each(image, request, node)
-        records = tuple(record for topic_records, _result in decided for record in topic_records)
+        _check_total(request, context)
+        results = _create_each(image, request, context)
+        records = tuple(record for topic_records, _result in results for record in topic_records)
         _check_records(len(records))
     except KafkaError as error:
-        return Decision(
-            (), CreateTopicsResponse(topics=tuple(_failed(name, error) for name in wanted))
+        return ControllerResult(
+            (), CreateTopicsResponse(topics=tuple(_failed(name, error) for name in names))
         )
-    response = CreateTopicsResponse(topics=tuple(result for _records, result in decided))
-    return Decision(() if request.validate_only else records, response)
+    response = CreateTopicsResponse(topics=tuple(result for _records, result in results))
+    return ControllerResult(() if request.validate_only else records, response)
 
 
-def _check_total(request: CreateTopicsRequest, node: ControllerContext) -> None:
-    """Before anything is made, so that a count of two thousand million costs nothing."""
-    total = sum(len(topic.assignments) or _partition_count(topic, node) for topic in request.topics)
+def _check_total(request: CreateTopicsRequest, context: ControllerContext) -> None:
+    """Refuse the request before any partition is built: a request may ask for two billion."""
+    total = sum(
+        len(topic.assignments) or _partition_count(topic, context) for topic in request.topics
+    )
     if total > MAX_RECORDS_PER_DECISION:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
@@ -67,39 +67,40 @@ def _check_records(count: int) -> None:
         )
 
 
-def _partition_count(topic: Wanted, node: ControllerContext) -> int:
+def _partition_count(topic: CreatableTopic, context: ControllerContext) -> int:
     return (
-        node.num_partitions if topic.num_partitions == USE_DEFAULT else max(0, topic.num_partitions)
+        context.num_partitions
+        if topic.num_partitions == USE_DEFAULT
+        else max(0, topic.num_partitions)
     )
 
 
 def _create_each(
-    image: MetadataImage, request: CreateTopicsRequest, node: ControllerContext
+    image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
 ) -> list[tuple[list[object], Result]]:
-    """In the order of the request, each name once."""
-    times = Counter(topic.name for topic in request.topics)
-    broker = DynamicBroker(image, node.broker)
-    # Worked out once: a request may name thousands of topics, and few of them have settings of
-    # their own.
-    defaults = _shown(broker, {})
+    """Return records and result of each topic, in the order of the request, each name once."""
+    counts = Counter(topic.name for topic in request.topics)
+    broker = context.broker_configs.at(image)
+    # Built once: a request may have thousands of topics, and few have overrides.
+    defaults = _result_configs(broker, {})
     collisions = colliding_names(image.topics)
-    decided: dict[str, tuple[list[object], Result]] = {}
+    results: dict[str, tuple[list[object], Result]] = {}
     for topic in request.topics:
         try:
-            if times[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_name(image, topic.name, collisions)
-            made, configs = _create(image, topic, node, broker)
-            decided[topic.name] = (
-                _records(made, configs),
-                _created(made, _shown(broker, configs) if configs else defaults),
+            created, configs = _create(image, topic, context, broker)
+            results[topic.name] = (
+                _records(created, configs),
+                _created(created, _result_configs(broker, configs) if configs else defaults),
             )
-            # Kafka compares with the topics there are alone, and so lets a request create two that
+            # Kafka compares only with existing topics, so that one request can create two that
             # collide.
             collisions |= colliding_names([topic.name])
         except KafkaError as error:
-            decided[topic.name] = [], _failed(topic.name, error)
-    return list(decided.values())
+            results[topic.name] = [], _failed(topic.name, error)
+    return list(results.values())
 
 
 def _failed(name: str, error: KafkaError) -> Result:
@@ -115,22 +116,25 @@ def _check_name(image: MetadataImage, name: str, collisions: dict[str, str]) -> 
 
 
 def _create(
-    image: MetadataImage, topic: Wanted, node: ControllerContext, broker: DynamicBroker
+    image: MetadataImage,
+    topic: CreatableTopic,
+    context: ControllerContext,
+    broker: DynamicBrokerConfig,
 ) -> tuple[TopicImage, dict[str, str]]:
-    """The topic and its settings."""
+    """Return the topic and its overrides."""
     configs = _configs(topic)
     if configs:
-        log_config(broker, configs)
-    topic_id = node.new_uuid()
+        broker.log_config(configs)
+    topic_id = context.new_uuid()
     partitions = (
         _assigned(image, topic)
         if topic.assignments
-        else _placed(image, topic, node, seed=topic_id.int)
+        else _placed(image, topic, context, seed=topic_id.int)
     )
     return TopicImage(topic.name, topic_id, dict(enumerate(partitions))), configs
 
 
-def _configs(topic: Wanted) -> dict[str, str]:
+def _configs(topic: CreatableTopic) -> dict[str, str]:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         raise KafkaError(
@@ -140,8 +144,8 @@ def _configs(topic: Wanted) -> dict[str, str]:
     return {config.name: config.value for config in topic.configs if config.value is not None}
 
 
-def _assigned(image: MetadataImage, topic: Wanted) -> list[PartitionState]:
-    """Partitions whose replicas the client chose."""
+def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[PartitionState]:
+    """Return partitions with the assignment of the request."""
     for field, value in (
         ("replication factor", topic.replication_factor),
         ("numPartitions", topic.num_partitions),
@@ -167,9 +171,9 @@ def _assigned(image: MetadataImage, topic: Wanted) -> list[PartitionState]:
 
 
 def _placed(
-    image: MetadataImage, topic: Wanted, node: ControllerContext, seed: int
+    image: MetadataImage, topic: CreatableTopic, context: ControllerContext, seed: int
 ) -> list[PartitionState]:
-    """Partitions whose replicas we choose."""
+    """Return partitions with an assignment by the replica placer."""
     if topic.replication_factor < USE_DEFAULT or topic.replication_factor == 0:
         reason = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
@@ -179,14 +183,14 @@ def _placed(
             "Number of partitions was set to an invalid non-positive value.",
         )
     factor = (
-        node.default_replication_factor
+        context.default_replication_factor
         if topic.replication_factor == USE_DEFAULT
         else topic.replication_factor
     )
     try:
         return placed_partitions(
             image,
-            place_replicas(image.brokers.values(), _partition_count(topic, node), factor, seed),
+            place_replicas(image.brokers.values(), _partition_count(topic, context), factor, seed),
         )
     except KafkaError as error:
         raise KafkaError(
@@ -219,13 +223,15 @@ def _created(topic: TopicImage, configs: tuple[Result.Config, ...]) -> Result:
     )
 
 
-def _shown(broker: DynamicBroker, configs: dict[str, str]) -> tuple[Result.Config, ...]:
+def _result_configs(
+    broker: DynamicBrokerConfig, configs: dict[str, str]
+) -> tuple[Result.Config, ...]:
     return tuple(
         Result.Config(
-            name=one.setting.name,
-            value=None if one.setting.sensitive else one.value,
-            config_source=one.source,
-            is_sensitive=one.setting.sensitive,
+            name=effective.setting.name,
+            value=None if effective.setting.sensitive else effective.value,
+            config_source=effective.source,
+            is_sensitive=effective.setting.sensitive,
         )
-        for one in effective_topic_settings(broker, configs)
+        for effective in broker.topic_settings(configs)
     )

@@ -1,14 +1,13 @@
-"""CreatePartitions: topics get more partitions, never fewer. PURE."""
+"""CreatePartitions: adds partitions to topics. PURE."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.topics.assignment import assigned_partition, placed_partitions
 from penstock.controller.topics.delete import NO_SUCH_TOPIC
-from penstock.controller.topics.partitions import assigned_partition, placed_partitions
-from penstock.controller.topics.placement import place_replicas
+from penstock.controller.topics.replica_placer import place_replicas
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -18,64 +17,66 @@ from penstock.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
 )
 
-Wanted = CreatePartitionsRequest.Topic
+CreatePartitionsTopic = CreatePartitionsRequest.Topic
 Result = CreatePartitionsResponse.Result
 
 
 def create_partitions(
     image: MetadataImage,
     request: CreatePartitionsRequest,
-    node: ControllerContext,  # noqa: ARG001 - decisions over a client's request are all called alike
-) -> Decision[CreatePartitionsResponse]:
-    times = Counter(topic.name for topic in request.topics)
+    context: ControllerContext,  # noqa: ARG001 - all decisions on client requests have the same signature
+) -> ControllerResult[CreatePartitionsResponse]:
+    counts = Counter(topic.name for topic in request.topics)
     records: list[object] = []
     results: dict[str, Result] = {}
     for topic in request.topics:
         try:
-            if times[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records += _extend(image, topic, room=MAX_RECORDS_PER_DECISION - len(records))
+            records += _add_partitions(image, topic, room=MAX_RECORDS_PER_DECISION - len(records))
             results[topic.name] = Result(name=topic.name)
         except KafkaError as error:
             results[topic.name] = Result(
                 name=topic.name, error_code=error.code, error_message=error.message
             )
     response = CreatePartitionsResponse(results=tuple(results.values()))
-    return Decision(() if request.validate_only else tuple(records), response)
+    return ControllerResult(() if request.validate_only else tuple(records), response)
 
 
-def _extend(image: MetadataImage, wanted: Wanted, room: int) -> list[object]:
-    topic = image.topics.get(wanted.name)
+def _add_partitions(
+    image: MetadataImage, requested: CreatePartitionsTopic, room: int
+) -> list[object]:
+    topic = image.topics.get(requested.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
     first = len(topic.partitions)
-    _check_count(wanted, first, room)
+    _check_count(requested, first, room)
     added = (
-        _placed(image, topic, wanted)
-        if wanted.assignments is None
-        else _assigned(image, topic, wanted)
+        _placed(image, topic, requested)
+        if requested.assignments is None
+        else _assigned(image, topic, requested)
     )
     return [
         partition_record(topic.id, index, partition) for index, partition in enumerate(added, first)
     ]
 
 
-def _check_count(wanted: Wanted, existing: int, room: int) -> None:
-    if wanted.count == existing:
+def _check_count(requested: CreatePartitionsTopic, existing: int, room: int) -> None:
+    if requested.count == existing:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partition(s)."
         )
-    if wanted.count < existing:
+    if requested.count < existing:
         reason = (
-            f"The topic {wanted.name} currently has {existing} partition(s); {wanted.count} "
+            f"The topic {requested.name} currently has {existing} partition(s); {requested.count} "
             "would not be an increase."
         )
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, reason)
-    additional = wanted.count - existing
-    if wanted.assignments is not None and len(wanted.assignments) != additional:
+    additional = requested.count - existing
+    if requested.assignments is not None and len(requested.assignments) != additional:
         reason = (
             f"Attempted to add {additional} additional partition(s), but only "
-            f"{len(wanted.assignments)} assignment(s) were specified."
+            f"{len(requested.assignments)} assignment(s) were specified."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     if additional > room:
@@ -85,22 +86,26 @@ def _check_count(wanted: Wanted, existing: int, room: int) -> None:
 
 
 def _factor(topic: TopicImage) -> int:
-    """That of the first partition: Kafka lets them differ only by reassignment."""
+    """Return the factor of the first partition: in Kafka only a reassignment makes them differ."""
     return len(topic.partitions[0].replicas)
 
 
-def _assigned(image: MetadataImage, topic: TopicImage, wanted: Wanted) -> list[PartitionState]:
+def _assigned(
+    image: MetadataImage, topic: TopicImage, requested: CreatePartitionsTopic
+) -> list[PartitionState]:
     first = len(topic.partitions)
-    chosen = enumerate(wanted.assignments or (), first)
+    assignments = enumerate(requested.assignments or (), first)
     return [
         assigned_partition(image, index, assignment.broker_ids, _factor(topic))
-        for index, assignment in chosen
+        for index, assignment in assignments
     ]
 
 
-def _placed(image: MetadataImage, topic: TopicImage, wanted: Wanted) -> list[PartitionState]:
+def _placed(
+    image: MetadataImage, topic: TopicImage, requested: CreatePartitionsTopic
+) -> list[PartitionState]:
     first = len(topic.partitions)
     placed = place_replicas(
-        image.brokers.values(), wanted.count - first, _factor(topic), seed=topic.id.int + first
+        image.brokers.values(), requested.count - first, _factor(topic), seed=topic.id.int + first
     )
     return placed_partitions(image, placed)

@@ -1,12 +1,11 @@
-"""DeleteTopics: topics go with their partitions and settings, by name or by id. PURE."""
+"""DeleteTopics: deletes topics by name or id. PURE."""
 
 from __future__ import annotations
 
 from collections import Counter
 from uuid import UUID
 
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
+from penstock.controller.decision import ControllerContext, ControllerResult
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID
 from penstock.metadata.image import MetadataImage, TopicImage
@@ -14,7 +13,8 @@ from penstock.protocol.internal.metadata_topics import RemoveTopicRecord
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 Result = DeleteTopicsResponse.Response
-Named = tuple[str | None, UUID]
+# A topic is given by name or by id.
+TopicKey = tuple[str | None, UUID]
 
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
 NO_SUCH_TOPIC_ID = "This server does not host this topic ID."
@@ -23,51 +23,53 @@ NO_SUCH_TOPIC_ID = "This server does not host this topic ID."
 def delete_topics(
     image: MetadataImage,
     request: DeleteTopicsRequest,
-    node: ControllerContext,  # noqa: ARG001 - decisions over a client's request are all called alike
-) -> Decision[DeleteTopicsResponse]:
-    """Older versions give names alone, in a field of their own."""
-    named: list[Named] = [(name, NO_UUID) for name in request.topic_names]
-    named += [(topic.name, topic.topic_id) for topic in request.topics]
-    times = Counter(named)
-    found = [_find(image, one, times[one]) for one in times]
-    wanted = Counter(topic.id for topic in found if isinstance(topic, TopicImage))
-    results = tuple(_result(one, topic, wanted) for one, topic in zip(times, found, strict=True))
-    records = tuple(
-        RemoveTopicRecord(topic_id=topic_id) for topic_id, count in wanted.items() if count == 1
+    context: ControllerContext,  # noqa: ARG001 - all decisions on client requests have the same signature
+) -> ControllerResult[DeleteTopicsResponse]:
+    """Versions up to 5 have only names, in `topic_names`."""
+    keys: list[TopicKey] = [(name, NO_UUID) for name in request.topic_names]
+    keys += [(topic.name, topic.topic_id) for topic in request.topics]
+    key_counts = Counter(keys)
+    topics = [_find(image, key, count) for key, count in key_counts.items()]
+    id_counts = Counter(topic.id for topic in topics if isinstance(topic, TopicImage))
+    results = tuple(
+        _result(key, topic, id_counts) for key, topic in zip(key_counts, topics, strict=True)
     )
-    return Decision(records, DeleteTopicsResponse(responses=results))
+    records = tuple(
+        RemoveTopicRecord(topic_id=topic_id) for topic_id, count in id_counts.items() if count == 1
+    )
+    return ControllerResult(records, DeleteTopicsResponse(responses=results))
 
 
-def _find(image: MetadataImage, named: Named, times: int) -> TopicImage | KafkaError:
-    """The topic, or why it is not deleted."""
+def _find(image: MetadataImage, key: TopicKey, count: int) -> TopicImage | KafkaError:
+    """Return the topic, or the reason why it cannot be deleted."""
     try:
-        _check_named(*named, times)
-        return _topic(image, *named)
+        _check_key(*key, count)
+        return _topic(image, *key)
     except KafkaError as error:
         return error
 
 
-def _result(named: Named, found: TopicImage | KafkaError, wanted: Counter[UUID]) -> Result:
-    name, topic_id = named
-    if isinstance(found, TopicImage) and wanted[found.id] > 1:
-        found = KafkaError(
+def _result(key: TopicKey, topic: TopicImage | KafkaError, id_counts: Counter[UUID]) -> Result:
+    name, topic_id = key
+    if isinstance(topic, TopicImage) and id_counts[topic.id] > 1:
+        topic = KafkaError(
             ErrorCode.INVALID_REQUEST,
             "The provided topic name maps to an ID that was already supplied.",
         )
-    if isinstance(found, KafkaError):
+    if isinstance(topic, KafkaError):
         return Result(
-            name=name, topic_id=topic_id, error_code=found.code, error_message=found.message
+            name=name, topic_id=topic_id, error_code=topic.code, error_message=topic.message
         )
-    return Result(name=found.name, topic_id=found.id)
+    return Result(name=topic.name, topic_id=topic.id)
 
 
-def _check_named(name: str | None, topic_id: UUID, times: int) -> None:
+def _check_key(name: str | None, topic_id: UUID, count: int) -> None:
     reason = None
     if name is None and topic_id == NO_UUID:
         reason = "Neither topic name nor id were specified."
     elif name is not None and topic_id != NO_UUID:
         reason = "You may not specify both topic name and topic id."
-    elif times > 1:
+    elif count > 1:
         reason = "Duplicate topic name." if name is not None else "Duplicate topic id."
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,4 +1,4 @@
-"""Which names a topic may have. The rules and their words are Kafka's. PURE."""
+"""Validates topic names. The rules and error messages are Kafka's. PURE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_topic_name(name: str) -> None:
-    """KafkaError INVALID_TOPIC_EXCEPTION for a name that no topic may have."""
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION if the name is illegal."""
     reason = _refusal(name)
     if reason:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
@@ -37,7 +37,7 @@ def _refusal(name: str) -> str | None:
 
 
 def check_creatable(name: str) -> None:
-    """The metadata log is a topic in name only."""
+    """Refuse the name of the metadata log, which is not a topic."""
     if name == METADATA_TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
@@ -45,7 +45,7 @@ def check_creatable(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key differ in '.' and '_' alone, which metrics cannot tell apart."""
+    """Names with the same key differ only in '.' and '_', which metric names do not distinguish."""
     return name.replace(".", "_")
 
 
@@ -54,12 +54,12 @@ def may_collide(name: str) -> bool:
 
 
 def colliding_names(names: Iterable[str]) -> dict[str, str]:
-    """One name for each key, of those that have a '.' or '_'."""
+    """Map the collision key of each name with a '.' or '_' to the name."""
     return {collision_key(name): name for name in names if may_collide(name)}
 
 
 def check_collision(name: str, existing: Mapping[str, str]) -> None:
-    """`existing` is what `colliding_names` gives for the topics there are."""
+    """`existing` is the result of `colliding_names` for the existing topics."""
     other = existing.get(collision_key(name)) if may_collide(name) else None
     if other is not None and other != name:
         raise KafkaError(

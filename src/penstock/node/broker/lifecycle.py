@@ -1,6 +1,6 @@
 """The broker's lifecycle towards the controller: registration, heartbeats and controlled shutdown.
 
-Heartbeats use a connection of their own. When it closes, the controller fences the broker unless
+HeartbeatTracker use a connection of their own. When it closes, the controller fences the broker unless
 another heartbeat follows soon.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.config import cluster_settings, node_settings
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeConfig
-from penstock.controller.features.features import SUPPORTED_FEATURES
+from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.errors import ErrorCode, KafkaError
 from penstock.log.store import LogStore
 from penstock.metadata.image import MetadataDelta, MetadataImage
@@ -156,7 +156,7 @@ class Lifecycle:
             port=listener.port or ports.get(listener.name, 0),
         )
 
-    # Heartbeats
+    # HeartbeatTracker
 
     def be_ready(self) -> None:
         """The logs are open: ask the controller to unfence the broker."""

@@ -17,13 +17,11 @@ from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
 from penstock.controller.brokers.directories import assign_replicas_to_dirs
 from penstock.controller.brokers.fencing import fence_broker
-from penstock.controller.brokers.heartbeat import broker_heartbeat
-from penstock.controller.brokers.liveness import Heartbeats
+from penstock.controller.brokers.heartbeat import HeartbeatTracker, broker_heartbeat
 from penstock.controller.brokers.registration import register_broker
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
-from penstock.controller.features.bootstrap import bootstrap_records
-from penstock.controller.partitions.alter import alter_partition
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.features import bootstrap_records
+from penstock.controller.partitions.alter_partition import alter_partition
 from penstock.controller.partitions.elections import elect_unclean_leaders, rebalance_leaders
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage, MetadataImage
@@ -86,7 +84,7 @@ class NodeController:
         self._cluster_id = cluster_id
         self._quorum = quorum
         self._spawn = spawn
-        self._heartbeats = Heartbeats()
+        self._heartbeats = HeartbeatTracker()
         # Brokers whose heartbeat connection has closed since their last heartbeat.
         self._disconnected: set[int] = set()
         # Counts changes of leadership, so that the task of an earlier term ends.
@@ -100,7 +98,7 @@ class NodeController:
 
     async def decide(
         self,
-        decide: Callable[[MetadataImage, Q, ControllerContext], Decision[R]],
+        decide: Callable[[MetadataImage, Q, ControllerContext], ControllerResult[R]],
         request: Q,
     ) -> R:
         """Decide on a request and return the response when its records are committed."""
@@ -108,7 +106,7 @@ class NodeController:
 
     async def alter_configs(
         self,
-        decide: Callable[[MetadataImage, Q, ControllerContext], Decision[R]],
+        decide: Callable[[MetadataImage, Q, ControllerContext], ControllerResult[R]],
         request: Q,
     ) -> R:
         """Decide on a request that alters configs. If they now allow unclean leaders, elect them
@@ -120,7 +118,7 @@ class NodeController:
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self._quorum.describe_quorum(request)
 
-    async def _commit(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+    async def _commit(self, decide: Callable[[MetadataImage], ControllerResult[R]]) -> R:
         """Decide on the pending image, so that of two conflicting requests one fails. Return the
         response when the records are committed."""
         await self._bootstrap()
@@ -129,8 +127,8 @@ class NodeController:
                 ErrorCode.NOT_CONTROLLER, f"the active controller is {self._quorum.leader_id}"
             )
         decision = decide(self._quorum.pending)
-        for note in decision.notes:
-            logger.warning("%s", note)
+        for warning in decision.warnings:
+            logger.warning("%s", warning)
         if decision.records or self._quorum.pending.offset > self._quorum.image.offset:
             # A response without records, such as an error, may depend on uncommitted records. It
             # must wait until they are committed, and fail if they never are.
@@ -144,7 +142,7 @@ class NodeController:
         self._term += 1
         self._disconnected.clear()
         if leads:
-            self._heartbeats = Heartbeats()
+            self._heartbeats = HeartbeatTracker()
             for broker in self._quorum.image.brokers.values():
                 if not broker.fenced:
                     self._heartbeats.touch(broker.id, broker.epoch, self._world.clock.monotonic())
@@ -199,7 +197,7 @@ class NodeController:
                 request,
                 self._context,
                 cluster_id=self._cluster_id,
-                alive=self._may_be_alive,
+                has_session=self._may_be_alive,
             )
         )
         self._disconnected.discard(request.broker_id)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from penstock.config import group_settings as group
-from penstock.controller.configs.effective import DynamicBroker
+from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.coordinator.groups.settings import GroupSettings
 
 _MINUTE_MS = 60_000
 
 
-def group_settings(values: DynamicBroker) -> GroupSettings:
+def group_settings(values: DynamicBrokerConfig) -> GroupSettings:
     return GroupSettings(
         min_session_timeout_ms=values[group.GROUP_MIN_SESSION_TIMEOUT_MS],
         max_session_timeout_ms=values[group.GROUP_MAX_SESSION_TIMEOUT_MS],

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AbstractContextManager
 from typing import Any
 
-from penstock.controller.partitions import change as partition_change
+from penstock.controller.partitions import change_builder
 from penstock.ids import Buffer
 from penstock.log.log import Appended, Log
 from penstock.log.producers.state import ProducerStates
@@ -57,19 +57,19 @@ def elected_outside_the_isr() -> AbstractContextManager[None]:
     def make(elect: Any) -> Any:
         def any_replica(
             state: Any,
-            rules: Any,
-            candidates: Any,
+            config: Any,
+            leaders: Any,
             election: Any,
             replicas: Any,
             isr: Any,
             elr: Any,
         ) -> Any:
-            living = [replica for replica in replicas if candidates.may_lead(state, replica)]
+            living = [replica for replica in replicas if leaders.accepts(state, replica)]
             still_leads = state.leader in living and state.leader in isr
             return elect(
                 state,
-                rules,
-                candidates,
+                config,
+                leaders,
                 election,
                 replicas,
                 isr if still_leads else tuple(living) or isr,
@@ -78,7 +78,7 @@ def elected_outside_the_isr() -> AbstractContextManager[None]:
 
         return any_replica
 
-    return replaced(partition_change, "_elect", make)
+    return replaced(change_builder, "_elect", make)
 
 
 def high_watermark_moved_by_one_follower() -> AbstractContextManager[None]:

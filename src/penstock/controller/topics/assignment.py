@@ -1,4 +1,4 @@
-"""The first state of a new partition, and what may be asked for by hand. PURE."""
+"""The initial state of new partitions, and validation of manual assignments. PURE."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def is_active(image: MetadataImage, broker_id: int) -> bool:
 
 
 def default_directory(broker: BrokerImage) -> UUID:
-    """Where a new replica goes as far as the controller knows: a broker with several directories
-    chooses, and then says so (KIP-858)."""
+    """Return the directory of a new replica. A broker with several directories chooses one and
+    reports it with AssignReplicasToDirs (KIP-858)."""
     if not broker.directories:
         return MIGRATING_DIRECTORY
     return broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
 
 
 def new_partition(image: MetadataImage, replicas: tuple[int, ...]) -> PartitionState | None:
-    """Led by the first replica that is up; None when none is."""
+    """Return a partition led by its first active replica; None if no replica is active."""
     isr = tuple(replica for replica in replicas if is_active(image, replica))
     if not isr:
         return None
@@ -44,8 +44,8 @@ def new_partition(image: MetadataImage, replicas: tuple[int, ...]) -> PartitionS
 def placed_partitions(
     image: MetadataImage, placed: Iterable[tuple[int, ...]]
 ) -> list[PartitionState]:
-    """Partitions whose replicas we chose. Those with the same replicas share one state: a request
-    may ask for ten thousand."""
+    """Return partitions for the assignments of the replica placer. Equal assignments share one
+    state: a request may create ten thousand partitions."""
     states: dict[tuple[int, ...], PartitionState] = {}
     partitions = []
     for replicas in placed:
@@ -63,8 +63,8 @@ def placed_partitions(
 def assigned_partition(
     image: MetadataImage, index: int, replicas: tuple[int, ...], replication_factor: int | None
 ) -> PartitionState:
-    """A partition whose replicas were chosen by the client. KafkaError INVALID_REPLICA_ASSIGNMENT
-    where they cannot be."""
+    """Return a partition with a manual assignment. Raises KafkaError INVALID_REPLICA_ASSIGNMENT if
+    it is invalid."""
     _check_replicas(image, replicas, replication_factor)
     partition = new_partition(image, replicas)
     if partition is None:
@@ -95,8 +95,8 @@ def _check_replicas(
     if replication_factor is not None and len(replicas) != replication_factor:
         raise _refused(
             f"The manual partition assignment includes a partition with {len(replicas)} "
-            "replica(s), but this is not consistent with "
-            f"previous partitions, which have {replication_factor} replica(s)."
+            "replica(s), but this is not consistent with previous partitions, which have "
+            f"{replication_factor} replica(s)."
         )
 
 

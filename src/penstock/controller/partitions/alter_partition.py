@@ -1,8 +1,8 @@
-"""AlterPartition: a leader proposes who is in sync. PURE.
+"""AlterPartition: a leader proposes an ISR. PURE.
 
-The leader counts on the proposal before it is decided, so that it must never be taken for another
-state of the partition than the one it was made on: leader epoch, partition epoch and the broker
-epochs of all members are checked (invariant 12).
+The leader acts on the proposal before it is decided. So it must apply to exactly the state that the
+leader knew: leader epoch, partition epoch and the broker epochs of all members are checked (rule
+12).
 """
 
 from __future__ import annotations
@@ -10,71 +10,69 @@ from __future__ import annotations
 from uuid import UUID
 
 from penstock.controller.brokers.registration import check_broker_epoch
-from penstock.controller.context import ControllerContext
-from penstock.controller.decision import Decision
-from penstock.controller.partitions.candidates import Candidates
-from penstock.controller.partitions.change import (
+from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.partitions.change_builder import (
     RECOVERED,
     RECOVERING,
+    AcceptableLeaders,
     Election,
-    Wanted,
-    change_partition,
+    PartitionChanges,
+    PartitionTarget,
+    build_partition_change,
 )
-from penstock.controller.partitions.leadership import Changes
-from penstock.controller.topics.rules import AllTopicRules
+from penstock.controller.partitions.election_config import ElectionConfigs
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
 from penstock.metadata.topics_delta import NO_LEADER_CHANGE, apply_partition_change
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 Proposal = AlterPartitionRequest.Topic.Partition
-Answer = AlterPartitionResponse.Topic.Partition
+PartitionResponse = AlterPartitionResponse.Topic.Partition
 # Broker ids and epochs.
 Members = list[tuple[int, int]]
 
-# A member without a broker epoch is not checked for it: version 2 has none.
+# Version 2 has no broker epochs: they are not checked.
 ANY_EPOCH = -1
 
 
 def alter_partition(
-    image: MetadataImage, request: AlterPartitionRequest, node: ControllerContext
-) -> Decision[AlterPartitionResponse]:
-    """Each partition succeeds or fails on its own."""
+    image: MetadataImage, request: AlterPartitionRequest, context: ControllerContext
+) -> ControllerResult[AlterPartitionResponse]:
+    """Each partition succeeds or fails independently."""
     try:
         check_broker_epoch(image, request.broker_id, request.broker_epoch)
     except KafkaError as error:
-        return Decision((), AlterPartitionResponse(error_code=error.code))
-    altering = _Altering(image, request.broker_id, node)
+        return ControllerResult((), AlterPartitionResponse(error_code=error.code))
+    request_state = _AlterPartition(image, request.broker_id, context)
     topics = tuple(
         AlterPartitionResponse.Topic(
             topic_id=topic.topic_id,
             partitions=tuple(
-                altering.decide(topic.topic_id, proposal) for proposal in topic.partitions
+                request_state.decide(topic.topic_id, proposal) for proposal in topic.partitions
             ),
         )
         for topic in request.topics
     )
-    return Decision(
-        tuple(altering.changes.records),
+    return ControllerResult(
+        tuple(request_state.changes.records),
         AlterPartitionResponse(topics=topics),
-        tuple(altering.changes.notes),
+        tuple(request_state.changes.warnings),
     )
 
 
-class _Altering:
-    """One request on its way through its partitions."""
+class _AlterPartition:
+    """The state of one request."""
 
-    def __init__(self, image: MetadataImage, leader: int, node: ControllerContext) -> None:
-        self.changes = Changes()
+    def __init__(self, image: MetadataImage, leader: int, context: ControllerContext) -> None:
+        self.changes = PartitionChanges()
         self._image = image
         self._leader = leader
-        self._rules = AllTopicRules(image, node)
-        self._candidates = Candidates(image)
-        # Partitions that this request changed already: a second proposal for one builds on the
-        # first, and so is out of date.
+        self._election_configs = ElectionConfigs(image, context)
+        self._leaders = AcceptableLeaders(image)
+        # Partitions that this request has changed: a second proposal for one of them is stale.
         self._changed: dict[tuple[UUID, int], PartitionState] = {}
 
-    def decide(self, topic_id: UUID, proposal: Proposal) -> Answer:
+    def decide(self, topic_id: UUID, proposal: Proposal) -> PartitionResponse:
         topic = self._image.topic_by_id(topic_id)
         if topic is None:
             return _refused(proposal, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -102,23 +100,25 @@ class _Altering:
         state: PartitionState,
         proposal: Proposal,
         isr: tuple[int, ...],
-    ) -> Answer:
-        rules = self._rules.of(topic)
-        election = Election.UNCLEAN if rules.unclean else Election.ONLINE
-        wanted = Wanted(isr=isr, recovery_state=proposal.leader_recovery_state)
-        change = change_partition(topic, index, state, rules, self._candidates, election, wanted)
+    ) -> PartitionResponse:
+        config = self._election_configs.of(topic)
+        election = Election.UNCLEAN if config.unclean_enabled else Election.ONLINE
+        target = PartitionTarget(isr=isr, leader_recovery_state=proposal.leader_recovery_state)
+        change = build_partition_change(
+            topic, index, state, config, self._leaders, election, target
+        )
         if change is None:
-            return _answer(index, state)
+            return _accepted(index, state)
         self.changes.add(change)
         after = self._changed[topic.id, index] = apply_partition_change(state, change.record)
         if change.record.leader not in (NO_LEADER_CHANGE, self._leader):
-            # The end of a reassignment took the leader away. It is both done and refused, so that
-            # the broker asks for the new state.
+            # The change completed a reassignment that removed the leader. It is committed, and the
+            # error makes the broker wait for the new state.
             return _refused(proposal, ErrorCode.NEW_LEADER_ELECTED)
-        return _answer(index, after)
+        return _accepted(index, after)
 
     def _ineligible(self, members: Members) -> ErrorCode | None:
-        """Nobody comes in who is not up, or who made the progress in another life."""
+        """Refuse members that are inactive, or that made their progress in an earlier epoch."""
         for broker_id, epoch in members:
             broker = self._image.brokers.get(broker_id)
             if broker is None or not broker.is_active or epoch not in (ANY_EPOCH, broker.epoch):
@@ -132,12 +132,12 @@ def _members(proposal: Proposal) -> Members:
     return [(broker_id, ANY_EPOCH) for broker_id in proposal.new_isr]
 
 
-def _refused(proposal: Proposal, code: ErrorCode) -> Answer:
-    return Answer(partition_index=proposal.partition_index, error_code=code)
+def _refused(proposal: Proposal, code: ErrorCode) -> PartitionResponse:
+    return PartitionResponse(partition_index=proposal.partition_index, error_code=code)
 
 
 def _stale(state: PartitionState, proposal: Proposal, leader: int) -> ErrorCode | None:
-    """Whoever knows more than we do has heard of another active controller."""
+    """A leader with newer epochs has heard from another active controller."""
     if (
         proposal.leader_epoch > state.leader_epoch
         or proposal.partition_epoch > state.partition_epoch
@@ -167,8 +167,8 @@ def _malformed(state: PartitionState, proposal: Proposal, isr: tuple[int, ...]) 
     return None
 
 
-def _answer(index: int, state: PartitionState) -> Answer:
-    return Answer(
+def _accepted(index: int, state: PartitionState) -> PartitionResponse:
+    return PartitionResponse(
         partition_index=index,
         leader_id=state.leader,
         leader_epoch=state.leader_epoch,
