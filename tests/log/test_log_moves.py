@@ -212,7 +212,7 @@ class MovingLogRun(LogRun):
         disk = SimDisk(self.node.drive)
         for partition in self.models:
             if flipped is None and all(disk.exists(f"{path}/{partition}") for path in DIRECTORIES):
-                raise InvariantViolated(f"{partition} lies in both directories")
+                raise InvariantViolated(f"{partition} is in both directories")
 
 
 @pytest.mark.parametrize("first", range(0, 20, 5))

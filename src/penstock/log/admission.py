@@ -1,7 +1,7 @@
 """What a leader checks in batches before it appends them, and what it changes in them. PURE.
 
 Most batches stay closed: only their headers are checked and patched. A compacted topic requires
-keys, and a topic with a compression.type of its own another codec: these batches are opened, which
+keys, and a topic with its own compression.type requires that codec: these batches are opened, which
 is the named exception to "record batches are opaque". A small batch is opened on the event loop, a
 large one in the child process (`open_in_child`).
 """

@@ -48,7 +48,7 @@ class Recovered:
 
 
 def scan_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield every batch of a file with its position and bytes, checked by itself. Raises
+    """Yield every batch of a file with its position and bytes, with its CRC checked. Raises
     CorruptBatch at the first that is not whole and valid."""
     position = 0
     chunk, chunk_at = memoryview(b""), 0

@@ -231,9 +231,9 @@ def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) ->
     """Return the error for bytes that are not a whole batch. The magic is checked before the sizes:
     a batch of an old format may be short, and gets the error for its format."""
     # Kafka ignores a cut batch, and then reports that a produce request has no batch.
-    cut = _invalid if from_client and position == 0 else CorruptBatch
+    incomplete = _invalid if from_client and position == 0 else CorruptBatch
     if left <= _MAGIC_AT:
-        return cut(f"{left} bytes at position {position} are too few for a record batch")
+        return incomplete(f"{left} bytes at position {position} are too few for a record batch")
     magic = buffer[position + _MAGIC_AT]
     if magic < MAGIC:
         return _invalid(
@@ -245,7 +245,7 @@ def _frame_error(buffer: Buffer, position: int, left: int, from_client: bool) ->
     size = LENGTH_OVERHEAD + _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
     if size < BATCH_HEADER_BYTES:
         return _too_short(position, size)
-    return cut(f"the batch at position {position} claims {size} bytes, but {left} are left")
+    return incomplete(f"the batch at position {position} claims {size} bytes, but {left} are left")
 
 
 def _check_bytes(
