@@ -1,4 +1,4 @@
-"""python -m bench [NAME ...]: runs benchmarks and keeps their tables in bench/RESULTS.md."""
+"""python -m bench [NAME ...]: run benchmarks and write their tables to bench/RESULTS.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import penstock
 
-# What there is to measure.
 BENCHMARKS = {
     "log": ["bench.log", "bench.codec"],
     "broker": ["bench.broker"],
@@ -23,12 +22,11 @@ def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(
-            f"there is no benchmark {', '.join(unknown)} yet; there are: {', '.join(BENCHMARKS)}",
+            f"unknown benchmark {', '.join(unknown)}: give one of {', '.join(BENCHMARKS)}",
             file=sys.stderr,
         )
         return 2
-    # As pip does when it installs: a start should not be measured with the compiling of every
-    # module in it.
+    # pip compiles modules when it installs them; compilation must not be part of a start time.
     compileall.compile_dir(Path(penstock.__file__).parent, quiet=1)
     for name in names or BENCHMARKS:
         for module in BENCHMARKS[name]:

@@ -1,8 +1,7 @@
-"""One broker beside Apache Kafka 4, in one run: the same client, the same minutes, rounds in turn.
-Ratios first.
+"""Compare one broker with Apache Kafka 4 in one run: the same client, alternating rounds.
 
-PENSTOCK_BENCH_QUICK=1 tries everything with little data, once, and keeps no results: for checking
-the benchmark, not the broker.
+PENSTOCK_BENCH_QUICK=1 runs everything once with little data and saves no results, to check the
+benchmark itself.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ PRODUCED = (20 if QUICK else 200) * MB
 MEMORY_AFTER = (50 if QUICK else 1_000) * MB
 LATENCY_S = 3 if QUICK else 10
 INTRO = (
-    "Penstock (`penstock up`) beside Apache Kafka 4.3.0 (one KRaft node, 1 GB of heap, default "
-    "settings "
-    "but for internal topics of one partition and one copy), both up, measured in turn; "
-    f"medians of {ROUNDS} rounds and their range. The client is librdkafka "
-    f"{confluent_kafka.libversion()[0]}, from confluent-kafka's "
-    "wheel, driven by a C program; it shares the machine's cores with the brokers. "
-    "Start and first memory: fresh processes one after the other, no warm-up; the last memory row "
-    "is one reading."
+    "Penstock (`penstock up`) and Apache Kafka 4.3.0 (one KRaft node, 1 GB of heap, default "
+    "settings except internal topics with one partition and one replica) run at the same time and "
+    f"are measured alternately; medians of {ROUNDS} rounds with their range. The client is "
+    f"librdkafka {confluent_kafka.libversion()[0]}, from confluent-kafka's wheel, driven by a C "
+    "program; it shares the machine's cores with the brokers. Start time and initial memory are "
+    "measured on new processes, one after the other, without warm-up; the last memory row is a "
+    "single measurement."
 )
 
 
@@ -56,7 +54,7 @@ def main() -> None:
             for peer in peers.values():
                 peer.kill()
     if QUICK:
-        print("a quick try: nothing was kept")
+        print("quick run: no results saved")
     else:
         section.save()
 
@@ -73,11 +71,7 @@ def _starts(section: Section, directory: Path) -> None:
                 peer.kill()
     row(
         section,
-        (
-            "from process start to the first acknowledged record, s (Kafka's directory is "
-            "formatted "
-            "before)"
-        ),
+        "process start to first acknowledged record, s (Kafka's directory is formatted before)",
         "0.1",
         seconds,
         2,
@@ -89,14 +83,14 @@ SHAPES = [(size, partitions) for size in (100, 1_000) for partitions in (1, 6)]
 
 
 def _produce(section: Section, peers: dict[str, Peer], load: Load) -> None:
-    for settings, aim in (((), "1.2"), (("batch.size=16384",), "2")):
+    for settings, target in (((), "1.2"), (("batch.size=16384",), "2")):
         for size, partitions in SHAPES:
             case = Case(size, partitions, PRODUCED, settings)
             megabytes, thousands = in_turn(
                 peers, ROUNDS, 1, partial(_produce_once, case=case, load=load)
             )
-            row(section, f"produce, {case.name}, MB/s", aim, megabytes)
-            row(section, "the same, thousand records/s", aim, thousands)
+            row(section, f"produce, {case.name}, MB/s", target, megabytes)
+            row(section, "the same, thousand records/s", target, thousands)
 
 
 def _produce_once(peer: Peer, *, case: Case, load: Load) -> list[float]:
@@ -128,10 +122,12 @@ def _consume_once(peer: Peer, *, topics: dict[str, str], case: Case, load: Load)
 
 
 def _latency(section: Section, peers: dict[str, Peer], load: Load) -> None:
-    for rate, aim in ((1_000, "1"), (10_000, "no falling behind")):
-        found = in_turn(peers, ROUNDS, 1, partial(_latency_once, rate=rate, load=load))
-        for name, figures in zip(("p50", "p99", "p99.9"), found, strict=False):
-            row(section, f"end to end, {rate:,} records/s, linger 0, {name}, ms", aim, figures, 2)
+    for rate, target in ((1_000, "1"), (10_000, "keeps up with the rate")):
+        percentiles = in_turn(peers, ROUNDS, 1, partial(_latency_once, rate=rate, load=load))
+        for name, figures in zip(("p50", "p99", "p99.9"), percentiles, strict=False):
+            row(
+                section, f"end to end, {rate:,} records/s, linger 0, {name}, ms", target, figures, 2
+            )
 
 
 def _latency_once(peer: Peer, *, rate: int, load: Load) -> Latency:
@@ -148,7 +144,7 @@ def _memory(section: Section, peers: dict[str, Peer], load: Load) -> None:
             figures[name] = [resident_mb(peer.pid)]
     row(
         section,
-        f"resident memory after all this and {MEMORY_AFTER // MB:,} MB more, MB",
+        f"resident memory after all of this and {MEMORY_AFTER // MB:,} MB more, MB",
         "0.2",
         figures,
     )

@@ -1,8 +1,8 @@
-"""Three brokers beside three of Apache Kafka 4, in one run: the same client, the same minutes,
-rounds in turn. Ratios first.
+"""Compare three brokers with three of Apache Kafka 4 in one run: the same client, alternating
+rounds.
 
-PENSTOCK_BENCH_QUICK=1 tries everything with little data, once, and keeps no results: for checking
-the benchmark, not the cluster.
+PENSTOCK_BENCH_QUICK=1 runs everything once with little data and saves no results, to check the
+benchmark itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUICK = os.environ.get("PENSTOCK_BENCH_QUICK") == "1"
 ROUNDS = 1 if QUICK else 3
 WARM_UPS = 0 if QUICK else 1
 PARTITIONS = 6
-# Small batches are slow enough that fewer of them measure as well.
+# Small batches are slower, so less data takes as long.
 PRODUCED = (5 if QUICK else 200) * MB
 PRODUCED_SMALL = (5 if QUICK else 100) * MB
 LATENCY_S = 2 if QUICK else 8
@@ -39,24 +39,21 @@ DEFAULT_FAILOVERS = {OURS: 1 if QUICK else 5, THEIRS: 1}
 CONTROLLERS = 3
 IN_SYNC = MappingProxyType({"min.insync.replicas": "2"})
 INTRO = (
-    "Penstock (`penstock up --brokers 3`) beside Apache Kafka 4.3.0 (three KRaft nodes, broker "
-    "and controller in one, 1 GB of heap each, "
-    "default settings), both up, measured in turn; topics of factor 3 with min.insync.replicas 2, "
-    "acks=all; "
-    f"medians of {ROUNDS} rounds and their range. The client is librdkafka "
-    f"{confluent_kafka.libversion()[0]}, from confluent-kafka's "
-    "wheel, driven by a C program; it shares the machine's cores with all six brokers. "
-    "Starts: fresh processes, without warm-up, Kafka's directories formatted before. Memory is "
-    "the resident memory of all processes, "
-    "pages that Penstock's nodes share counted in each."
+    "Penstock (`penstock up --brokers 3`) and Apache Kafka 4.3.0 (three combined KRaft nodes, 1 GB "
+    "of heap each, default settings) run at the same time and are measured alternately; topics "
+    "have replication factor 3 and min.insync.replicas 2, producers acks=all; "
+    f"medians of {ROUNDS} rounds with their range. The client is librdkafka "
+    f"{confluent_kafka.libversion()[0]}, from confluent-kafka's wheel, driven by a C program; it "
+    "shares the machine's cores with all six brokers. Start times are measured on new processes, "
+    "without warm-up; Kafka's directories are formatted before. Memory is the resident memory of "
+    "all processes; pages that Penstock's nodes share count in each."
 )
 FAILOVER_INTRO = (
-    "`kill -9`, to the acknowledgement of the first acks=all write that was sent after it. In the "
-    "next round the victim is back, "
-    "everything in sync, and preferred leaders lead. Medians, least and worst. "
-    "A round of about 1,000 ms was traced once and was the client's: librdkafka, connected to "
-    "nobody but the victim, took its request for "
-    "metadata for sent when it had found another broker, and asked again after a second."
+    "Failover: the time from `kill -9` to the acknowledgement of the first acks=all record sent "
+    "after it. Before each round the killed node is back, all replicas are in sync and preferred "
+    "leaders lead. Medians with minimum and maximum. A round of about 1,000 ms was traced once, "
+    "and the client caused it: librdkafka was connected only to the killed broker, counted its "
+    "metadata request as sent when it had found another broker, and sent it again after a second."
 )
 
 
@@ -76,36 +73,43 @@ def main() -> None:
             _latency(section, peers, load)
             row(
                 section,
-                "resident memory after all this, MB",
+                "resident memory after all of this, MB",
                 "0.2",
                 {name: [peer.resident_mb()] for name, peer in peers.items()},
             )
             section.table(
-                "no false alarm: Penstock",
+                "false alarms, Penstock",
                 "partition leaders lost",
                 "elections of the quorum's leader",
-                "aim",
+                "target",
             )
             watch.report(section, "the runs above")
             false_alarms(section, peers[OURS], watch)
             section.text(FAILOVER_INTRO)
             section.table(*COLUMNS)
             _leaders(section, peers)
-            what = "the active controller alone, three of their own, to the next topic created, ms"
-            _failover_row(section, what, "median 500 ms, worst 1,000 ms", controllers)
+            _failover_row(
+                section,
+                "the active one of three dedicated controllers, until the next topic is created, "
+                "ms",
+                "median 500 ms, worst 1,000 ms",
+                controllers,
+            )
         finally:
             for peer in peers.values():
                 peer.kill()
-    section.text(f"The whole run took {(time.monotonic() - began) / 60:.1f} minutes.")
+    section.text(f"The run took {(time.monotonic() - began) / 60:.1f} minutes.")
     if QUICK:
-        print("a quick try: nothing was kept")
+        print("quick run: no results saved")
     else:
         section.save()
 
 
 def _starts(section: Section, directory: Path, peers: dict[str, ClusterPeer]) -> None:
-    """The last ones stay up, in `peers`. Kafka begins, so that it is Penstock that once starts
-    beside the other."""
+    """Measure starts; the clusters of the last round stay up in `peers`.
+
+    Kafka begins, so that only Penstock ever starts next to a running cluster.
+    """
     ready: Figures = {OURS: [], THEIRS: []}
     first: Figures = {OURS: [], THEIRS: []}
     memory: Figures = {OURS: [], THEIRS: []}
@@ -123,14 +127,14 @@ def _starts(section: Section, directory: Path, peers: dict[str, ClusterPeer]) ->
                 peer.kill()
     row(
         section,
-        "from launch to a ready cluster (Kafka: metadata with three brokers), s",
+        "launch to a ready cluster (Kafka: metadata with three brokers), s",
         "0.1",
         ready,
         2,
     )
     row(
         section,
-        "from launch to the first acknowledged record, factor 3, acks=all, s",
+        "launch to first acknowledged record, replication factor 3, acks=all, s",
         "0.1",
         first,
         2,
@@ -149,15 +153,15 @@ def _first_record(peer: ClusterPeer) -> None:
         )
         if producer.flush(FIRST_TIMEOUT_S):
             raise SystemExit(
-                f"no record was acknowledged by {peer.bootstrap} within {FIRST_TIMEOUT_S:.0f} s "
-                "of its start"
+                f"{peer.bootstrap} acknowledged no record within {FIRST_TIMEOUT_S:.0f} s of its "
+                "start"
             )
         if failures:
             raise KafkaException(failures[0])
 
 
 def _produce(section: Section, peers: dict[str, ClusterPeer], load: Load) -> None:
-    for settings, total, aim in (
+    for settings, total, target in (
         ((), PRODUCED, "1.2"),
         (("batch.size=16384",), PRODUCED_SMALL, "4"),
     ):
@@ -166,8 +170,8 @@ def _produce(section: Section, peers: dict[str, ClusterPeer], load: Load) -> Non
             megabytes, thousands = in_turn(
                 peers, ROUNDS, WARM_UPS, partial(_produce_once, case=case, load=load)
             )
-            row(section, f"produce, {case.name}, MB/s", aim, megabytes)
-            row(section, "the same, thousand records/s", aim, thousands)
+            row(section, f"produce, {case.name}, MB/s", target, megabytes)
+            row(section, "the same, thousand records/s", target, thousands)
 
 
 def _produce_once(peer: ClusterPeer, *, case: Case, load: Load) -> list[float]:
@@ -177,22 +181,24 @@ def _produce_once(peer: ClusterPeer, *, case: Case, load: Load) -> list[float]:
 
 def _latency(section: Section, peers: dict[str, ClusterPeer], load: Load) -> None:
     for rate in (1_000, 10_000):
-        found = in_turn(peers, ROUNDS, WARM_UPS, partial(_latency_once, rate=rate, load=load))
-        for name, aim, figures in zip(("p50", "p99", "p99.9"), ("", "1", ""), found, strict=False):
+        measured = in_turn(peers, ROUNDS, WARM_UPS, partial(_latency_once, rate=rate, load=load))
+        for name, target, figures in zip(
+            ("p50", "p99", "p99.9"), ("", "1", ""), measured, strict=False
+        ):
             row(
                 section,
                 f"end to end, {rate:,} records/s, linger 0, {PARTITIONS} partitions, {name}, ms",
-                aim,
+                target,
                 figures,
                 2,
             )
-        behind = found[3]
+        delay = measured[3]
         section.row(
-            "the same, behind at the end, s",
+            "the same, delay at the end, s",
             "",
-            spread(behind[OURS], 2),
-            spread(behind[THEIRS], 2),
-            "no falling behind",
+            spread(delay[OURS], 2),
+            spread(delay[THEIRS], 2),
+            "keeps up with the rate",
         )
 
 
@@ -203,57 +209,55 @@ def _latency_once(peer: ClusterPeer, *, rate: int, load: Load) -> Latency:
 
 def _leaders(section: Section, peers: dict[str, ClusterPeer]) -> None:
     for client, settings, rounds in (
-        ("failover.py's settings", TUNED, FAILOVERS),
+        ("the settings of failover.py", TUNED, FAILOVERS),
         ("librdkafka's defaults", DEFAULTS, DEFAULT_FAILOVERS),
     ):
-        found = {
+        failovers = {
             name: leader_failovers(peer, rounds[name], settings) for name, peer in peers.items()
         }
         _failover_row(
             section,
-            f"a partition's leader, client with {client}, ms",
+            f"a partition leader, client with {client}, ms",
             "median 500 ms, worst 1,000 ms",
-            found,
+            failovers,
         )
         row(
             section,
-            "of that, until brokers name the next leader to who asks all the time, ms",
+            "of that, until metadata names the new leader, ms",
             "",
-            _elected(found),
+            {name: peer_failovers.elected for name, peer_failovers in failovers.items()},
         )
 
 
-def _elected(found: dict[str, Failovers]) -> Figures:
-    return {name: one.elected for name, one in found.items()}
-
-
 def _controllers(directory: Path) -> dict[str, Failovers]:
-    """One after the other, and before the rest: six JVMs are enough for the machine. A quick try
-    does without them."""
-    found: dict[str, Failovers] = {}
+    """Measure one cluster after the other, before the rest: six JVMs are enough for the machine.
+    A quick run measures only Penstock."""
+    failovers: dict[str, Failovers] = {}
     for name in (OURS,) if QUICK else (OURS, THEIRS):
         peer = new_cluster(name, directory / "controllers", CONTROLLERS)
         try:
             peer.start()
-            found[name] = controller_failovers(peer, FAILOVERS[name])
+            failovers[name] = controller_failovers(peer, FAILOVERS[name])
         finally:
             peer.kill()
-    return found
+    return failovers
 
 
-def _failover_row(section: Section, what: str, aim: str, found: dict[str, Failovers]) -> None:
-    ours, theirs = found[OURS], found.get(THEIRS)
+def _failover_row(
+    section: Section, label: str, target: str, failovers: dict[str, Failovers]
+) -> None:
+    ours, theirs = failovers[OURS], failovers.get(THEIRS)
     section.row(
-        what,
+        label,
         f"**{ratio(ours.times, theirs.times)}**" if theirs else "",
         _cell(ours),
         _cell(theirs) if theirs else "",
-        aim,
+        target,
     )
 
 
-def _cell(one: Failovers) -> str:
+def _cell(failovers: Failovers) -> str:
     return (
-        f"{spread(one.times)}; {len(one.times)} round(s), {one.controllers} of them with the "
-        "active controller as victim"
+        f"{spread(failovers.times)}; {len(failovers.times)} round(s), {failovers.controllers} of "
+        "them killing the active controller"
     )

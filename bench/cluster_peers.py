@@ -1,8 +1,7 @@
-"""The two clusters of a comparison, three brokers each, as processes: `penstock up --brokers 3`,
-and Apache Kafka as its scripts start it.
+"""The two clusters of a comparison as processes, with three brokers each.
 
-Owns starting, restarting, killing and weighing them. What is measured on them is for the
-benchmarks.
+`penstock up --brokers 3`, and Apache Kafka with the JVM flags of its scripts. Starts, restarts and
+kills nodes, and reads their memory; the benchmarks measure everything else.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from tests.java.kafka_node import CLUSTER_ID
 BROKERS = 3
 FIRST_CONTROLLER = 101
 READY_TIMEOUT_S = 120.0
-# What kafka.sh sets beside addresses: the copies that three brokers can hold, and no wait before a
-# group's first rebalance.
+# Besides addresses: the replication of internal topics, and no delay before a group's first
+# rebalance.
 KAFKA_SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "offsets.topic.replication.factor": "3",
@@ -45,13 +44,13 @@ class ClusterPeer(Protocol):
     bootstrap: str
 
     def start(self) -> None:
-        """Returns when all brokers serve."""
+        """Start the cluster and wait until all brokers are ready."""
 
     def pids(self) -> dict[int, int]:
-        """Of the nodes that run."""
+        """Return the process ids of the running nodes."""
 
     def restart(self, node: int) -> None:
-        """Starts a node that was killed. It need not serve yet."""
+        """Start a killed node; it need not be ready on return."""
 
     def resident_mb(self) -> float: ...
     def kill(self) -> None: ...
@@ -74,7 +73,7 @@ class PenstockPeer:
         self._cluster.nodes("restart", str(node))
 
     def resident_mb(self) -> float:
-        """The nodes and their parent `up`. Pages that they share are counted in each."""
+        """Return the memory of the nodes and their parent `up`; shared pages count in each."""
         return 0.0 if self._cluster.process is None else resident_mb(self._cluster.process.pid)
 
     def kill(self) -> None:
@@ -82,7 +81,7 @@ class PenstockPeer:
 
 
 class KafkaPeer:
-    """Its directories are formatted when it is made, so that no start has that in it."""
+    """Formats its directories on construction, so that start times do not include it."""
 
     def __init__(self, directory: Path, controllers: int | None = None) -> None:
         self._directory = directory
@@ -153,7 +152,7 @@ class KafkaPeer:
             "process.roles": ",".join(roles),
             "node.id": str(node),
             "controller.quorum.voters": ",".join(
-                f"{id_}@127.0.0.1:{port}" for id_, port in self._quorum.items()
+                f"{voter}@127.0.0.1:{port}" for voter, port in self._quorum.items()
             ),
             "listeners": ",".join(roles.values()),
             "log.dirs": str(self._directory / str(node) / "data"),
@@ -165,7 +164,7 @@ class KafkaPeer:
 
 
 def new_cluster(name: str, directory: Path, controllers: int | None = None) -> ClusterPeer:
-    """Not started yet; with `controllers`, so many nodes of their own for them."""
+    """Return a cluster that is not started; with `controllers`, it has dedicated controllers."""
     home = directory / name.replace(" ", "-")
     return PenstockPeer(home, controllers) if name == OURS else KafkaPeer(home, controllers)
 
@@ -177,6 +176,6 @@ def _until(condition: Callable[[], bool]) -> None:
             if condition():
                 return
         except KafkaException:
-            pass  # nobody answers yet
+            pass  # No broker responds yet.
         time.sleep(0.01)
     raise SystemExit(f"Apache Kafka was not ready within {READY_TIMEOUT_S:.0f} s")

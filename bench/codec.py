@@ -1,5 +1,4 @@
-"""The codec beside kio's and kafka-python's, in one run: a Fetch request of six partitions, and the
-other messages of the hot path."""
+"""Compare the protocol codec with kio's and kafka-python's on a Fetch request of six partitions."""
 
 from __future__ import annotations
 
@@ -45,10 +44,8 @@ def main() -> None:
     section = Section(
         "codec",
         "make bench ONLY=log",
-        (
-            f"A Fetch request v{VERSION} of six partitions, µs a call: the median of {ROUNDS} "
-            "alternating rounds."
-        ),
+        f"A Fetch request v{VERSION} of six partitions, µs per call; medians of {ROUNDS} "
+        "alternating rounds.",
     )
     body = encode_bytes(REQUEST, VERSION)
     candidates = {
@@ -56,13 +53,13 @@ def main() -> None:
         "kio (its decoder is native code)": _kio(body),
         "kafka-python": _kafka_python(body),
     }
-    taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in candidates}
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in candidates}
     for _ in range(ROUNDS):
         for name, (decoder, encoder) in candidates.items():
-            taken[name][0].append(_microseconds(decoder))
-            taken[name][1].append(_microseconds(encoder))
+            times[name][0].append(_microseconds(decoder))
+            times[name][1].append(_microseconds(encoder))
     section.table("codec", "decode", "encode")
-    for name, (decoding, encoding) in taken.items():
+    for name, (decoding, encoding) in times.items():
         section.row(name, f"{median(decoding):.1f}", f"{median(encoding):.1f}")
     section.save()
 
@@ -88,16 +85,16 @@ def _kio(body: bytes) -> Pair:
     read, write = entity_reader(KioRequest), entity_writer(KioRequest)
     request, size = read(body, 0)
     if size != len(body):
-        raise SystemExit("kio reads our request otherwise: the benchmark is wrong")
+        raise SystemExit("kio decodes the request differently: the benchmark is wrong")
 
-    def encoded() -> bytes:
+    def encode_request() -> bytes:
         buffer = io.BytesIO()
         write(buffer, request)
         return buffer.getvalue()
 
-    if encoded() != body:
-        raise SystemExit("kio writes the request otherwise: the benchmark is wrong")
-    return lambda: read(body, 0), encoded
+    if encode_request() != body:
+        raise SystemExit("kio encodes the request differently: the benchmark is wrong")
+    return lambda: read(body, 0), encode_request
 
 
 def _kafka_python(body: bytes) -> Pair:
@@ -105,10 +102,10 @@ def _kafka_python(body: bytes) -> Pair:
         warnings.simplefilter("ignore")
         from kafka.protocol.consumer.fetch import FetchRequest as KafkaRequest
     request = KafkaRequest.decode(body, version=VERSION)
-    # Its encoder asks for a header, which a decoded message does not have.
+    # The encoder reads a header, which a decoded message does not have.
     request._header = None
     if bytes(request.encode(version=VERSION)) != body:
-        raise SystemExit("kafka-python writes the request otherwise: the benchmark is wrong")
+        raise SystemExit("kafka-python encodes the request differently: the benchmark is wrong")
     return lambda: KafkaRequest.decode(body, version=VERSION), lambda: request.encode(
         version=VERSION
     )

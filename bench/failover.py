@@ -1,6 +1,8 @@
-"""How long a cluster is away after `kill -9`: of a partition's leader until the next acknowledged
-write, of the active controller until the next topic. Seen by librdkafka; the signal is sent by the
-measuring thread itself, between two polls, so no start of a process is in it.
+"""Measure failovers: `kill -9` of a partition leader until the next acknowledged record, and of
+the active controller until the next topic is created.
+
+The client is librdkafka. The measuring thread sends the signal itself, between two polls, so that
+no process start is part of the time.
 """
 
 from __future__ import annotations
@@ -27,12 +29,11 @@ from penstock.client.metadata import PartitionInfo
 
 WARM_UP_S = 1.0
 POLL_S = 0.005
-AWAY_AT_MOST_S = 120.0
-NOBODY = -1
-# An answer that takes longer was asked of the dead.
-ASK_S = 0.1
-# As the tool that FACTS.md's figure for Kafka was made with: a client that adds little waiting of
-# its own.
+FAILOVER_TIMEOUT_S = 120.0
+NO_LEADER = -1
+# A metadata request that takes longer went to the killed broker.
+METADATA_TIMEOUT_S = 0.1
+# Settings with which the client adds little waiting time.
 TUNED: Mapping[str, str | int | bool] = MappingProxyType(
     {
         "linger.ms": 0,
@@ -49,9 +50,12 @@ DEFAULTS: Mapping[str, str | int | bool] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Failovers:
-    """Milliseconds of each round, and in how many of them the victim was the active controller too.
-    The first to know of the next leader is who asks all the time; a producer hears of it when its
-    library asks."""
+    """The results of all rounds in milliseconds.
+
+    `times` ends at the next acknowledgement, `elected` when polled metadata names the new leader;
+    a producer learns of it later, when its library refreshes metadata. `controllers` counts the
+    rounds that killed the active controller.
+    """
 
     times: list[float]
     elected: list[float]
@@ -61,29 +65,31 @@ class Failovers:
 def leader_failovers(
     peer: ClusterPeer, rounds: int, settings: Mapping[str, str | int | bool]
 ) -> Failovers:
-    """Each round begins with everything in sync and preferred leaders leading. The active
-    controller is the victim in every second one."""
+    """Kill a partition leader per round; in every second round it is the active controller.
+
+    Each round starts with all replicas in sync and preferred leaders leading.
+    """
     topic = f"failover-{uuid4().hex[:8]}"
     create_topic(peer.bootstrap, topic, [(1, 2, 3), (2, 3, 1), (3, 1, 2)])
-    found = Failovers([], [], rounds // 2)
+    failovers = Failovers([], [], rounds // 2)
     for number in range(rounds):
         wait_healthy(peer.bootstrap, BROKERS)
         active = quorum(peer.bootstrap).leader_id
-        chosen = next(
-            one
-            for one in partitions(peer.bootstrap, topic)
-            if (one.leader == active) == (number % 2 == 1)
+        partition = next(
+            info
+            for info in partitions(peer.bootstrap, topic)
+            if (info.leader == active) == (number % 2 == 1)
         )
-        written, elected = _leader_failover(peer, topic, chosen, settings)
-        found.times.append(written)
-        found.elected.append(elected)
-        peer.restart(chosen.leader)
+        acknowledged_ms, elected_ms = _leader_failover(peer, topic, partition, settings)
+        failovers.times.append(acknowledged_ms)
+        failovers.elected.append(elected_ms)
+        peer.restart(partition.leader)
     wait_healthy(peer.bootstrap, BROKERS)
-    return found
+    return failovers
 
 
 def controller_failovers(peer: ClusterPeer, rounds: int) -> Failovers:
-    """With controllers that are no brokers."""
+    """Kill the active controller per round; the controllers are dedicated nodes."""
     times = []
     for _number in range(rounds):
         wait_healthy(peer.bootstrap, BROKERS)
@@ -94,8 +100,8 @@ def controller_failovers(peer: ClusterPeer, rounds: int) -> Failovers:
 
 
 class Writer:
-    """One partition's producer. A record sent after the kill can only be acknowledged by the next
-    leader."""
+    """The producer of one partition. Only the next leader can acknowledge a record sent after the
+    kill."""
 
     def __init__(
         self, bootstrap: str, topic: str, partition: int, settings: Mapping[str, str | int | bool]
@@ -120,12 +126,12 @@ class Writer:
     def kill(self, pid: int) -> float:
         os.kill(pid, signal.SIGKILL)
         killed_at = time.perf_counter()
-        self._producer.poll(POLL_S)  # the signal needs a moment, too
+        self._producer.poll(POLL_S)  # The signal takes a moment to be delivered.
         self._killed = True
         return killed_at
 
     def close(self) -> None:
-        self._producer.flush(AWAY_AT_MOST_S)
+        self._producer.flush(FAILOVER_TIMEOUT_S)
 
     def _delivered(
         self, sent_after_kill: bool, error: KafkaError | None, _message: Message
@@ -137,8 +143,8 @@ class Writer:
             self.after_kill_at = time.perf_counter()
 
 
-class Onlooker(threading.Thread):
-    """Asks for a partition's leader all the time, on a client of its own, until it is another."""
+class LeaderWatch(threading.Thread):
+    """Polls metadata with its own client until a partition has another leader."""
 
     def __init__(self, bootstrap: str, topic: str, partition: PartitionInfo) -> None:
         super().__init__(daemon=True)
@@ -147,17 +153,19 @@ class Onlooker(threading.Thread):
         self._topic, self._partition = topic, partition
 
     def run(self) -> None:
-        while self._leader() in (NOBODY, self._partition.leader):
+        while self._leader() in (NO_LEADER, self._partition.leader):
             time.sleep(POLL_S)
         self.elected_at = time.perf_counter()
 
     def _leader(self) -> int:
         with suppress(KafkaException):
             partitions = (
-                self._admin.list_topics(self._topic, timeout=ASK_S).topics[self._topic].partitions
+                self._admin.list_topics(self._topic, timeout=METADATA_TIMEOUT_S)
+                .topics[self._topic]
+                .partitions
             )
             return int(partitions[self._partition.index].leader)
-        return NOBODY
+        return NO_LEADER
 
 
 def _leader_failover(
@@ -166,10 +174,10 @@ def _leader_failover(
     partition: PartitionInfo,
     settings: Mapping[str, str | int | bool],
 ) -> tuple[float, float]:
-    """Until the next write, and until the next leader is known."""
+    """Return the milliseconds until the next acknowledgement, and until the new leader is known."""
     pid = peer.pids()[partition.leader]
-    onlooker = Onlooker(peer.bootstrap, topic, partition)
-    onlooker.start()
+    watch = LeaderWatch(peer.bootstrap, topic, partition)
+    watch.start()
     writer = Writer(peer.bootstrap, topic, partition.index, settings)
     began = time.perf_counter()
     while time.perf_counter() < began + WARM_UP_S or not writer.acknowledged:
@@ -177,35 +185,39 @@ def _leader_failover(
     killed_at = writer.kill(pid)
     while writer.after_kill_at is None:
         writer.send()
-        if time.perf_counter() > killed_at + AWAY_AT_MOST_S:
+        if time.perf_counter() > killed_at + FAILOVER_TIMEOUT_S:
             raise SystemExit(
-                f"no write was acknowledged within {AWAY_AT_MOST_S:.0f} s of the kill of "
-                f"{topic}-{partition.index}'s leader"
+                f"no record was acknowledged within {FAILOVER_TIMEOUT_S:.0f} s after the leader of "
+                f"{topic}-{partition.index} was killed"
             )
     writer.close()
-    onlooker.join(AWAY_AT_MOST_S)
-    return (writer.after_kill_at - killed_at) * 1_000, (onlooker.elected_at - killed_at) * 1_000
+    watch.join(FAILOVER_TIMEOUT_S)
+    return (writer.after_kill_at - killed_at) * 1_000, (watch.elected_at - killed_at) * 1_000
 
 
 def _controller_failover(peer: ClusterPeer, pid: int) -> float:
-    """Whoever is refused asks again at once, with another name: the first may have been created
-    unseen."""
+    """Return the milliseconds until a topic is created after the kill.
+
+    A failed attempt is retried immediately with another name: the first topic may exist although
+    its response was lost.
+    """
     admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 0})
-    _create(admin)  # the client is warm, and the controller at work
+    _create(admin)  # Connect before the kill.
     os.kill(pid, signal.SIGKILL)
     killed_at = time.perf_counter()
-    while time.perf_counter() < killed_at + AWAY_AT_MOST_S:
+    while time.perf_counter() < killed_at + FAILOVER_TIMEOUT_S:
         with suppress(KafkaException):
             _create(admin)
             return (time.perf_counter() - killed_at) * 1_000
         time.sleep(POLL_S)
     raise SystemExit(
-        f"no topic was created within {AWAY_AT_MOST_S:.0f} s of the kill of the active controller"
+        f"no topic was created within {FAILOVER_TIMEOUT_S:.0f} s after the active controller was "
+        "killed"
     )
 
 
 def _create(admin: AdminClient) -> None:
     name = f"created-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, 1, BROKERS)], request_timeout=AWAY_AT_MOST_S)[name].result(
-        AWAY_AT_MOST_S
-    )
+    admin.create_topics([NewTopic(name, 1, BROKERS)], request_timeout=FAILOVER_TIMEOUT_S)[
+        name
+    ].result(FAILOVER_TIMEOUT_S)

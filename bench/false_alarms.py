@@ -1,7 +1,7 @@
-"""What must not cost a partition its leader: a broker that stands still for two seconds,
-connections that drop, a machine without a free core.
+"""Count leader elections under load that must not cause any: a broker paused for two seconds,
+closed connections, saturated cores.
 
-Linux alone: sockets of another process are reached by pidfd_getfd (the same user, or root).
+Linux only: pidfd_getfd gives access to the sockets of another process (same user, or root).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.results import Section
 TOPIC = "watched"
 PAUSE_S = 2.0
 SATURATED_S = 10.0
-# Longer than the broker's disconnect grace and its knock.
+# Longer than the time after which the controller fences a disconnected broker.
 AFTERMATH_S = 1.0
 DROPS = 5
 _PIDFD_GETFD = 438
@@ -32,25 +32,25 @@ _ESTABLISHED = "01"
 
 
 class Watch:
-    """A topic with two leaders on each broker; counts elections of its leaders, and of the
-    quorum's."""
+    """Counts elections of the quorum's leader, and of the leaders of a topic with two leaders on
+    each broker."""
 
     def __init__(self, peer: ClusterPeer) -> None:
         self._peer = peer
         create_topic(peer.bootstrap, TOPIC, [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * 2)
         self._seen = self._elections()
 
-    def report(self, section: Section, what: str) -> None:
+    def report(self, section: Section, label: str) -> None:
         before, self._seen = self._seen, self._elections()
         section.row(
-            what,
+            label,
             str(self._seen[0] - before[0]),
             str(self._seen[1] - before[1]),
             "0 partition leaders",
         )
 
-    def skip(self) -> None:
-        """What happened until now was meant to."""
+    def reset(self) -> None:
+        """Ignore the elections until now."""
         self._seen = self._elections()
 
     def _elections(self) -> tuple[int, int]:
@@ -58,12 +58,12 @@ class Watch:
 
 
 def false_alarms(section: Section, peer: ClusterPeer, watch: Watch) -> None:
-    watch.skip()
-    for what, alarm in _alarms(peer):
+    watch.reset()
+    for label, alarm in _alarms(peer):
         wait_healthy(peer.bootstrap, BROKERS)
         alarm()
         time.sleep(AFTERMATH_S)
-        watch.report(section, what)
+        watch.report(section, label)
 
 
 def _alarms(peer: ClusterPeer) -> list[tuple[str, Callable[[], None]]]:
@@ -77,10 +77,10 @@ def _alarms(peer: ClusterPeer) -> list[tuple[str, Callable[[], None]]]:
             lambda: _pause(peer, is_controller=True),
         ),
         (
-            f"all connections of a broker to the active controller dropped, {DROPS} times",
+            f"all connections of a broker to the active controller closed, {DROPS} times",
             lambda: _drop(peer),
         ),
-        (f"busy loops on all cores, two each, for {SATURATED_S:.0f} s", _saturate),
+        (f"two busy loops per core for {SATURATED_S:.0f} s", _saturate),
     ]
 
 
@@ -108,22 +108,19 @@ def _saturate() -> None:
 
 
 def _drop(peer: ClusterPeer) -> None:
-    """Heartbeats, forwarded requests and the quorum's own fetches: everything between the two, cut
-    from the broker's side."""
+    """Close all connections of a broker to the active controller: heartbeats, forwarded requests
+    and fetches of the metadata log."""
     for _number in range(DROPS):
         leader = quorum(peer.bootstrap).leader
         port = int(leader.endpoints[0].rpartition(":")[2])
         pid = next(pid for node, pid in peer.pids().items() if node != leader.id)
         if not drop_connections(pid, port):
-            raise SystemExit(
-                f"process {pid} has no connection to port {port}: there is nothing to drop"
-            )
+            raise SystemExit(f"process {pid} has no connection to port {port}; cannot close any")
         time.sleep(AFTERMATH_S)
 
 
 def drop_connections(pid: int, port: int) -> int:
-    """Shuts down the connections that a process has opened to a port of this machine. Gives their
-    number."""
+    """Shut down a process's connections to a local port; return their number."""
     inodes = {
         fields[9]
         for fields in _tcp()
@@ -131,7 +128,7 @@ def drop_connections(pid: int, port: int) -> int:
     }
     dropped = 0
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # The descriptor was closed meanwhile.
             if str(link.readlink()).removeprefix("socket:[").rstrip("]") in inodes:
                 with socket.socket(fileno=_descriptor_of(pid, int(link.name))) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
@@ -144,7 +141,7 @@ def _tcp() -> list[list[str]]:
 
 
 def _descriptor_of(pid: int, descriptor: int) -> int:
-    """A copy of another process's descriptor."""
+    """Return a copy of another process's descriptor."""
     process = os.pidfd_open(pid)
     try:
         copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)

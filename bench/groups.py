@@ -1,6 +1,8 @@
-"""Consumer groups beside Apache Kafka 4, one broker each, in one run: how soon ten members share
-900 partitions, how many commits and heartbeats a second are answered, and how soon a restarted
-broker knows 100,000 committed offsets."""
+"""Compare consumer groups with Apache Kafka 4, with one broker each, in one run.
+
+Measures the time until ten members share 900 partitions, commits and heartbeats per second, and
+the time until a restarted broker has loaded 100,000 committed offsets.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ MEMBERS, PARTITIONS = 10, 900
 REQUESTS, IN_FLIGHT = 20_000, 64
 GROUPS, OFFSETS_EACH = 1_000, 100
 ROUNDS, WARM_UPS = 3, 1
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 WIDE, NARROW = "wide", "narrow"
 
 
@@ -47,7 +49,7 @@ def main() -> None:
     section = Section(
         "groups",
         "make bench ONLY=groups",
-        f"Median of {ROUNDS} rounds after {WARM_UPS}, least and most in brackets.",
+        f"Medians of {ROUNDS} rounds after {WARM_UPS} warm-up round, with minimum and maximum.",
     )
     section.table(*COLUMNS)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
@@ -57,26 +59,23 @@ def main() -> None:
                 peer.start()
                 create_topics(peer.bootstrap)
             for protocol in ("classic", "consumer"):
-                what = f"{MEMBERS} members share {PARTITIONS} partitions, {protocol} protocol, s"
+                label = f"{MEMBERS} members share {PARTITIONS} partitions, {protocol} protocol, s"
                 (figures,) = in_turn(
                     peers, ROUNDS, WARM_UPS, partial(seconds_to_share, protocol=protocol)
                 )
-                row(section, what, "", figures, 2)
-            commits, beats = in_turn(
+                row(section, label, "", figures, 2)
+            commits, heartbeats = in_turn(
                 peers, ROUNDS, WARM_UPS, lambda peer: with_client(peer, requests_per_second)
             )
-            row(section, f"OffsetCommit a second, {IN_FLIGHT} in flight", "", commits)
-            row(section, f"Heartbeat a second, {IN_FLIGHT} in flight", "", beats)
+            row(section, f"OffsetCommit per second, {IN_FLIGHT} in flight", "", commits)
+            row(section, f"Heartbeat per second, {IN_FLIGHT} in flight", "", heartbeats)
             for peer in peers.values():
                 with_client(peer, commit_many)
             (loads,) = in_turn(peers, ROUNDS, WARM_UPS, lambda peer: [seconds_to_load(peer)])
             row(
                 section,
-                (
-                    f"restart to the last of {GROUPS * OFFSETS_EACH:,} offsets of {GROUPS:,} "
-                    "groups "
-                    "fetched, s"
-                ),
+                f"restart until {GROUPS * OFFSETS_EACH:,} offsets of {GROUPS:,} groups are "
+                "fetched, s",
                 "seconds",
                 loads,
                 2,
@@ -92,11 +91,11 @@ def create_topics(bootstrap: str) -> None:
     for future in admin.create_topics(
         [NewTopic(WIDE, PARTITIONS, 1), NewTopic(NARROW, OFFSETS_EACH, 1)]
     ).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
 
 
 def seconds_to_share(peer: Peer, protocol: str) -> list[float]:
-    """From the first subscription until all partitions are assigned, in equal parts."""
+    """Measure from the first subscription until all partitions are assigned evenly."""
     group = f"share-{uuid4().hex[:8]}"
     settings = {
         "bootstrap.servers": peer.bootstrap,
@@ -109,14 +108,14 @@ def seconds_to_share(peer: Peer, protocol: str) -> list[float]:
     for member in members:
         member.subscribe([WIDE])
     try:
-        while time.perf_counter() < began + PATIENCE_S:
+        while time.perf_counter() < began + TIMEOUT_S:
             for member in members:
                 member.poll(0.005)
             if [len(member.assignment()) for member in members] == [
                 PARTITIONS // MEMBERS
             ] * MEMBERS:
                 return [time.perf_counter() - began]
-        raise SystemExit(f"{peer.bootstrap}: no stable assignment within {PATIENCE_S:g} s")
+        raise SystemExit(f"{peer.bootstrap}: no stable assignment within {TIMEOUT_S:g} s")
     finally:
         for member in members:
             member.close()
@@ -143,36 +142,36 @@ async def requests_per_second(client: Client) -> list[float]:
     commit = OffsetCommitRequest(
         group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
     )
-    beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+    heartbeat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
 
     async def measure(connection: Connection) -> list[float]:
         commits = await rate(
-            lambda: connection.send(commit, OffsetCommitResponse, max_version=9), committed
+            lambda: connection.send(commit, OffsetCommitResponse, max_version=9), check_commit
         )
-        beats = await rate(
-            lambda: connection.send(beat, HeartbeatResponse),
-            lambda answer: check(answer.error_code, "heartbeat"),
+        heartbeats = await rate(
+            lambda: connection.send(heartbeat, HeartbeatResponse),
+            lambda response: check(response.error_code, "Heartbeat"),
         )
-        return [commits, beats]
+        return [commits, heartbeats]
 
     return await coordinators.send(group, measure)
 
 
-def committed(answer: OffsetCommitResponse) -> None:
-    check(answer.topics[0].partitions[0].error_code, "commit")
+def check_commit(response: OffsetCommitResponse) -> None:
+    check(response.topics[0].partitions[0].error_code, "OffsetCommit")
 
 
-async def rate(send: Callable[[], Awaitable[T]], judge: Callable[[T], None]) -> float:
-    """With so many in flight that neither side waits for the other."""
-    began, left = time.perf_counter(), REQUESTS
+async def rate(send: Callable[[], Awaitable[T]], check_response: Callable[[T], None]) -> float:
+    """Return the requests per second, with enough in flight that neither side is idle."""
+    began, remaining = time.perf_counter(), REQUESTS
 
-    async def one_after_another() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
-            judge(await send())
+    async def send_sequentially() -> None:
+        nonlocal remaining
+        while remaining > 0:
+            remaining -= 1
+            check_response(await send())
 
-    await asyncio.gather(*(one_after_another() for _ in range(IN_FLIGHT)))
+    await asyncio.gather(*(send_sequentially() for _ in range(IN_FLIGHT)))
     return REQUESTS / (time.perf_counter() - began)
 
 
@@ -187,14 +186,14 @@ async def join(connection: Connection, group: str) -> tuple[str, int]:
         protocols=protocols,
     )
     joined = await connection.call(request, JoinGroupResponse, max_version=3)
-    check(joined.error_code, "join")
+    check(joined.error_code, "JoinGroup")
     sync = SyncGroupRequest(
         group_id=group,
         generation_id=joined.generation_id,
         member_id=joined.member_id,
         assignments=(SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b""),),
     )
-    check((await connection.call(sync, SyncGroupResponse, max_version=3)).error_code, "sync")
+    check((await connection.call(sync, SyncGroupResponse, max_version=3)).error_code, "SyncGroup")
     return joined.member_id, joined.generation_id
 
 
@@ -214,9 +213,7 @@ def seconds_to_load(peer: Peer) -> float:
     async def fetch_all(client: Client) -> None:
         for number in range(GROUPS):
             if len(await client.groups.fetch_offsets(f"kept-{number}")) != OFFSETS_EACH:
-                raise SystemExit(
-                    f"{peer.bootstrap}: kept-{number} has not all its offsets after a restart"
-                )
+                raise SystemExit(f"{peer.bootstrap}: group kept-{number} lost offsets in a restart")
 
     with_client(peer, fetch_all)
     return time.perf_counter() - began

@@ -1,7 +1,7 @@
-"""The client side of the benchmarks: rdkafka_load.c, compiled against the librdkafka of
-confluent-kafka's wheel, and topics to load.
+"""The client side of the benchmarks: rdkafka_load.c and the topics it writes and reads.
 
-Knows bootstrap addresses and nothing of who is behind them.
+The C program is compiled against the librdkafka of confluent-kafka's wheel. Knows only bootstrap
+addresses, not which system is behind them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_CONFIGS: MappingProxyType[str, str] = MappingProxyType({})
 
 
 class Latency(NamedTuple):
-    """Milliseconds; `behind_s` is by how much the records took longer than their rate allows."""
+    """Percentiles in milliseconds; `behind_s` is the delay of the last record against the rate."""
 
     p50: float
     p99: float
@@ -35,7 +35,7 @@ class Latency(NamedTuple):
 
 
 class Load:
-    """The C program, run once for each measurement, so that no round inherits a warm client."""
+    """Runs the C program once per measurement, so that no round starts with a warm client."""
 
     def __init__(self, directory: Path) -> None:
         self._program = _compile(directory)
@@ -43,17 +43,17 @@ class Load:
     def produce(
         self, bootstrap: str, topic: str, size: int, count: int, settings: tuple[str, ...] = ()
     ) -> float:
-        """Seconds."""
+        """Return the seconds until all records are acknowledged."""
         return self._run("produce", bootstrap, topic, str(size), str(count), *settings)[0]
 
     def consume(self, bootstrap: str, topic: str, partitions: int, count: int) -> float:
-        """Seconds."""
+        """Return the seconds until all records are consumed."""
         return self._run("consume", bootstrap, topic, str(partitions), str(count))[0]
 
     def latency(
         self, bootstrap: str, topic: str, partitions: int, rate: int, seconds: int
     ) -> Latency:
-        """Of records of 100 bytes, to the partitions in turn."""
+        """Measure the end-to-end latency of 100-byte records sent round-robin."""
         p50, p99, p999, _worst, _count, behind = self._run(
             "latency", bootstrap, topic, str(partitions), "100", str(rate), str(seconds)
         )
@@ -73,8 +73,8 @@ class Load:
 
 
 class Topic:
-    """A topic for one measurement, gone after it: what is deleted soon is never written to the disk
-    and does not burden the next round."""
+    """A topic for one measurement, deleted after it: data that is deleted soon is not written to
+    disk and does not slow the next round."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Case:
-    """What is produced or consumed in one round."""
+    """The records that one round produces or consumes."""
 
     size: int
     partitions: int
@@ -119,7 +119,7 @@ class Case:
         )
 
     def rates(self, seconds: float) -> list[float]:
-        """MB/s, and thousand records/s."""
+        """Return MB/s and thousand records/s."""
         return [self.count * self.size / MB / seconds, self.count / seconds / 1_000]
 
 
@@ -132,11 +132,11 @@ def _compile(directory: Path) -> Path:
     )
     if compiler is None or not libraries:
         raise SystemExit(
-            "this benchmark needs a C compiler (cc) and confluent-kafka's wheel for Linux, which "
-            "has librdkafka in it"
+            "this benchmark needs a C compiler (cc) and confluent-kafka's Linux wheel, which "
+            "includes librdkafka"
         )
     program, library = directory / "rdkafka_load", libraries[0]
-    # The wheel's own copies of what librdkafka needs lie beside it.
+    # The libraries that librdkafka needs are in the same directory of the wheel.
     linking = [
         str(library),
         f"-Wl,-rpath,{library.parent}",

@@ -1,5 +1,5 @@
-"""The log: appends beside the raw limit of the file system, lookups in a large log, recovery of an
-unclean tail."""
+"""Measure the log: appends against raw pwrite, lookups in a large log, recovery after an unclean
+shutdown."""
 
 from __future__ import annotations
 
@@ -35,25 +35,24 @@ def main() -> None:
     section = Section(
         "log",
         "make bench ONLY=log",
-        (
-            "Appends and lookups through `Log`, as a broker calls it; files in the temporary "
-            "directory."
-        ),
+        "Appends and lookups through `Log`, as a broker calls it, with files in the temporary "
+        "directory.",
     )
-    section.table("what", "Penstock", "raw pwrite", "share", "aim")
-    for size, name, aim in ((MB, "1-MB", "80 %"), (16 * 1024, "16-KB", "50 %")):
+    section.table("measurement", "Penstock", "raw pwrite", "ratio", "target")
+    for size, name, target in ((MB, "1-MB", "80 %"), (16 * 1024, "16-KB", "50 %")):
         ours, raw = _append_rounds(size)
         share = median([a / b for a, b in zip(ours, raw, strict=True)])
         section.row(
-            f"append of {name} batches, MB/s", spread(ours), spread(raw), f"{share:.0%}", aim
+            f"append of {name} batches, MB/s", spread(ours), spread(raw), f"{share:.0%}", target
         )
-    section.table("what", "p50", "p99")
+    section.table("measurement", "p50", "p99")
     _in_directory(lambda path: run(lambda world: _lookups(world, path, section)))
-    section.table("what", "seconds")
+    section.table("measurement", "seconds")
     for size, name in ((16 * 1024, "16-KB"), (MB, "1-MB")):
         seconds = [_in_directory(partial(_recovery, size=size)) for _ in range(3)]
         section.row(
-            f"recovery of an unclean tail of 1 GB in {name} batches (child process included)",
+            f"recovery of 1 GB after an unclean shutdown in {name} batches (child process "
+            "included)",
             spread(seconds, 2),
         )
     section.save()
@@ -68,7 +67,7 @@ def _in_directory(call: Callable[[Path], T]) -> T:
 
 
 def _batch(size: int, timestamp: int = STARTED_MS) -> bytearray:
-    """A batch of about this size, of 1-KB records."""
+    """Return a batch of about this size, with 1-KB records."""
     count = max(size // 1024, 1)
     return bytearray(
         build_batch([(None, random.randbytes(1000), (), timestamp + n) for n in range(count)])
@@ -82,7 +81,7 @@ async def _new_log(world: World, path: Path, config: LogConfig) -> tuple[LogStor
 
 
 def _append_rounds(size: int) -> tuple[list[float], list[float]]:
-    """MB/s of the log and of a bare file. The first round warms up and is not counted."""
+    """Return the MB/s of the log and of a plain file; the first round is a warm-up."""
     rounds = [
         _in_directory(lambda path: run(lambda world: _append(world, path, size)))
         for _ in range(ROUNDS + 1)
@@ -91,8 +90,8 @@ def _append_rounds(size: int) -> tuple[list[float], list[float]]:
 
 
 async def _append(world: World, path: Path, size: int) -> tuple[float, float]:
-    """One batch to the log, the same to a bare file, and so on, so that both pay the same: the
-    price of a fresh page of the cache may differ tenfold from one second to the next."""
+    """Append batches alternately to the log and to a plain file, so that both pay the same: the
+    cost of a new page of the page cache may vary tenfold within a second."""
     os.sync()
     _store, log = await _new_log(world, path, LogConfig(max_message_bytes=2 * MB))
     batch = _batch(size)
@@ -128,8 +127,8 @@ async def _lookups(world: World, path: Path, section: Section) -> None:
         *_timed(lambda offset: log.read(offset, 1, below=log.end_offset), offsets),
     )
     section.row(
-        "lookup by time in the same (the batch; its records come after), µs",
-        *_timed(lambda o: log.find_timestamp(STARTED_MS + o), offsets),
+        "lookup by timestamp in the same log (the batch, not its records), µs",
+        *_timed(lambda offset: log.find_timestamp(STARTED_MS + offset), offsets),
     )
 
 
@@ -141,15 +140,15 @@ def _same_batch(records: int, timestamp: int) -> bytes:
 
 
 def _timed(call: Callable[[int], object], arguments: list[int]) -> tuple[str, str]:
-    taken = []
+    times = []
     for argument in arguments:
         started = time.perf_counter()
-        found = call(argument)
-        taken.append((time.perf_counter() - started) * 1e6)
-        if found is None:
-            raise SystemExit(f"nothing was found for {argument}: the benchmark is wrong")
-    taken.sort()
-    return f"{taken[len(taken) // 2]:.1f}", f"{taken[len(taken) * 99 // 100]:.1f}"
+        result = call(argument)
+        times.append((time.perf_counter() - started) * 1e6)
+        if result is None:
+            raise SystemExit(f"the lookup of {argument} found nothing: the benchmark is wrong")
+    times.sort()
+    return f"{times[len(times) // 2]:.1f}", f"{times[len(times) * 99 // 100]:.1f}"
 
 
 def _recovery(path: Path, *, size: int) -> float:
@@ -167,10 +166,10 @@ def _recovery(path: Path, *, size: int) -> float:
         store = LogStore(world, [LogDirectory(str(path), UUID(int=1_000))])
         await store.open(lambda _partition: config)
         if store.logs[PARTITION].size < 1024 * MB:
-            raise SystemExit("recovery lost something: the benchmark is wrong")
+            raise SystemExit("recovery lost records: the benchmark is wrong")
         return time.perf_counter() - started
 
     run(write)
-    # The writer lives on in this process, lock included.
+    # This process still holds the writer's lock.
     (path / ".lock").unlink()
     return run(recover)

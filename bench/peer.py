@@ -1,7 +1,7 @@
-"""The two sides of a comparison as processes: Penstock (`penstock up`) and Apache Kafka 4 (its jars
-from Maven, its stock JVM flags).
+"""The two brokers of a comparison as processes: Penstock (`penstock up`) and Apache Kafka 4.
 
-Owns starting, stopping and weighing them. What is measured on them is for the benchmarks.
+Kafka's jars come from Maven, its JVM flags from its scripts. Starts and stops the processes and
+reads their memory; the benchmarks measure everything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JVM = [
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 ]
-# A client that does not add waits of its own to the start of a broker.
+# Settings with which the client adds no waiting time to a broker's start.
 EAGER = {
     "reconnect.backoff.ms": 5,
     "reconnect.backoff.max.ms": 10,
@@ -47,7 +47,7 @@ class Peer(Protocol):
     @property
     def pid(self) -> int: ...
     def launch(self) -> None:
-        """Starts the process and waits for nothing."""
+        """Start the process without waiting for it."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -55,7 +55,7 @@ class Peer(Protocol):
 
 
 class KafkaPeer(KafkaNode):
-    """Apache Kafka as its own scripts start it; its directory is formatted beforehand."""
+    """Apache Kafka with the flags of its scripts; its directory is formatted before."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, {})
@@ -87,7 +87,7 @@ class KafkaPeer(KafkaNode):
 
 
 def new_peers(directory: Path) -> dict[str, Peer]:
-    """Both, not started yet."""
+    """Return both brokers, not started."""
     return {
         "Penstock": PenstockProcess(directory / "penstock"),
         "Apache Kafka": KafkaPeer(directory / "kafka"),
@@ -95,8 +95,8 @@ def new_peers(directory: Path) -> dict[str, Peer]:
 
 
 def first_acknowledged(bootstrap: str) -> None:
-    """Returns when a record is acknowledged, with acks=all, in a topic that the broker creates by
-    itself."""
+    """Wait until a record is acknowledged with acks=all, in a topic that the broker creates
+    automatically."""
     producer = Producer({"bootstrap.servers": bootstrap, **EAGER})
     failures: list[KafkaError] = []
     producer.produce(
@@ -106,7 +106,7 @@ def first_acknowledged(bootstrap: str) -> None:
     )
     if producer.flush(FIRST_TIMEOUT_S):
         raise SystemExit(
-            f"no record was acknowledged by {bootstrap} within {FIRST_TIMEOUT_S:.0f} s of its start"
+            f"{bootstrap} acknowledged no record within {FIRST_TIMEOUT_S:.0f} s of its start"
         )
     if failures:
         raise KafkaException(failures[0])
@@ -120,9 +120,9 @@ def seconds_to_first_record(peer: Peer) -> float:
 
 
 def resident_mb(pid: int) -> float:
-    """Of a process and its children."""
+    """Return the resident memory of a process and its children."""
     total = 0.0
-    with suppress(FileNotFoundError):  # a child may have ended meanwhile
+    with suppress(FileNotFoundError):  # The process may have ended meanwhile.
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         total = next(
             (int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0

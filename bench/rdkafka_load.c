@@ -1,6 +1,6 @@
-/* The client side of bench/load.py: librdkafka, the one inside confluent-kafka's wheel, driven from C so that Python is not the bottleneck.
+/* The load generator of bench/load.py: uses the librdkafka of confluent-kafka's wheel from C, so that Python is not the bottleneck.
  *
- * The wheel has no headers: what is used is declared here. Results go to stdout as numbers, the rest to stderr.
+ * The wheel has no headers, so the functions used are declared here. Results are printed to stdout as numbers, errors to stderr.
  *
  *   rdkafka_load produce BOOTSTRAP TOPIC SIZE COUNT [name=value ...]          prints: seconds
  *   rdkafka_load consume BOOTSTRAP TOPIC PARTITIONS COUNT [name=value ...]    prints: seconds, bytes of values
@@ -96,7 +96,7 @@ static rd_kafka_t *client(int kind, const char *bootstrap, const char *const *ow
 }
 
 static rd_kafka_queue_t *assigned(const char *bootstrap, const char *topic, int partitions, int64_t offset, int count, char **settings) {
-    /* A group's name is demanded also of a consumer that joins none. */
+    /* librdkafka requires a group.id even if the consumer joins no group. */
     static const char *const own[] = {"group.id", "bench", "enable.auto.commit", "false", NULL};
     rd_kafka_t *consumer = client(CONSUMER, bootstrap, own, count, settings);
     rd_kafka_poll_set_consumer(consumer);
@@ -124,7 +124,7 @@ static int produce(int argc, char **argv) {
     }
     rd_kafka_flush(producer, 120000);
     double seconds = (double)(now_us() - started) / 1e6;
-    if (acknowledged != count) fail("not everything was acknowledged");
+    if (acknowledged != count) fail("some records were not acknowledged");
     printf("%f\n", seconds);
     return 0;
 }
@@ -136,7 +136,7 @@ static int consume(int argc, char **argv) {
     while (seen < count) {
         ssize_t found = rd_kafka_consume_batch_queue(queue, 100, some, BATCH);
         if (found > 0) moved = now_us();
-        if (now_us() - moved > STALLED_US) fail("nothing came for a minute");
+        if (now_us() - moved > STALLED_US) fail("no record arrived for a minute");
         for (ssize_t i = 0; i < found; i++) {
             if (some[i]->err) fail(rd_kafka_err2str(some[i]->err));
             bytes += (long)some[i]->len;
@@ -152,7 +152,7 @@ static rd_kafka_queue_t *latency_queue;
 static long *latencies, wanted, measured;
 static volatile int ready;
 
-/* The first record (its time is -1) says that the consumer is there; those of the first second (0) warm up and are not counted. */
+/* The first record (timestamp -1) shows that the consumer is ready. Records of the first second (timestamp 0) are warm-up and not counted. */
 static void *receive(void *unused) {
     rd_kafka_message_t *some[BATCH];
     long moved = now_us();

@@ -1,4 +1,4 @@
-"""bench/RESULTS.md: one section a benchmark, replaced when that benchmark runs."""
+"""Write bench/RESULTS.md, with one section per benchmark, replaced by each run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 _TITLE = (
-    "# Results\n\nThe last run of each benchmark, whatever the figures are. Compare within "
-    "one run only: the machine is shared and noisy.\n"
+    "# Results\n\nThe last run of each benchmark. Compare numbers of one run only: the machine is "
+    "shared and noisy.\n"
 )
 
 
 class Section:
-    """A table as it comes to be: printed line by line, written at the end."""
+    """A section's tables; rows are printed as they are added, and written by `save`."""
 
     def __init__(self, name: str, command: str, intro: str) -> None:
         self.name = name
@@ -63,5 +63,5 @@ def median(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float], digits: int = 0) -> str:
-    """Median, and what the rounds gave."""
+    """Return the median with minimum and maximum."""
     return f"{median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"

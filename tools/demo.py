@@ -1,8 +1,7 @@
-"""make demo: three brokers, thousands of payments a second, a pipeline on Spark; a leader is
-killed, and the books balance to the cent.
+"""make demo: run three brokers, a payments generator and a Spark pipeline, and kill a leader.
 
-Uses the commands that everybody has. Exits with 1 where anything is lost, counted twice, or a cent
-off.
+Uses the installed commands. Exits with 1 if the audit finds a lost or duplicated payment, or a
+balance that is off by a cent.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from pathlib import Path
 PAYMENTS = 100_000
 RATE = 2_500
 TOPIC = "payments"
-WRITTEN = ("payments-totals", "payments-alerts", "payments-dead-letters")
+OUTPUT_TOPICS = ("payments-totals", "payments-alerts", "payments-dead-letters")
 QUERIES = 4
-# When the last window of the generator's scenario is over.
-LAST_WINDOW = "2026-03-02T00:30"
-DEAD_FOR_S = 5.0
+# The end of the last window of the generator's scenario.
+LAST_WINDOW_END = "2026-03-02T00:30"
+DOWNTIME_S = 5.0
 BIN = Path(sys.executable).parent
 PIPELINE = Path("pipelines/payments/pipeline.py")
 
 
 class Child:
-    """A process whose lines are taken in while it runs. It ends with this one."""
+    """A child process whose output lines are collected while it runs."""
 
     def __init__(self, *command: str | Path) -> None:
         self.lines: list[str] = []
@@ -48,13 +47,13 @@ class Child:
         return self.process.poll() is None
 
     def last(self, pattern: str) -> re.Match[str] | None:
-        """The last line that has it."""
+        """Return the match in the last line that matches the pattern."""
         return next(
-            (found for line in reversed(self.lines) if (found := re.search(pattern, line))), None
+            (match for line in reversed(self.lines) if (match := re.search(pattern, line))), None
         )
 
     def check(self) -> None:
-        """It must not have failed."""
+        """Exit with the last lines of its output if the process failed."""
         if self.process.poll():
             self._reading.join()
             raise SystemExit("\n".join(["", *self.lines[-20:], f"{' '.join(self.command)} failed"]))
@@ -77,7 +76,7 @@ class Demo:
         self.started_s = time.monotonic()
 
     def play(self) -> None:
-        say("1. Three brokers (penstock up --brokers 3)")
+        say("1. Start three brokers (penstock up --brokers 3)")
         with running(
             Child(
                 BIN / "penstock",
@@ -92,11 +91,11 @@ class Demo:
         ) as cluster:
             self.wait(lambda: bool(cluster.lines), cluster)
             show(cluster.lines[0])
-            self.where = ["--bootstrap-server", cluster.lines[0].partition("=")[2]]
+            self.bootstrap = ["--bootstrap-server", cluster.lines[0].partition("=")[2]]
 
-            say("2. Topics with three copies of each partition (kafka-topics.sh --create)")
-            for topic in (TOPIC, *WRITTEN):
-                made = [
+            say("2. Create topics with replication factor 3 (kafka-topics.sh --create)")
+            for topic in (TOPIC, *OUTPUT_TOPICS):
+                options = [
                     "--topic",
                     topic,
                     "--partitions",
@@ -106,11 +105,11 @@ class Demo:
                     "--config",
                     "min.insync.replicas=2",
                 ]
-                show(run("kafka-topics.sh", "--create", *self.where, *made))
+                show(run("kafka-topics.sh", "--create", *self.bootstrap, *options))
 
             say(
-                f"3. Payments, {RATE:,} events a second; a pipeline on Spark (penstock pipeline "
-                "run); the leader of a partition is killed"
+                f"3. Produce {RATE:,} payments per second, process them on Spark (penstock "
+                "pipeline run), kill the leader of a partition"
             )
             with running(self.pipeline()) as pipeline:
                 self.wait(
@@ -118,17 +117,17 @@ class Demo:
                 )
                 with running(self.generator()) as generator:
                     self.produce_and_kill(generator, pipeline)
-                say("4. Spark reads on, until its watermark has passed the last window")
+                say("4. Wait until Spark's watermark has passed the last window")
                 self.wait(lambda: drained(pipeline, generator), pipeline)
                 pipeline.process.send_signal(signal.SIGINT)
                 self.wait(lambda: not pipeline.running, pipeline)
 
-            say("5. What was written, against what was sent (python -m pipelines.payments.audit)")
+            say("5. Compare output with input (python -m pipelines.payments.audit)")
             self.audit()
 
     def pipeline(self) -> Child:
         settings = ["--checkpoint", str(self.checkpoint), "-c", f"tables={self.tables}"]
-        return Child(BIN / "penstock", "pipeline", "run", PIPELINE, *self.where, *settings)
+        return Child(BIN / "penstock", "pipeline", "run", PIPELINE, *self.bootstrap, *settings)
 
     def generator(self) -> Child:
         scenario = ["--payments", str(PAYMENTS), "--rate", str(RATE), "--customers", "2500"]
@@ -136,35 +135,36 @@ class Demo:
             sys.executable,
             "-m",
             "pipelines.payments.generate",
-            *self.where,
+            *self.bootstrap,
             *scenario,
             "--truth",
             self.truth,
         )
 
     def produce_and_kill(self, generator: Child, pipeline: Child) -> None:
-        """Kills when half is sent and Spark is at work, or when it is high time."""
+        """Kill the leader when half of the payments are sent and Spark has read some, or at
+        80 percent."""
 
-        def half_way() -> bool:
+        def half_sent() -> bool:
             return sent(generator) > PAYMENTS * 0.8 or (
                 sent(generator) > PAYMENTS // 2 and bool(rows_read(pipeline))
             )
 
-        self.wait(half_way, generator, pipeline)
+        self.wait(half_sent, generator, pipeline)
         leader = re.search(
             r"Partition: 0\s+Leader: (\d+)",
-            run("kafka-topics.sh", "--describe", *self.where, "--topic", TOPIC),
+            run("kafka-topics.sh", "--describe", *self.bootstrap, "--topic", TOPIC),
         )
         assert leader is not None
         run("penstock", "nodes", "kill", leader[1], "--dir", str(self.data))
-        show(f"broker {leader[1]}, which leads {TOPIC}-0, is killed (kill -9)")
-        again_s = time.monotonic() + DEAD_FOR_S
-        self.wait(lambda: time.monotonic() > again_s, generator, pipeline)
+        show(f"killed broker {leader[1]}, the leader of {TOPIC}-0 (kill -9)")
+        restart_at = time.monotonic() + DOWNTIME_S
+        self.wait(lambda: time.monotonic() > restart_at, generator, pipeline)
         with running(
             Child(BIN / "penstock", "nodes", "restart", leader[1], "--dir", self.data)
         ) as restart:
             self.wait(lambda: not restart.running, generator, pipeline, restart)
-        show(f"broker {leader[1]} is back")
+        show(f"restarted broker {leader[1]}")
         self.wait(lambda: not generator.running, generator, pipeline)
 
     def audit(self) -> None:
@@ -173,7 +173,7 @@ class Demo:
                 sys.executable,
                 "-m",
                 "pipelines.payments.audit",
-                *self.where,
+                *self.bootstrap,
                 "--truth",
                 self.truth,
                 "--tables",
@@ -185,27 +185,27 @@ class Demo:
             lines = [line for line in audit.lines if line.startswith(("ok ", "BAD"))]
             show(*(lines or audit.lines[-20:]))
             if audit.process.returncode:
-                raise SystemExit("\nThe books do not balance.")
+                raise SystemExit("\nThe audit failed: output and input differ.")
 
     def wait(self, until: Callable[[], bool], *children: Child) -> None:
-        """Shows how far the children are."""
+        """Wait for a condition, and show the children's progress every three seconds."""
         shown_s = time.monotonic()
         while not until():
             for child in children:
                 child.check()
             if time.monotonic() > shown_s + 3:
                 shown_s = time.monotonic()
-                told = [words for child in children if (words := state_of(child))]
-                show(f"{shown_s - self.started_s:4.0f} s  {'   '.join(told) or '…'}")
+                progress = [text for child in children if (text := progress_of(child))]
+                show(f"{shown_s - self.started_s:4.0f} s  {'   '.join(progress) or '…'}")
             time.sleep(0.1)
         for child in children:
             child.check()
 
 
-def state_of(child: Child) -> str:
-    """Of a generator or a pipeline, in few words."""
-    if told := child.last(r"^(\d+) sent, (\d+) acknowledged"):
-        return f"{int(told[1]):,} sent, {int(told[2]):,} acknowledged;"
+def progress_of(child: Child) -> str:
+    """Summarise the progress of a generator or a pipeline."""
+    if match := child.last(r"^(\d+) sent, (\d+) acknowledged"):
+        return f"{int(match[1]):,} sent, {int(match[2]):,} acknowledged;"
     if "pipeline" in child.command:
         return "read by Spark: " + (
             ", ".join(f"{name} {count:,}" for name, count in rows_read(child).items())
@@ -215,26 +215,27 @@ def state_of(child: Child) -> str:
 
 
 def sent(generator: Child) -> int:
-    told = generator.last(r"^(\d+) sent")
-    return int(told[1]) if told else 0
+    match = generator.last(r"^(\d+) sent")
+    return int(match[1]) if match else 0
 
 
 def rows_read(pipeline: Child) -> dict[str, int]:
-    """Of each query that has read any, from what `pipeline run` tells of each batch."""
-    found = (re.match(r"(\S+): batch \d+, rows ([\d,]*\d)", line) for line in list(pipeline.lines))
-    counts = {one[1]: int(one[2].replace(",", "")) for one in found if one}
+    """Return the rows read by each query, from the output of `pipeline run`."""
+    pattern = r"(\S+): batch \d+, rows ([\d,]*\d)"
+    matches = (re.match(pattern, line) for line in list(pipeline.lines))
+    counts = {match[1]: int(match[2].replace(",", "")) for match in matches if match}
     return {name: count for name, count in counts.items() if count}
 
 
 def drained(pipeline: Child, generator: Child) -> bool:
-    """Everything is read, and each query with windows has had a batch after the last of them was
-    over."""
+    """Return True if everything is read, and the watermark of each windowed query has passed the
+    last window."""
     watermarks = [pipeline.last(rf"^{name}: .* watermark (\S+Z)") for name in ("totals", "table")]
     rows = rows_read(pipeline)
     return (
         len(rows) == QUERIES
         and set(rows.values()) == {sent(generator)}
-        and all(one and one[1] > LAST_WINDOW for one in watermarks)
+        and all(watermark and watermark[1] > LAST_WINDOW_END for watermark in watermarks)
     )
 
 
@@ -262,7 +263,7 @@ def show(*lines: str) -> None:
 
 
 def free_port() -> int:
-    """The first of three, of which the next two are free as well, as nearly all are."""
+    """Return a free port; the next two are almost always free as well."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

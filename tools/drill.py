@@ -1,7 +1,8 @@
-"""make drill: what is too long for make test. Runs one drill after the other, and keeps what each
-said last in docs/DRILLS.md.
+"""Run the drills, tests that are too long for `make test`, and write docs/DRILLS.md.
 
-python -m tools.drill MINUTES [WORD ...]      those alone that have one of the words in their names
+    python -m tools.drill MINUTES [WORD ...]
+
+With words, only the drills whose names contain one of them run.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ RESULTS = Path(__file__).parent.parent / "docs" / "DRILLS.md"
 
 HEAD = """# Drills
 
-The last result of each, by `make drill MINUTES=N`, or `make drill ONLY=word` for some of them.
+The last result of each drill. `make drill MINUTES=N` runs all, `make drill ONLY=word` some of them.
 
-| drill | outcome | what it said | minutes | when | commit |
+| drill | result | output | minutes | date | commit |
 |---|---|---|---|---|---|"""
 
 
 def main(minutes: int, *only: str) -> int:
     drills = {
-        "simulation of logs, a broker, quorums and clusters, every planted bug, 50 clusters twice": (
+        "simulation of logs, brokers, quorums and clusters; planted bugs; determinism": (
             {
                 "PENSTOCK_SIM_SECONDS": str(60 * minutes),
                 "PENSTOCK_PLANTED": "all",
@@ -35,7 +36,7 @@ def main(minutes: int, *only: str) -> int:
             },
             ["tests/sim"],
         ),
-        "kill -9 of a log's process, and of a broker under load": (
+        "kill -9 of a log's process and of a broker under load": (
             {"PENSTOCK_KILL_ROUNDS": str(20 * minutes)},
             ["tests/log/test_log_kill9.py", "tests/e2e/test_e2e_kill9.py"],
         ),
@@ -43,15 +44,15 @@ def main(minutes: int, *only: str) -> int:
             {"PENSTOCK_EXAMPLES": str(10 * minutes)},
             ["tests/protocol/test_protocol_fuzz.py"],
         ),
-        "loop delay: produce, a cold read of 5 GB, retention, recovery; and during compaction": (
+        "loop delay during produce, a cold read of 5 GB, retention, recovery and compaction": (
             {"PENSTOCK_LOOP_DELAY_GB": "5"},
             ["tests/e2e/test_e2e_loop_delay.py", "tests/e2e/test_e2e_loop_delay_compaction.py"],
         ),
-        "100 kill -9 of compaction and a million updates": (
+        "compaction: 100 times kill -9, and a million updates": (
             {"PENSTOCK_DRILL": "1"},
             ["tests/e2e/test_e2e_compaction.py"],
         ),
-        "kill -9 of Spark's driver at ten moments, and of the broker": (
+        "kill -9 of Spark's driver and of the broker": (
             {"PENSTOCK_DRILL": "1"},
             ["tests/spark/test_spark_restarts.py"],
         ),
@@ -64,22 +65,23 @@ def main(minutes: int, *only: str) -> int:
             ["tests/spark/test_spark_standalone.py"],
         ),
     }
-    chosen = {
+    selected = {
         name: drill for name, drill in drills.items() if any(word in name for word in only or ("",))
     }
-    if not chosen:
+    if not selected:
         sys.exit(
-            f"no drill has {' or '.join(only)} in its name; there are:\n  " + "\n  ".join(drills)
+            f"no drill's name contains {' or '.join(only)}; the drills are:\n  "
+            + "\n  ".join(drills)
         )
-    rows, failed = _kept(), False
-    for name, (environment, tests) in chosen.items():
+    rows, failed = _last_results(), False
+    for name, (environment, tests) in selected.items():
         print(f"{name} …", flush=True)
         started = time.monotonic()
-        # Spark takes all cores by itself, and delays are those of one test alone.
+        # Spark uses all cores, and a loop delay must not include other tests.
         workers = (
             "0"
             if all(
-                one.startswith(("tests/spark/", "tests/e2e/test_e2e_loop_delay")) for one in tests
+                test.startswith(("tests/spark/", "tests/e2e/test_e2e_loop_delay")) for test in tests
             )
             else "2"
         )
@@ -87,18 +89,18 @@ def main(minutes: int, *only: str) -> int:
         run = subprocess.run(
             command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
         )
-        said = (
+        notes = (
             run.stdout.partition("= notes =")[2].partition("\n")[2].splitlines()
             or run.stdout.splitlines()[-1:]
         )
-        outcome = "; ".join(line for line in said if line)
+        output = "; ".join(line for line in notes if line)
         failed |= run.returncode != 0
         if run.returncode:
             print(run.stdout[-8_000:])
-        print(f"  {outcome}", flush=True)
+        print(f"  {output}", flush=True)
         cells = (
             "failed" if run.returncode else "passed",
-            outcome,
+            output,
             f"{(time.monotonic() - started) / 60:.0f}",
             _today(),
             _commit(),
@@ -110,8 +112,8 @@ def main(minutes: int, *only: str) -> int:
     return 1 if failed else 0
 
 
-def _kept() -> dict[str, str]:
-    """The last result of each drill, those that are not run now included."""
+def _last_results() -> dict[str, str]:
+    """Return the rows of docs/DRILLS.md, so that drills that do not run now keep theirs."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     rows = [
         line.strip("| ").partition(" | ")
