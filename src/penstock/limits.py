@@ -226,6 +226,10 @@ MAX_FETCH_SESSION_PARTITIONS = 200_000
 # Partitions that a fetch reads in one turn of the event loop: some milliseconds.
 FETCH_PARTITIONS_A_TURN = 200
 
+# Delayed fetches and produce requests that one callback of the event loop completes. The others
+# wait for the next iteration, so that other connections have their turn: some 5 milliseconds.
+ACTIONS_PER_CALLBACK = 100
+
 # Replication and metadata
 
 # How long a follower's fetch waits if it could return only a new high watermark, so that records

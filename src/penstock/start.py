@@ -19,7 +19,6 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.controller.decision import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
-from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.parts import BrokerParts, ControllerParts
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.store import LogStore
@@ -27,6 +26,8 @@ from penstock.node.broker.controllers import ControllerChannel, Controllers, Pro
 from penstock.node.broker.formatting import format_directories
 from penstock.node.broker.lifecycle import Identity, Lifecycle
 from penstock.node.controller.controller import NodeController
+from penstock.node.delayed import ActionQueue
+from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import MetadataView
 from penstock.node.node import Node
 from penstock.node.partition.replica_moves import ReplicaMoves
@@ -47,6 +48,7 @@ class Built(NamedTuple):
     node: Node
     broker: BrokerParts
     controller: ControllerParts | None
+    actions: ActionQueue
 
 
 def build(world: World, config: NodeConfig) -> Built:
@@ -58,7 +60,7 @@ def build(world: World, config: NodeConfig) -> Built:
         directory for directory in directories if directory.path == config.metadata_log_dir
     )
     cluster_id = _cluster_id(world.disk, directories)
-    supervisor = Supervisor()
+    supervisor, actions = Supervisor(), ActionQueue()
 
     def on_leadership(epoch: int | None) -> None:
         if controller is not None:
@@ -108,6 +110,7 @@ def build(world: World, config: NodeConfig) -> Built:
         channel,
         lifecycle,
         supervisor,
+        actions,
         applied_offset=lambda: quorum.applied_offset,
     )
     groups = Groups(
@@ -144,12 +147,12 @@ def build(world: World, config: NodeConfig) -> Built:
         controllers=controllers,
         replicas=replicas,
         replica_moves=ReplicaMoves(store, metadata, supervisor.spawn),
-        fetches=FetchSessions(world.rng),
+        fetches=Fetches(world, metadata, replicas, actions, supervisor.spawn),
         groups=groups,
         producer_ids=ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch),
     )
     if controller is None:
-        return Built(node, broker_parts, None)
+        return Built(node, broker_parts, None, actions)
     controller_parts = ControllerParts(
         config=config,
         node_id=config.node_id,
@@ -159,14 +162,14 @@ def build(world: World, config: NodeConfig) -> Built:
         controllers=controllers,
         controller=controller,
     )
-    return Built(node, broker_parts, controller_parts)
+    return Built(node, broker_parts, controller_parts, actions)
 
 
 @contextlib.asynccontextmanager
 async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
     """Run a node. Yield it and its bootstrap.servers (of a controller: its own address), and stop
     it cleanly at the end."""
-    node, broker, controller = build(world, config)
+    node, broker, controller, actions = build(world, config)
     server = Server(
         world,
         config,
@@ -174,6 +177,7 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
         controllers=None
         if controller is None
         else Dispatch(controller, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
+        actions=actions,
     )
     await node.open()
     try:

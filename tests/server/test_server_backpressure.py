@@ -14,7 +14,7 @@ from penstock.handlers.context import RequestContext
 from penstock.limits import SEND_PIECE_BYTES
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.server.bounds import Bounds
+from penstock.server.state import Bounds
 from penstock.server.dispatch import Handler
 from penstock.world import World
 from tests.server.serving import (

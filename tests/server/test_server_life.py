@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from penstock.limits import ACCEPT_BACKLOG
-from penstock.server.bounds import Bounds, bounds_of
+from penstock.server.state import Bounds, bounds_of
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import World

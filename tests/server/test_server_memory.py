@@ -12,7 +12,7 @@ import pytest
 from penstock.handlers.context import RequestContext
 from penstock.limits import MEMORY_SHORT_S, SWEEP_INTERVAL_S
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.server.bounds import Bounds
+from penstock.server.state import Bounds
 from penstock.world import World
 from penstock.world.sim import Simulation
 from tests.server.serving import Served, answer_now, heartbeat, raw_request, serving

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.server.bounds import Bounds
+from penstock.server.state import Bounds
 from penstock.world.sim import Simulation
 from tests.server.serving import Client, heartbeat, serving
 

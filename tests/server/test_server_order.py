@@ -11,7 +11,7 @@ from penstock.limits import MAX_REQUESTS_A_TURN, READ_BYTES, READ_BYTES_A_TURN
 from penstock.protocol.framing import frame_request
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
-from penstock.server.bounds import Bounds
+from penstock.server.state import Bounds
 from penstock.world import World
 from penstock.world.real import run
 from tests.server.serving import PRODUCE, Client, answer_now, heartbeat, serving

@@ -15,7 +15,7 @@ from penstock.errors import ErrorCode, InvariantBroken, KafkaError
 from penstock.protocol.codec import decode
 from penstock.protocol.messages.api_versions import ApiVersionsResponse
 from penstock.protocol.messages.heartbeat import HeartbeatResponse
-from penstock.server.bounds import Bounds
+from penstock.server.state import Bounds
 from penstock.server.dispatch import Handler
 from penstock.world import World
 from tests.server.serving import (

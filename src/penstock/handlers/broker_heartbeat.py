@@ -33,7 +33,7 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: BrokerHeartbeatRequest, context: RequestContext
 ) -> Awaitable[BrokerHeartbeatResponse]:
-    context.visit.on_lost(
+    context.connection.on_lost(
         ("heartbeats", request.broker_id),
         partial(parts.controller.connection_lost, request.broker_id, request.broker_epoch),
     )

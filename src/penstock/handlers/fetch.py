@@ -1,232 +1,175 @@
-"""Fetch: record batches as they lie in the log, for consumers.
+"""Fetch: record batches from the log, unchanged, for consumers and followers.
 
 Behaviour
-  Partitions are read in turn, each up to partition_max_bytes, together up to max_bytes (and never
-  more than 55 MB); the first one that has anything gives at least one whole batch. Below min_bytes
-  the answer waits, up to max_wait_ms, woken by what changes: nothing is polled. An error that the
-  fetcher must know is answered at once; a topic that is not there may yet come, and waits with the
-  others. Consumers see up to the high watermark, with read_committed up to the last stable offset,
-  with the aborted transactions to leave out. current_leader_epoch fences; last_fetched_epoch finds
-  divergence. Followers see up to the log's end (`fetch_followers`). From v11 on a consumer may read
-  from a follower, and one with a rack is sent to the one in it if replica.selector.class says so
+  A response has up to max_bytes (and never more than 55 MB) of records, and up to
+  partition_max_bytes of each partition; the first partition that has records returns at least one
+  whole batch. Below min_bytes the response waits up to max_wait_ms, and is completed by the change
+  that it waits for. An error is returned immediately; only an unknown topic, which may be created
+  soon, waits with the others. Consumers read up to the high watermark, with read_committed up to
+  the last stable offset, and get the aborted transactions to skip. Followers read up to the log's
+  end, and each fetch offset acknowledges what the follower has. current_leader_epoch fences,
+  last_fetched_epoch finds divergence (KIP-595). From v11 on consumers may fetch from a follower;
+  if replica.selector.class says so, a consumer with a rack is redirected to the replica in it
   (KIP-392).
 
 Version notes
-  v7 brings sessions (`fetch_sessions`): an incremental request names what changed, and the answer
-  leaves out what did not. v13 names topics by id, v16 the current leader and its address. zstd
-  needs v10 in Kafka; here batches go out as they are. v15 brings the follower's broker epoch,
-  without which its fetch is refused; v17 and v18 change what only the quorum sends.
+  v7 brings sessions (KIP-227). v13 names topics by id. v15 brings the follower's broker epoch,
+  without which its fetch is refused. v16 brings the current leader and its endpoint (KIP-951). v17
+  and v18 change what only the quorum uses. Kafka returns zstd batches from v10 on; this broker does
+  so in all versions.
 
 Not implemented
-  Tiered storage, snapshots, throttling.
+  Tiered storage, throttling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.fetch_followers import FollowerFetch, FollowerInterest, replica_of
-from penstock.handlers.fetch_gathering import READ_COMMITTED, Found, Gathering
-from penstock.handlers.fetch_interest import UNTOLD, Interest, Key, Wanted
-from penstock.handlers.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSessions,
-    Session,
-)
 from penstock.handlers.leaders import endpoints_of
+from penstock.node.fetch.delayed import FetchResult
+from penstock.node.fetch.reader import FetchParams, PartitionRead
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
-    from penstock.handlers.fetch_sessions import FetchSessions
+    from penstock.node.fetch.fetches import Fetches
     from penstock.node.metadata import MetadataView
-    from penstock.node.replication.replicas import Replicas
-    from penstock.node.supervisor import Supervisor
-    from penstock.world import Clock, Offload
 
-TopicAnswer = FetchResponse.Response
-Answer = TopicAnswer.Partition
+TopicResponse = FetchResponse.Response
+PartitionResponse = TopicResponse.Partition
 
-_IDS_SINCE = 13
+READ_COMMITTED = 1
+# Consumers of earlier versions do not know of preferred replicas: they would stay with a follower
+# that lags.
+_FETCH_FROM_FOLLOWER_SINCE = 11
+_TOPIC_IDS_SINCE = 13
 _LEADERS_SINCE = 16
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_NO_DIVERGENCE = PartitionResponse.DivergingEpoch()
+_NO_LEADER = PartitionResponse.CurrentLeader()
 
 
 class Parts(Protocol):
-    clock: Clock
-    offload: Offload
     config: NodeConfig
-    supervisor: Supervisor
     metadata: MetadataView
-    replicas: Replicas
-    fetches: FetchSessions
+    fetches: Fetches
 
 
 def handle(
     parts: Parts, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Awaitable[FetchResponse]:
+    by_id = context.version >= _TOPIC_IDS_SINCE
     try:
-        interest, session = _begin(parts.fetches, request, context, parts.clock.monotonic())
+        return parts.fetches.fetch(
+            _params(parts, request, context.version),
+            request.session_id,
+            request.session_epoch,
+            [
+                ((topic.topic_id if by_id else topic.topic, partition.partition), partition)
+                for topic in request.topics
+                for partition in topic.partitions
+            ],
+            [
+                (topic.topic_id if by_id else topic.topic, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ],
+            partial(_response, parts, request, context),
+            uses_topic_ids=by_id,
+        )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    incremental = request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
-    if isinstance(interest, FollowerInterest):
-        return FollowerFetch(parts, request, interest, session, incremental=incremental).begin()
-    fetch = _Fetch(parts, context, request, interest, session, incremental=incremental)
-    gathering = fetch.gathering
-    some_left = gathering.read_due()
-    if not some_left and (gathering.enough or request.max_wait_ms <= 0):
-        return fetch.finish()
-    return fetch.wait_and_finish(parts.clock.monotonic() + request.max_wait_ms / 1000)
 
 
-def _begin(
-    sessions: FetchSessions, request: FetchRequest, context: RequestContext, now: float
-) -> tuple[Interest, Session | None]:
-    uses_ids = context.version >= _IDS_SINCE
-    replica_id, _epoch = replica_of(request)
-    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        sessions.close(request.session_id)
-        interest = Interest(uses_ids) if replica_id < 0 else FollowerInterest(uses_ids, replica_id)
-        _update(interest, request)
-        return interest, sessions.open(
-            interest, now
-        ) if request.session_epoch == INITIAL_EPOCH and interest.partitions else None
-    session = sessions.resume(request.session_id, request.session_epoch, uses_ids, now, replica_id)
-    _update(session.interest, request)
-    if not session.interest.partitions:
-        sessions.close(session.id)
-        return session.interest, None
-    sessions.resized(session)
-    return session.interest, session
-
-
-def _update(interest: Interest, request: FetchRequest) -> None:
-    for forgotten in request.forgotten_topics_data:
-        for index in forgotten.partitions:
-            interest.forget((forgotten.topic_id if interest.uses_ids else forgotten.topic, index))
-    for topic in request.topics:
-        for asked in topic.partitions:
-            interest.want(
-                (topic.topic_id if interest.uses_ids else topic.topic, asked.partition), asked
-            )
-
-
-class _Fetch:
-    """One request, from its partitions to its response."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        context: RequestContext,
-        request: FetchRequest,
-        interest: Interest,
-        session: Session | None,
-        *,
-        incremental: bool,
-    ) -> None:
-        self.gathering = Gathering(parts, interest, request, context.version)
-        self._parts = parts
-        self._context = context
-        self._committed_only = request.isolation_level == READ_COMMITTED
-        self._interest = interest
-        self._session = session
-        self._incremental = incremental
-
-    async def wait_and_finish(self, deadline: float) -> FetchResponse:
-        answered = False
-        try:
-            await self.gathering.wait(deadline)
-            response = self.finish()
-            answered = True
-            return response
-        finally:
-            if self._session is None:
-                self._interest.close()
-            elif not answered:
-                self.gathering.restore()
-
-    def finish(self) -> FetchResponse:
-        topics: dict[str | UUID, list[Answer]] = {}
-        leaders = set()
-        for key, found in self.gathering.found.items():
-            wanted = self._interest.partitions.get(key)
-            if wanted is None or (self._incremental and not _is_news(found, wanted)):
-                continue
-            _note(found, wanted)
-            topics.setdefault(key[0], []).append(self._answer(key, found))
-            if found.leader is not None and self._context.version >= _LEADERS_SINCE:
-                leaders.add(found.leader.leader)
-        if self._session is not None:
-            self.gathering.settle()
-        responses = tuple(
-            TopicAnswer(topic_id=topic, partitions=tuple(answers))
-            if isinstance(topic, UUID)
-            else TopicAnswer(topic=topic, partitions=tuple(answers))
-            for topic, answers in topics.items()
-        )
-        endpoints = tuple(
-            FetchResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in endpoints_of(self._parts, self._context, leaders)
-        )
-        session_id = NO_SESSION if self._session is None else self._session.id
-        return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
-
-    def _answer(self, key: Key, found: Found) -> Answer:
-        if found.read is None:
-            return _without_records(key[1], found, self._context.version)
-        read = found.read
-        aborted = None
-        if self._committed_only:
-            aborted = tuple(
-                Answer.AbortedTransaction(producer_id=producer, first_offset=first)
-                for producer, first in read.aborted
-            )
-        return Answer(
-            partition_index=key[1],
-            high_watermark=read.high_watermark,
-            last_stable_offset=read.last_stable_offset,
-            log_start_offset=read.log_start_offset,
-            aborted_transactions=aborted,
-            preferred_read_replica=found.preferred_replica,
-            records=b"" if read.range is None else read.range,
-        )
-
-
-def _is_news(found: Found, wanted: Wanted) -> bool:
-    read = found.read
-    if read is None or read.range is not None:
-        return True
-    return (
-        read.high_watermark != wanted.told_high_watermark
-        or read.log_start_offset != wanted.told_log_start
+def _params(parts: Parts, request: FetchRequest, version: int) -> FetchParams:
+    state = request.replica_state
+    rack = request.rack_id
+    return FetchParams(
+        replica_id=state.replica_id if state.replica_id >= 0 else request.replica_id,
+        broker_epoch=state.replica_epoch if state.replica_id >= 0 else -1,
+        max_wait_s=request.max_wait_ms / 1000,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        read_committed=request.isolation_level == READ_COMMITTED,
+        may_read_follower=version >= _FETCH_FROM_FOLLOWER_SINCE,
+        rack=rack if rack and parts.config[REPLICA_SELECTOR_CLASS] == _RACK_AWARE else "",
     )
 
 
-def _note(found: Found, wanted: Wanted) -> None:
-    """After an error whatever comes next is news."""
-    wanted.told_high_watermark = UNTOLD if found.read is None else found.read.high_watermark
-    wanted.told_log_start = UNTOLD if found.read is None else found.read.log_start_offset
-
-
-def _without_records(index: int, found: Found, version: int) -> Answer:
-    diverging, leader = Answer.DivergingEpoch(), Answer.CurrentLeader()
-    if found.diverging is not None:
-        diverging = Answer.DivergingEpoch(epoch=found.diverging[0], end_offset=found.diverging[1])
-    if found.leader is not None and version >= _LEADERS_SINCE:
-        leader = Answer.CurrentLeader(
-            leader_id=found.leader.leader, leader_epoch=found.leader.leader_epoch
+def _response(
+    parts: Parts, request: FetchRequest, context: RequestContext, result: FetchResult
+) -> FetchResponse:
+    topics: dict[str | UUID, list[PartitionResponse]] = {}
+    leaders = set()
+    names_leaders = context.version >= _LEADERS_SINCE
+    for (topic, index), read in result.partitions:
+        if read.read is None:
+            response = _without_records(index, read, names_leaders=names_leaders)
+            if read.leader is not None and names_leaders:
+                leaders.add(read.leader.leader)
+        else:
+            response = _with_records(index, read, request)
+        topics.setdefault(topic, []).append(response)
+    return FetchResponse(
+        session_id=result.session_id,
+        responses=tuple(
+            TopicResponse(topic_id=topic, partitions=tuple(partitions))
+            if isinstance(topic, UUID)
+            else TopicResponse(topic=topic, partitions=tuple(partitions))
+            for topic, partitions in topics.items()
+        ),
+        node_endpoints=tuple(
+            FetchResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in endpoints_of(parts, context, leaders)
         )
-    code = ErrorCode.NONE if found.diverging is not None else found.error
-    return Answer(
+        if leaders
+        else (),
+    )
+
+
+def _with_records(index: int, result: PartitionRead, request: FetchRequest) -> PartitionResponse:
+    read = result.read
+    assert read is not None
+    aborted = None
+    if request.isolation_level == READ_COMMITTED:
+        aborted = tuple(
+            PartitionResponse.AbortedTransaction(producer_id=producer_id, first_offset=offset)
+            for producer_id, offset in read.aborted
+        )
+    return PartitionResponse(
         partition_index=index,
-        error_code=code,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=aborted,
+        preferred_read_replica=result.preferred_replica,
+        records=b"" if read.range is None else read.range,
+    )
+
+
+def _without_records(
+    index: int, result: PartitionRead, *, names_leaders: bool
+) -> PartitionResponse:
+    diverging, leader = _NO_DIVERGENCE, _NO_LEADER
+    if result.diverging is not None:
+        epoch, end_offset = result.diverging
+        diverging = PartitionResponse.DivergingEpoch(epoch=epoch, end_offset=end_offset)
+    if result.leader is not None and names_leaders:
+        leader = PartitionResponse.CurrentLeader(
+            leader_id=result.leader.leader, leader_epoch=result.leader.leader_epoch
+        )
+    return PartitionResponse(
+        partition_index=index,
+        error_code=result.error,
         high_watermark=-1,
+        log_start_offset=result.log_start_offset,
         aborted_transactions=None,
         diverging_epoch=diverging,
         current_leader=leader,

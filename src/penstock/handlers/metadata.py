@@ -117,7 +117,7 @@ async def _describe_after_election(
 ) -> MetadataResponse:
     """Respond when all leaders are connected. A client that sends Metadata on a connection that it
     has had for a while may have lost a leader."""
-    if context.received - context.visit.began > _NEW_CONNECTION_S:
+    if context.received - context.connection.opened > _NEW_CONNECTION_S:
         await asyncio.sleep(_DISCONNECT_DELAY_S)
     topic_names = parts.metadata.image.topic_names
     await parts.metadata.wait_leaders(

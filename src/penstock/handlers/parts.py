@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
-    from penstock.handlers.fetch_sessions import FetchSessions
     from penstock.node.broker.controllers import Controllers, ProducerIds
     from penstock.node.controller.controller import NodeController
+    from penstock.node.fetch.fetches import Fetches
     from penstock.node.metadata import MetadataView
     from penstock.node.partition.replica_moves import ReplicaMoves
     from penstock.node.quorum.quorum import Quorum
@@ -41,7 +41,7 @@ class BrokerParts:
     controllers: Controllers
     replicas: Replicas
     replica_moves: ReplicaMoves
-    fetches: FetchSessions
+    fetches: Fetches
     groups: Groups
     producer_ids: ProducerIds
 

@@ -1,1 +1,1 @@
-"""Connections: bytes in, requests to handlers, answers out in order."""
+"""Listeners and connections: bytes in, requests to handlers, responses out in order."""

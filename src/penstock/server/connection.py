@@ -1,38 +1,45 @@
-"""One connection: frames in, requests to handlers in their order, answers out in the same order.
+"""One connection: frames in, requests to handlers in their order, responses out in the same order.
 
-Laws:
+Rules:
 - The synchronous part of a handler runs before the next frame is looked at, and before the receive
-  buffer is used again.
-- What is answered at once, with nothing before it, is written at once: no task, no future, no
-  queue.
-- Every awaitable of a handler belongs to its connection, and is cancelled when the connection is
-  lost.
-- A frame is taken only while the peer reads and what is in flight is below its bounds; otherwise
-  reading is paused, as it is while the memory of all connections together is short.
+  buffer is reused.
+- A response that is ready immediately, with none before it, is written immediately: no task, no
+  future, no queue.
+- The awaitables of handlers belong to their connection, and are cancelled when it is lost.
+- A frame is taken only while the peer reads its responses and the requests in flight are below
+  their bounds. Otherwise reading is paused, as it is while the memory of all connections together
+  is short.
 - A peer that breaks the protocol, and a handler that raises, end the connection with a reason in
-  the log. A broken invariant ends the node.
+  the log. A broken invariant stops the node.
+- Every callback of the event loop runs inside `with actions:`, so that what it wakes on this or
+  other connections is answered before it returns.
 
-It must never know what a request means.
+A connection does not know what a request means.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from functools import partial
 from typing import Any, cast
 
 from penstock.errors import InvariantBroken, KafkaError, ProtocolError
-from penstock.limits import CLOSE_GRACE_S, MAX_REQUESTS_A_TURN, READ_BYTES_A_TURN
+from penstock.handlers.context import ConnectionHandle
+from penstock.limits import (
+    CLOSE_GRACE_S,
+    MAX_REQUESTS_A_TURN,
+    READ_BYTES_A_TURN,
+    WRITE_BUFFER_BYTES,
+)
+from penstock.node.delayed import DelayedResponse
 from penstock.protocol.framing import frame_response
 from penstock.protocol.schema import Records
-from penstock.server.accepted import origin_of, set_buffers
-from penstock.server.answers import Answers, Slot
-from penstock.server.bounds import Bounds
-from penstock.server.context import Origin
-from penstock.server.dispatch import Dispatch, describe
+from penstock.server.dispatch import Dispatch, Origin, describe
 from penstock.server.receive import ReceiveBuffer
-from penstock.server.state import ServerState
+from penstock.server.responses import ResponseQueue, ResponseSlot
+from penstock.server.state import Bounds, ServerState
 from penstock.server.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -45,50 +52,53 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, state: ServerState, dispatch: Dispatch, listener_name: str) -> None:
         self._state = state
+        self._actions = state.actions
         self._dispatch = dispatch
         self._bounds: Bounds = state.bounds
         self._listener_name = listener_name
         self._loop = asyncio.get_running_loop()
         self._buffer = ReceiveBuffer(state.shared_buffer, state.bounds.max_request_bytes)
-        self._answers = Answers()
+        self._responses = ResponseQueue()
         self._reading = True
         self._advancing = False
         self._draining = False
         self._closed = False
         self._active = self._loop.time()
-        self._left = 0
+        self._sent_bytes = 0
         self._read_bytes = 0
         self.memory_held = 0
         self._turn: asyncio.Handle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
 
-    # Coming and going
+    # Opening and closing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._writer = Writer(
-            self._transport, self._state.offload, self._writer_woke, self._cannot_send
+            self._transport, self._state.offload, self._writer_ready, self._cannot_send
         )
-        set_buffers(self._transport, self._bounds)
-        self._origin = origin_of(self._transport, self._listener_name, self._active)
+        _set_buffers(self._transport, self._bounds)
+        self._origin = _origin(self._transport, self._listener_name, self._active)
         if not self._state.admit(self):
             self._closed = True
             self._transport.abort()
         elif self._state.memory.short:
-            self._loop.call_soon(self.set_reading)  # the transport begins to read after this call
+            # The transport starts to read after this call.
+            self._loop.call_soon(self.set_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closed = True
-        if exc is not None:
-            log.debug("lost the connection from %s: %s", self._origin.peer, exc)
-        self._let_go()
-        if self._abort_timer is not None:
-            self._abort_timer.cancel()
-        self._state.forget(self)
-        self._origin.visit.lost()
+        with self._actions:
+            self._closed = True
+            if exc is not None:
+                log.debug("lost the connection from %s: %s", self._origin.peer, exc)
+            self._release()
+            if self._abort_timer is not None:
+                self._abort_timer.cancel()
+            self._state.forget(self)
+            self._origin.connection.lost()
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
-        """What was written still leaves, within a bound; everything else is dropped."""
+        """Close after what was written has left, within a time limit; drop everything else."""
         if self._closed:
             return
         self._closed = True
@@ -100,26 +110,28 @@ class Connection(asyncio.BufferedProtocol):
             reason,
         )
         self._writer.flush()
-        self._let_go()
+        self._release()
         self._abort_timer = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
         self._transport.close()
 
     def abort(self) -> None:
-        """At once: nothing more leaves."""
+        """Close without sending anything more."""
         self._closed = True
-        self._let_go()
+        self._release()
         self._transport.abort()
 
     def drain(self) -> None:
-        """Takes no more requests, and closes when the answers under way have left. What still comes
-        is read and dropped: closing with unread bytes would reset the connection, and the peer
-        could lose the answers."""
+        """Take no more requests, and close when the pending responses have left.
+
+        Bytes that still arrive are read and dropped: closing with unread bytes would reset the
+        connection, and the peer could lose responses.
+        """
         self._draining = True
         self._buffer.discard()
-        self._go_on()
+        self._advance()
 
-    def _let_go(self) -> None:
-        self._answers.cancel()
+    def _release(self) -> None:
+        self._responses.cancel()
         self._writer.drop()
         self._buffer.discard()
         self._count_memory()
@@ -139,31 +151,34 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._buffer.received(nbytes)
         self._read_bytes += nbytes
-        if (
-            self._read_bytes >= READ_BYTES_A_TURN
-        ):  # uvloop would read up to 32 times before it looks at anyone else
+        if self._read_bytes >= READ_BYTES_A_TURN:
+            # uvloop reads up to 32 times before it serves another connection.
             self._end_turn()
-        self._go_on()
+        self._advance()
 
-    def _go_on(self) -> None:
-        """Does all that can be done now: sends answers, takes requests, and reads on or not."""
+    def _advance(self) -> None:
+        """Do all that can be done now: send responses, take requests, pause or resume reading."""
         if self._advancing or self._closed:
             return
-        self._advancing = True
-        try:
-            self._flush()
-            self._take_frames()
-            self._buffer.settle()
-            self._writer.flush()
-        except ProtocolError as error:
-            self._state.counters.connections_broken += 1
-            self.close(str(error))
-        finally:
-            self._advancing = False
-        if self._draining and not self._answers and not self._writer.blocked:
-            self.close("the server stops", logging.DEBUG)
-        self._count_memory()
-        self.set_reading()
+        with self._actions:
+            self._advancing = True
+            try:
+                if self._responses:
+                    self._send_ready()
+                self._take_frames()
+                if self._responses:
+                    self._send_ready()
+                self._buffer.settle()
+                self._writer.flush()
+            except ProtocolError as error:
+                self._state.counters.connections_broken += 1
+                self.close(str(error))
+            finally:
+                self._advancing = False
+            if self._draining and not self._responses and not self._writer.blocked:
+                self.close("the server stops", logging.DEBUG)
+            self._count_memory()
+            self.set_reading()
 
     def _take_frames(self) -> None:
         for _ in range(MAX_REQUESTS_A_TURN):
@@ -176,33 +191,33 @@ class Connection(asyncio.BufferedProtocol):
         self._end_turn()
 
     def _end_turn(self) -> None:
-        """Nothing more is read before the others had their turn."""
+        """Read nothing more before the other connections had their turn."""
         if self._turn is None:
             self._turn = self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._turn, self._read_bytes = None, 0
-        self._go_on()
+        self._advance()
 
     def _may_take(self) -> bool:
-        answers, bounds = self._answers, self._bounds
+        responses, bounds = self._responses, self._bounds
         return not (
             self._closed
             or self._draining
             or self._writer.blocked
-            or len(answers) >= bounds.max_inflight_requests
-            or answers.bytes >= bounds.max_inflight_bytes
+            or len(responses) >= bounds.max_inflight_requests
+            or responses.bytes >= bounds.max_inflight_bytes
         )
 
     def set_reading(self) -> None:
-        """Reads on or not, as things are now."""
-        wanted = self._may_take()
+        """Pause or resume reading."""
+        reads = self._may_take()
         if self._state.memory.short:
-            wanted = self._state.memory.may_read(self, half=wanted and self._buffer.held > 0)
-        wanted = (wanted and self._turn is None) or self._draining
-        if wanted != self._reading and not self._closed and not self._transport.is_closing():
-            self._reading = wanted
-            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+            reads = self._state.memory.may_read(self, half=reads and self._buffer.held > 0)
+        reads = (reads and self._turn is None) or self._draining
+        if reads != self._reading and not self._closed and not self._transport.is_closing():
+            self._reading = reads
+            (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     # Handling
 
@@ -212,8 +227,13 @@ class Connection(asyncio.BufferedProtocol):
             context, result = self._dispatch.run(frame, self._origin, self._active)
             if result is None:
                 return None
+            if isinstance(result, DelayedResponse):
+                slot = self._responses.add(context, len(frame))
+                slot.pending = result
+                self._state.waiting += 1
+                return result.on_done(partial(self._handled, slot))
             if hasattr(result, "__await__"):
-                return self._wait(self._answers.add(context, len(frame)), result)
+                return self._wait(self._responses.add(context, len(frame)), result)
             parts = frame_response(result, context.version, context.correlation_id)
         except ProtocolError:
             raise
@@ -224,20 +244,23 @@ class Connection(asyncio.BufferedProtocol):
             return self._handler_failed(repr(error))
         except InvariantBroken as error:
             return self._state.fail(error)
-        if self._answers:
-            return self._answers.fill(self._answers.add(context, 0), parts)
+        if self._responses:
+            return self._responses.fill(self._responses.add(context, 0), parts)
         return self._send(parts)
 
-    def _wait(self, slot: Slot, awaitable: Any) -> None:
-        slot.future = future = asyncio.ensure_future(awaitable)
+    def _wait(self, slot: ResponseSlot, awaitable: Any) -> None:
+        slot.pending = future = asyncio.ensure_future(awaitable)
         self._state.waiting += 1
-        future.add_done_callback(partial(self._answered, slot))
+        future.add_done_callback(partial(self._handled, slot))
 
-    def _answered(self, slot: Slot, future: asyncio.Future[Any]) -> None:
-        self._state.waited()
+    def _handled(
+        self, slot: ResponseSlot, done: asyncio.Future[Any] | DelayedResponse[Any]
+    ) -> None:
+        """A handler that waited has ended."""
+        self._state.handler_done()
         context = slot.context
         try:
-            response = future.result()
+            response = done.result()
             parts = (
                 []
                 if response is None
@@ -253,19 +276,19 @@ class Connection(asyncio.BufferedProtocol):
         except InvariantBroken as error:
             return self._state.fail(error)
         if not self._closed:
-            self._answers.fill(slot, parts)
-            self._go_on()
+            self._responses.fill(slot, parts)
+            self._advance()
         return None
 
-    def _handler_failed(self, what: str) -> None:
-        """A handler may raise nothing: what a client is to know is in its response."""
+    def _handler_failed(self, reason: str) -> None:
+        """Close the connection: errors that a client may see are in responses, not raised."""
         self._state.counters.handler_errors += 1
-        self.close(f"a handler failed: {what}", logging.ERROR)
+        self.close(f"a handler failed: {reason}", logging.ERROR)
 
     # Sending
 
-    def _flush(self) -> None:
-        while not self._writer.blocked and (parts := self._answers.next_ready()) is not None:
+    def _send_ready(self) -> None:
+        while not self._writer.blocked and (parts := self._responses.pop_ready()) is not None:
             if parts:
                 self._send(parts)
 
@@ -281,20 +304,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writer.resume()
-        self._writer_woke()
+        self._writer_ready()
 
-    def _writer_woke(self) -> None:
+    def _writer_ready(self) -> None:
         self._active = self._loop.time()
-        self._writer.go_on()
-        self._go_on()
+        self._writer.resume_parts()
+        self._advance()
 
     def _cannot_send(self, error: Exception) -> None:
-        if isinstance(error, ConnectionError):  # the peer is gone: the transport will say so too
+        if isinstance(error, ConnectionError):
+            # The peer is gone; the transport reports it too.
             self.abort()
         else:
-            self.close(f"an answer could not be read from its file: {error}", logging.ERROR)
+            self.close(f"cannot read a response from its file: {error}", logging.ERROR)
 
-    # Looking after
+    # Housekeeping
 
     def trim(self) -> None:
         self._buffer.trim()
@@ -303,22 +327,45 @@ class Connection(asyncio.BufferedProtocol):
     def _count_memory(self) -> None:
         if self._state.memory.short:
             self._buffer.trim()
-        self._state.memory.hold(self, self._answers.waiting_bytes + self._buffer.own_bytes)
+        self._state.memory.hold(self, self._responses.waiting_bytes + self._buffer.own_bytes)
 
     def check(self, now: float) -> None:
-        """Called from time to time: gives back memory, and ends what is idle. A connection that
-        waits for a handler is not idle, unless it does not read what it was sent; and one that has
-        not read a byte for so long is idle however much it sends."""
+        """Release memory, and close the connection if it is idle; called periodically.
+
+        A connection that waits for a handler is not idle, unless its peer does not read. A peer
+        that reads nothing for max_idle_s is idle, however much it sends.
+        """
         self.trim()
-        left = self._writer.written - self._transport.get_write_buffer_size()
-        if left != self._left:
-            self._left, self._active = left, now
+        sent_bytes = self._writer.written - self._transport.get_write_buffer_size()
+        if sent_bytes != self._sent_bytes:
+            self._sent_bytes, self._active = sent_bytes, now
         idle = self._bounds.max_idle_s
         if idle is None or self._closed or now - self._active < idle:
             return
         if self._writer.blocked:
-            self.close(f"it has not read its answers for {idle:g} s (connections.max.idle.ms)")
+            self.close(f"the peer read no responses for {idle:g} s (connections.max.idle.ms)")
             self._transport.abort()
-        elif not self._answers:
+        elif not self._responses:
             self._state.counters.connections_idle_closed += 1
             self.close(f"idle for {idle:g} s (connections.max.idle.ms)", logging.INFO)
+
+
+def _origin(transport: asyncio.Transport, listener_name: str, now: float) -> Origin:
+    # A peer that has disconnected already has no address.
+    local = transport.get_extra_info("sockname") or ("", 0)
+    peer = transport.get_extra_info("peername") or ("unknown", 0)
+    return Origin(
+        listener_name, str(local[0]), int(local[1]), f"{peer[0]}:{peer[1]}", ConnectionHandle(now)
+    )
+
+
+def _set_buffers(transport: asyncio.Transport, bounds: Bounds) -> None:
+    """Simulated transports have no socket."""
+    transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, 0)
+    own_socket = transport.get_extra_info("socket")
+    for option, size in (
+        (socket.SO_SNDBUF, bounds.send_buffer_bytes),
+        (socket.SO_RCVBUF, bounds.receive_buffer_bytes),
+    ):
+        if size is not None and own_socket is not None:
+            own_socket.setsockopt(socket.SOL_SOCKET, option, size)

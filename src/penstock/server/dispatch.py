@@ -1,20 +1,20 @@
-"""From a frame to the handler of its API and version. Owns which requests are taken at all; it must
-never know connections.
+"""From a frame to the handler of its API and version.
 
-An API or version that is not served costs the peer its connection, as in Kafka: its header could be
-read, but nothing tells how an answer would look to that client. ApiVersions is the exception
-(KIP-511): a version of it that we do not know is answered as version 0 with UNSUPPORTED_VERSION and
-what is served, so that the client can ask again.
+A request for an API or version that is not served ends the connection, as in Kafka: no response
+format is known for it. ApiVersions is the exception (KIP-511): an unknown version gets a response
+of version 0 with UNSUPPORTED_VERSION and the versions that are served, so that the client can ask
+again.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
-from penstock.handlers.context import RequestContext
+from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.ids import Buffer
 from penstock.protocol.apis import find_api, request_class
 from penstock.protocol.codec import decoder_of
@@ -25,20 +25,19 @@ from penstock.protocol.headers import (
     decode_request_header,
     request_header_version,
 )
-from penstock.server.context import Origin
 
 # (parts, request, context) -> a response, an awaitable of one, or None where none is to be sent. A
 # plain function: what it does before it returns is done in the order of the requests, and while the
 # request's record batches (windows into the receive buffer) are good.
 Handler = Callable[[Any, Any, RequestContext], object]
 
-# Headers are rarely longer. The decoder copies what it is given, and a request may have megabytes
-# of records behind its header.
+# Headers are rarely longer. The decoder copies its input, and a request may have megabytes of
+# records after its header.
 _USUAL_HEADER_BYTES = 512
 
 
 class Served(Protocol):
-    """The versions of one API that have a handler, and those that are told to clients."""
+    """The versions of one API that have a handler, and the first that ApiVersions returns."""
 
     @property
     def first(self) -> int: ...
@@ -50,8 +49,20 @@ class Served(Protocol):
     def advertised_first(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the requests of a connection come from: the listener, the local address and the
+    peer's."""
+
+    listener_name: str
+    local_host: str
+    local_port: int
+    peer: str
+    connection: ConnectionHandle
+
+
 class _Route(NamedTuple):
-    """What requests of one API and version have in common."""
+    """How to decode and handle the requests of one API and version."""
 
     version: int
     decode_header: Callable[[Buffer, int], tuple[RequestHeader, int]]
@@ -69,12 +80,13 @@ class Dispatch:
         self._parts = parts
         self._served = served
         self._load = load
-        # By the first bytes of a request, its key and version.
+        # By the first bytes of a request: API key and version.
         self._routes: dict[bytes, _Route] = {}
 
     def run(self, frame: memoryview, origin: Origin, now: float) -> tuple[RequestContext, object]:
-        """Runs the synchronous part of a request. The version in the context is the one to answer
-        with. ProtocolError where the request cannot be taken; whatever else the handler raises."""
+        """Run the synchronous part of a request. The version in the context is that of the
+        response. Raises ProtocolError if the request cannot be served, and what the handler
+        raises."""
         route = self._routes.get(bytes(frame[:KEY_AND_VERSION_BYTES]))
         header, position = _read_header(
             frame, decode_request_header if route is None else route.decode_header
@@ -87,8 +99,8 @@ class Dispatch:
                 key, version, origin
             )
         context = _context(header, route.version, origin, now)
-        # What is left over after the message is ignored, as in Kafka: librdkafka's Metadata v13
-        # ends in three bytes too many.
+        # Bytes after the message are ignored, as in Kafka: librdkafka's Metadata v13 has three too
+        # many.
         request, _end = route.decode(frame[position:], 0)
         try:
             return context, route.handler(self._parts, request, context)
@@ -115,8 +127,8 @@ class Dispatch:
         if inspect.iscoroutinefunction(handler):
             raise TypeError(
                 f"the handler of {name} is a coroutine function: it would run out of order, and "
-                "after its request's buffer is used again. "
-                "Make it a plain function that returns an awaitable"
+                "after the request's buffer is reused. Make it a plain function that returns an "
+                "awaitable"
             )
         decode_header = decoder_of(RequestHeader, request_header_version(key, version))
         return _Route(version, decode_header, decoder_of(request_class(key), version), handler)
@@ -134,7 +146,7 @@ class Dispatch:
 
 
 def describe(context: RequestContext) -> str:
-    """For the log: which request it was."""
+    """Return the request's API, client and listener for the log."""
     name = find_api(context.api_key).name
     return (
         f"while serving {name} v{context.version} of client {context.client_id!r} at "
@@ -149,7 +161,7 @@ def _read_header(
         try:
             return decode(frame[:_USUAL_HEADER_BYTES], 0)
         except ProtocolError:
-            pass  # a long client id perhaps: what is really wrong is said below
+            pass  # perhaps a long client id; otherwise the error is raised below
     return decode(frame, 0)
 
 
@@ -164,5 +176,5 @@ def _context(header: RequestHeader, version: int, origin: Origin, now: float) ->
         origin.local_port,
         origin.peer,
         now,
-        origin.visit,
+        origin.connection,
     )

@@ -1,8 +1,8 @@
-"""How late the event loop is: how long after its time a timer fires that is set again and again.
+"""The delay of the event loop: how late a periodic timer fires.
 
-Whatever holds up the loop holds up every client, so this is the one figure that tells of a stall
-anywhere in a node. In a simulation time stands still while code runs: nothing is ever late, and the
-timer is given up. It must never know what the loop does.
+Everything that blocks the loop delays every client, so this figure shows a stall anywhere in a
+node. In a simulation no time passes while code runs: no timer is ever late, and after some the
+measurement ends.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from penstock.world import Clock
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.01
-# A single delay above this is told, though not more often than so.
-TOLD_ABOVE_S = 0.1
-TOLD_EVERY_S = 10.0
-# Counted by the millisecond, which is what timers can tell; beyond, in one.
+# A delay above this is logged, but not more often than this.
+LOG_ABOVE_S = 0.1
+LOG_EVERY_S = 10.0
+# Delays are counted per millisecond, the resolution of timers; longer ones in the last count.
 _LAST_MS = 1_000
-# So many timers without the least delay: this is not the real time.
+# After this many timers without any delay, time is simulated.
 _VIRTUAL_AFTER = 100
 
 
@@ -33,7 +33,7 @@ class LoopDelay:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._fired = 0
-        self._told = -TOLD_EVERY_S
+        self._logged_at = -LOG_EVERY_S
         self.worst_ms = 0.0
 
     def start(self) -> None:
@@ -45,12 +45,12 @@ class LoopDelay:
             self._timer.cancel()
 
     def percentile(self, percent: float) -> float:
-        """The delay that this share of moments does not exceed, rounded up to a millisecond; 0
-        where nothing was measured."""
-        wanted, seen = sum(self._counts) * percent / 100, 0
+        """Return a percentile of the delay, rounded up to a millisecond; 0 if nothing was
+        measured."""
+        rank, seen = sum(self._counts) * percent / 100, 0
         for milliseconds, count in enumerate(self._counts[:_LAST_MS]):
             seen += count
-            if seen >= wanted:
+            if seen >= rank:
                 return min(milliseconds + 1.0, self.worst_ms)
         return self.worst_ms
 
@@ -62,11 +62,11 @@ class LoopDelay:
 
     def _fire(self) -> None:
         delay = max(0.0, self._clock.monotonic() - self._due)
-        self._note(delay)
-        if delay > TOLD_ABOVE_S and self._due - self._told >= TOLD_EVERY_S:
-            self._told = self._due
+        self._count(delay)
+        if delay > LOG_ABOVE_S and self._due - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = self._due
             log.warning(
-                "the event loop was held up for %d ms: all clients waited. Since the start: %s",
+                "the event loop was blocked for %d ms, and all clients waited. Since the start: %s",
                 delay * 1000,
                 self,
             )
@@ -74,9 +74,9 @@ class LoopDelay:
         if self.worst_ms > 0 or self._fired < _VIRTUAL_AFTER:
             self.start()
 
-    def _note(self, delay_s: float) -> None:
-        """Also the timers that would have fired meanwhile: a long stall is not one bad moment but
-        many."""
+    def _count(self, delay_s: float) -> None:
+        """Count the delay, and those of the timers that would have fired meanwhile: a long stall is
+        many late moments."""
         self.worst_ms = max(self.worst_ms, delay_s * 1000)
         self._counts[min(int(delay_s * 1000), _LAST_MS)] += 1
         for missed in range(1, min(int(delay_s / INTERVAL_S), _LAST_MS) + 1):

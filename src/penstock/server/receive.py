@@ -1,10 +1,10 @@
-"""The bytes that a connection has received and not yet handled: frames are windows into them, never
+"""The bytes that a connection has received and not yet handled. Frames are views of them, never
 copies.
 
 Most of the time a connection holds no part of a frame, and reads into a buffer that all connections
-of a server share. What is left of a frame there moves to a buffer of the connection's own, which
-grows up to the frame and is given back by `trim`. So a window is good only until the connection
-reads again. Pure: it must never know a transport.
+of a server share. A part of a frame moves to the connection's own buffer, which grows up to the
+size of the frame and is released by `trim`. So a view is valid only until the connection reads
+again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ReceiveBuffer:
         self._end = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty. Within a frame it ends with the frame, so that
-        nothing behind it needs to be moved."""
+        """Return where the next bytes go; never empty. Within a frame it ends with the frame, so
+        that nothing after it needs to be moved."""
         if self._start == self._end:
             self._start = self._end = 0
             return self._view
@@ -38,8 +38,8 @@ class ReceiveBuffer:
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """The next complete frame without its size bytes; ProtocolError where its size cannot
-        be."""
+        """Return the next complete frame without its size bytes. Raises ProtocolError for an
+        invalid size."""
         start = self._start + SIZE_BYTES
         if start > self._end:
             return None
@@ -50,7 +50,8 @@ class ReceiveBuffer:
         return self._view[start:stop]
 
     def settle(self) -> None:
-        """No more frames are taken for now: the shared buffer is left to the others."""
+        """Leave the shared buffer to the other connections; called when no more frames are taken
+        for now."""
         if self._start == self._end:
             if len(self._view) < len(self._shared):
                 self._view = self._shared
@@ -58,35 +59,35 @@ class ReceiveBuffer:
             self._move_to(max(MIN_RECEIVE_BYTES, self.held))
 
     def trim(self) -> None:
-        """Gives back a buffer that holds nothing."""
+        """Release the connection's own buffer if it is empty."""
         if self._start == self._end:
             self.discard()
 
     def discard(self) -> None:
-        """Forgets what is there."""
+        """Drop all bytes."""
         self._view = self._shared
         self._start = self._end = 0
 
     @property
     def held(self) -> int:
-        """Bytes that wait."""
+        """The bytes that are not handled yet."""
         return self._end - self._start
 
     @property
     def own_bytes(self) -> int:
-        """What this connection takes for itself."""
+        """The size of the connection's own buffer."""
         return 0 if self._view is self._shared else len(self._view)
 
     def _needed(self) -> int:
-        """How far, from the start of what is held, the next bytes may go: to the end of the frame,
-        where that is known."""
+        """Return the room needed from the start of the held bytes: up to the end of the frame, if
+        its size is known."""
         if self.held < SIZE_BYTES:
             return MIN_RECEIVE_BYTES
         frame = SIZE_BYTES + frame_size(self._view, self._start, self._maximum)
         return frame if frame > self.held else self.held + MIN_RECEIVE_BYTES
 
     def _make_room(self, needed: int) -> None:
-        """Doubles at most, whatever a frame claims to be."""
+        """Double at most, whatever size a frame claims."""
         size = min(needed, max(MIN_RECEIVE_BYTES, 2 * self.held))
         if size > len(self._view):
             self._move_to(size)

@@ -1,11 +1,9 @@
 """The listeners of a node and the life of its connections.
 
-    server = Server(world, config, Dispatch(node, SERVED, load))
+    server = Server(world, config, Dispatch(parts, SERVED, load))
     await server.start()
-    ... await server.wait_failed() beside the rest of the node: it raises what must stop it ...
+    ... await server.wait_failed() in a task: it raises the error that stops the node ...
     await server.stop()
-
-Owns when connections may come and when they must go. It must never know what is said on them.
 """
 
 from __future__ import annotations
@@ -20,22 +18,23 @@ from penstock.config.listeners import Listener as ListenerConfig
 from penstock.config.node import NodeConfig
 from penstock.errors import InvariantBroken
 from penstock.limits import SWEEP_INTERVAL_S
-from penstock.server.bounds import Bounds, Counters, bounds_of
+from penstock.node.delayed import ActionQueue
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatch
 from penstock.server.loop_delay import LoopDelay
-from penstock.server.state import ServerState
+from penstock.server.state import Bounds, Counters, ServerState, bounds_of
 from penstock.world import Listener, World
 
 log = logging.getLogger(__name__)
 
-# How long answers under way may take to leave when a server stops: longer than a fetch usually
+# How long pending responses may take to leave when a server stops: longer than a fetch usually
 # waits (fetch.max.wait.ms is 500).
 STOP_WITHIN_S = 5.0
 
 
 class Server:
-    """To be made within a running event loop. `bounds` default to those of the config."""
+    """Make it within a running event loop. `bounds` default to those of the config. `actions` is
+    the queue of the node whose handlers are served."""
 
     def __init__(
         self,
@@ -45,9 +44,14 @@ class Server:
         bounds: Bounds | None = None,
         *,
         controllers: Dispatch | None = None,
+        actions: ActionQueue | None = None,
     ) -> None:
         self._world = world
-        self._state = ServerState(world.offload, bounds_of(config) if bounds is None else bounds)
+        self._state = ServerState(
+            world.offload,
+            bounds_of(config) if bounds is None else bounds,
+            ActionQueue() if actions is None else actions,
+        )
         self._config = config
         self._dispatch = dict.fromkeys(
             (listener.name for listener in config.broker_listeners), dispatch
@@ -61,7 +65,7 @@ class Server:
 
     @property
     def ports(self) -> dict[str, int]:
-        """By listener name: the real ones, also where a free one was asked for."""
+        """The ports by listener name; of a listener with port 0, the one that it got."""
         return {name: listener.port for name, listener in self._listeners.items()}
 
     @property
@@ -69,15 +73,15 @@ class Server:
         return self._state.counters
 
     async def start(self) -> None:
-        """Takes the ports of all listeners, or of none: OSError names the one that cannot be had.
-        Controllers and brokers are let in from here on, clients with `accept_clients`."""
+        """Bind the ports of all listeners, or of none and raise an OSError that names the listener.
+        Controller listeners accept connections, the others after `accept_clients`."""
         try:
             for listener in self._config.listeners:
                 self._listeners[listener.name] = await self._listen(listener)
         except BaseException:
             self._close_listeners()
             raise
-        self._tell_of_wildcards()
+        self._log_wildcards()
         self.loop_delay.start()
         self._sweep()
 
@@ -94,25 +98,26 @@ class Server:
                 error.errno,
                 (
                     f"cannot listen on {listener}: {error.strerror or error}. Is another broker "
-                    "running there?"
+                    "running?"
                 ),
             ) from error
 
     async def accept_clients(self) -> None:
-        """Until now they were refused, as by a node that is not there."""
+        """Accept connections on the broker listeners. Before, the kernel refuses them, as if no
+        node was running."""
         for listener in self._config.broker_listeners:
             await self._listeners[listener.name].accept()
 
     async def stop(self, within_s: float = STOP_WITHIN_S) -> None:
-        """Takes no new connections nor requests, lets the answers under way leave, then closes;
-        what takes longer is cut."""
+        """Take no new connections or requests, send the pending responses, then close; abort what
+        takes longer."""
         self._close_listeners()
         self._state.stop()
         try:
             await asyncio.wait_for(self._state.quiet.wait(), within_s)
         except TimeoutError:
             log.warning(
-                "%d connections are cut: they did not end within %g s",
+                "aborted %d connections: they did not end within %g s",
                 len(self._state.connections),
                 within_s,
             )
@@ -122,7 +127,7 @@ class Server:
         log.info("loop delay since the start: %s", self.loop_delay)
 
     async def wait_failed(self) -> NoReturn:
-        """Raises the broken invariant that a handler met; until then it waits."""
+        """Wait for a broken invariant in a handler, and raise it."""
         await self._state.failed.wait()
         raise self._state.failure or InvariantBroken("the server failed without a reason")
 
@@ -132,18 +137,16 @@ class Server:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
 
-    def _tell_of_wildcards(self) -> None:
+    def _log_wildcards(self) -> None:
         if self._config[node_settings.ADVERTISED_LISTENERS] is not None:
             return
         for listener in self._config.broker_listeners:
             if listener.host in (None, "::"):
                 log.info(
-                    "%s listens on every address, and advertised.listeners is not set: each "
-                    "client is told the address by which it reached "
-                    "this node, which suits containers and machines with several addresses. "
-                    "Clients that come through a port forward or "
-                    "NAT cannot come back by it: for them set advertised.listeners to the host "
-                    "and port that they use",
+                    "%s listens on every address, and advertised.listeners is not set: metadata "
+                    "has the address by which each client reached this node. This suits containers "
+                    "and machines with several addresses. Clients behind a port forward or NAT "
+                    "need advertised.listeners with the host and port that they use",
                     listener,
                 )
 

@@ -1,18 +1,22 @@
-"""What the connections of a server share: its bounds, counters, one receive buffer, and who is
-there.
+"""The state that the connections of a server share: limits, counters, the receive buffer and the
+open connections.
 
-Owns admission and the end of all. It must never know how connections work.
+Kafka's own settings come from the node's config, the other limits from `penstock.limits`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock import limits
+from penstock.config import node_settings
+from penstock.config.node import NodeConfig
+from penstock.config.setting import Setting
 from penstock.errors import InvariantBroken
-from penstock.limits import READ_BYTES
-from penstock.server.bounds import Bounds, Counters
+from penstock.node.delayed import ActionQueue
 from penstock.server.memory import Memory
 from penstock.world import Offload
 
@@ -22,33 +26,86 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ServerState:
-    """`waiting` counts awaitables of handlers, those of lost connections that still unwind
-    included."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """With `max_idle_s` None, idle connections stay open. With a socket buffer None, the operating
+    system chooses its size."""
 
-    def __init__(self, offload: Offload, bounds: Bounds) -> None:
+    max_request_bytes: int = 100 * 1024 * 1024
+    max_idle_s: float | None = node_settings.CONNECTIONS_MAX_IDLE_MS.default_value() / 1000
+    max_connections: int = node_settings.MAX_CONNECTIONS.default_value()
+    max_inflight_requests: int = limits.MAX_INFLIGHT_REQUESTS
+    max_inflight_bytes: int = limits.MAX_INFLIGHT_BYTES
+    max_node_inflight_bytes: int = limits.MAX_NODE_INFLIGHT_BYTES
+    accept_backlog: int = limits.ACCEPT_BACKLOG
+    send_buffer_bytes: int | None = None
+    receive_buffer_bytes: int | None = None
+
+
+def bounds_of(config: NodeConfig) -> Bounds:
+    idle_ms = config[node_settings.CONNECTIONS_MAX_IDLE_MS]
+    return Bounds(
+        max_request_bytes=config[node_settings.SOCKET_REQUEST_MAX_BYTES],
+        max_idle_s=idle_ms / 1000 if idle_ms >= 0 else None,
+        max_connections=config[node_settings.MAX_CONNECTIONS],
+        accept_backlog=_if_set(config, node_settings.SOCKET_LISTEN_BACKLOG_SIZE)
+        or limits.ACCEPT_BACKLOG,
+        send_buffer_bytes=_if_set(config, node_settings.SOCKET_SEND_BUFFER_BYTES),
+        receive_buffer_bytes=_if_set(config, node_settings.SOCKET_RECEIVE_BUFFER_BYTES),
+    )
+
+
+def _if_set(config: NodeConfig, setting: Setting[int]) -> int | None:
+    """Return a socket setting, or None if it is not set: Kafka's defaults are smaller than what
+    today's operating systems choose."""
+    return config[setting] if config.is_set(setting) and config[setting] > 0 else None
+
+
+@dataclass(slots=True)
+class Counters:
+    """`connections` is the number of open ones; the others only grow."""
+
+    connections: int = 0
+    connections_opened: int = 0
+    connections_refused: int = 0
+    connections_idle_closed: int = 0
+    connections_broken: int = 0
+    requests: int = 0
+    responses: int = 0
+    handler_errors: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class ServerState:
+    """`waiting` counts the handlers that wait, including those of closed connections that have not
+    ended yet."""
+
+    def __init__(self, offload: Offload, bounds: Bounds, actions: ActionQueue) -> None:
         self.offload = offload
         self.bounds = bounds
+        self.actions = actions
         self.counters = Counters()
-        self.shared_buffer = memoryview(bytearray(READ_BYTES))
-        self.connections: dict[Connection, None] = {}  # a dict for its order
+        self.shared_buffer = memoryview(bytearray(limits.READ_BYTES))
+        self.connections: dict[Connection, None] = {}  # ordered
         self.memory = Memory(bounds.max_node_inflight_bytes, self.connections)
         self.waiting = 0
         self.stopping = False
         self.failure: InvariantBroken | None = None
         self.failed = asyncio.Event()
+        # Set when the server stops and no connection and no handler is left.
         self.quiet = asyncio.Event()
-        self._full = False
+        self._is_full = False
 
     def admit(self, connection: Connection) -> bool:
-        """Registers a connection; False where there is no place. A flood of refusals is told
+        """Register a connection. Return False if there are too many; a series of refusals is logged
         once."""
         if self.stopping or len(self.connections) >= self.bounds.max_connections:
             self.counters.connections_refused += 1
-            if not self.stopping and not self._full:
-                self._full = True
+            if not self.stopping and not self._is_full:
+                self._is_full = True
                 log.warning(
-                    "connections are refused: there are %d (max.connections)", len(self.connections)
+                    "refusing connections: %d are open (max.connections)", len(self.connections)
                 )
             return False
         self.connections[connection] = None
@@ -60,31 +117,31 @@ class ServerState:
         if connection in self.connections:
             del self.connections[connection]
             self.counters.connections = len(self.connections)
-            self._full = False
-        self._look()
+            self._is_full = False
+        self._check_quiet()
 
-    def waited(self) -> None:
+    def handler_done(self) -> None:
         self.waiting -= 1
-        self._look()
+        self._check_quiet()
 
-    def _look(self) -> None:
+    def _check_quiet(self) -> None:
         if self.stopping and not self.connections and not self.waiting:
             self.quiet.set()
 
     def stop(self) -> None:
-        """No new requests; `quiet` is set when all is over."""
+        """Take no new requests; set `quiet` when the responses to the others have left."""
         self.stopping = True
         for connection in list(self.connections):
             connection.drain()
-        self._look()
+        self._check_quiet()
 
     def abort(self) -> None:
         for connection in list(self.connections):
             connection.abort()
 
     def fail(self, error: InvariantBroken) -> None:
-        """A rule of our own code does not hold: no answer may leave any more."""
-        log.critical("a broken invariant stops the node", exc_info=error)
+        """Close all connections: no response may leave after a broken invariant."""
+        log.critical("an invariant is broken; the node stops", exc_info=error)
         self.stopping = True
         self.failure = self.failure or error
         self.failed.set()

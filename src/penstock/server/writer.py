@@ -1,10 +1,10 @@
-"""How answers leave: bytes at once, ranges of files as the peer takes them. Owns the order of what
-leaves on one connection.
+"""Sends the responses of one connection: bytes immediately, file ranges as the peer takes them.
 
-Large ranges go from file to socket inside the kernel (`outlet`), small ones are read and leave with
-the bytes around them in one call. What is not in memory is brought there in a thread first, a piece
-at a time (`ranges`). Whatever the size of a range and the speed of its reader, at most one piece is
-in memory beside what the transport holds, and at most one leaves in a turn of the event loop.
+The kernel sends large ranges from the file to the socket, and the bytes around them go to the same
+socket (`sendfile`). Small ranges are read, and leave with the bytes around them in one call. Pages
+that are not in memory are read by a thread first, a piece at a time. Whatever the size of a range
+and the speed of its reader, at most one piece is in memory besides what the transport holds, and at
+most one piece leaves per iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from typing import Protocol, cast
 from penstock.ids import Buffer
 from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.schema import Records
-from penstock.server.outlet import Outlet
-from penstock.server.ranges import FileRange, RangeFile, ShortRange, descriptor, read, short
+from penstock.server.sendfile import (
+    FileRange,
+    RangeFile,
+    SendSocket,
+    ShortRange,
+    descriptor,
+    read_range,
+    short_range,
+)
 from penstock.world import Offload
 
 
@@ -27,22 +34,22 @@ class _Readable(Protocol):
 
 
 class Writer:
-    """`pause` and `resume` are what the transport says of its own buffer. `wake` is called when it
-    is time to `go_on`, and `failed` where an answer cannot be sent: OSError and ShortRange of its
-    file, ConnectionError where the peer is gone."""
+    """`pause` and `resume` follow the transport's own buffer. `ready` is called when it is time to
+    `resume_parts`, and `failed` if a response cannot be sent: with OSError or ShortRange of its
+    file, with ConnectionError if the peer is gone."""
 
     __slots__ = (
+        "_bytes",
         "_done",
         "_failed",
-        "_fetching",
-        "_gathered",
         "_in_memory",
+        "_loading",
         "_offload",
-        "_outlet",
         "_parts",
         "_paused",
+        "_ready",
+        "_socket",
         "_transport",
-        "_wake",
         "written",
     )
 
@@ -50,47 +57,47 @@ class Writer:
         self,
         transport: asyncio.Transport,
         offload: Offload,
-        wake: Callable[[], None],
+        ready: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._transport = transport
         self._offload = offload
-        self._wake = wake
+        self._ready = ready
         self._failed = failed
-        self._outlet = Outlet(transport, wake)
-        # Small answers to requests that came together leave together: a system call costs more than
-        # all the rest of one.
-        self._gathered: list[bytes] = []
+        self._socket = SendSocket(transport, ready)
+        # Small responses to requests that arrived together leave together: a system call costs more
+        # than all the rest of a small response.
+        self._bytes: list[bytes] = []
         self._parts: deque[Records] = deque()
-        # Of the first part, where it is a range: bytes that have left, and those that are known to
+        # Of the first part, if it is a range: the bytes that have left, and those that are known to
         # be in memory.
         self._done = 0
         self._in_memory = 0
-        self._fetching: asyncio.Task[object] | None = None
+        self._loading: asyncio.Task[object] | None = None
         self._paused = False
         self.written = 0
 
     @property
     def blocked(self) -> bool:
-        """Whether what was sent before has to leave before anything more can."""
+        """Return True if earlier responses must leave before another can be sent."""
         return self._paused or bool(self._parts)
 
     def send(self, parts: list[Records]) -> None:
-        """Takes all of an answer. It leaves with the next `flush` at the latest; what cannot leave
-        then leaves when it can."""
+        """Take a whole response. It leaves with the next `flush` at the latest, or as soon as the
+        peer reads."""
         if len(parts) == 1 and not self._paused and not self._parts and isinstance(parts[0], bytes):
-            self._gathered.append(parts[0])
+            self._bytes.append(parts[0])
             return
-        self._parts.extend(self._gathered)
-        self._gathered.clear()
+        self._parts.extend(self._bytes)
+        self._bytes.clear()
         self._parts.extend(parts)
-        self.go_on()
+        self.resume_parts()
 
     def flush(self) -> None:
-        """Whoever calls `send` calls this when it is done with what there is to do now."""
-        if self._gathered:
-            data = b"".join(self._gathered)
-            self._gathered.clear()
+        """Send the small responses; call it at the end of each callback that calls `send`."""
+        if self._bytes:
+            data = self._bytes[0] if len(self._bytes) == 1 else b"".join(self._bytes)
+            self._bytes.clear()
             self.written += len(data)
             self._transport.write(data)
 
@@ -101,36 +108,39 @@ class Writer:
         self._paused = False
 
     def drop(self) -> None:
-        """The connection is no more: files are let go."""
-        self._gathered.clear()
+        """The connection is closed: release the files."""
+        self._bytes.clear()
         self._parts.clear()
-        self._outlet.stop_waiting()
-        if self._fetching is not None:
-            self._fetching.cancel()
+        self._socket.release()
+        if self._loading is not None:
+            self._loading.cancel()
 
-    def go_on(self) -> None:
-        """Sends what can be sent now."""
+    def resume_parts(self) -> None:
+        """Send what can be sent now."""
         try:
-            self._send_on()
+            self._send_parts()
         except (OSError, ShortRange) as error:
             self._failed(error)
 
-    def _send_on(self) -> None:
-        turn_ends = self.written + SEND_PIECE_BYTES
+    def _send_parts(self) -> None:
+        turn_end = self.written + SEND_PIECE_BYTES
         while self._parts and not (
-            self._paused or self._outlet.waiting or self._fetching or self._transport.is_closing()
+            self._paused
+            or self._socket.is_waiting
+            or self._loading
+            or self._transport.is_closing()
         ):
             ready = self._take_bytes()
             if ready:
-                self.written += sum(map(len, ready))
-                self._transport.writelines(ready)
-            elif self.written < turn_ends or not self._outlet.usable:
+                self._send_bytes(ready)
+            elif self.written < turn_end or not self._socket.is_usable:
                 self._send_range()
-            else:  # the other connections have their turn
-                self._outlet.wait_room()
+            else:
+                # The other connections have their turn.
+                self._socket.wait_writable()
 
     def _take_bytes(self) -> list[Buffer]:
-        """What can leave in one call: bytes, and small ranges between them, up to a piece."""
+        """Take what can leave in one call: bytes and small ranges between them, up to a piece."""
         ready: list[Buffer] = []
         taken = 0
         while self._parts and taken < SEND_PIECE_BYTES:
@@ -152,15 +162,28 @@ class Writer:
             ready.append(data)
         return ready
 
+    def _send_bytes(self, ready: list[Buffer]) -> None:
+        if not self._socket.is_usable:
+            self.written += sum(map(len, ready))
+            self._transport.writelines(ready)
+            return
+        data = ready[0] if len(ready) == 1 else b"".join(ready)
+        # Bytes before a range leave in the same packet as its beginning.
+        sent = self._socket.send(data, more=bool(self._parts))
+        self.written += sent
+        if sent < len(data):
+            self._parts.appendleft(memoryview(data)[sent:])
+            self._socket.wait_writable()
+
     def _send_range(self) -> None:
         part = cast(FileRange, self._parts[0])
-        if not hasattr(part, "file"):  # a range of something else: it can only be read as a whole
+        if not hasattr(part, "file"):  # not a file range: it can only be read as a whole
             self._parts[0] = cast(_Readable, part).read()
             return
         length, position = min(len(part) - self._done, SEND_PIECE_BYTES), part.position + self._done
         if self._in_memory < self._done + length:
             if not part.file.in_memory(length, position):
-                self._fetching = asyncio.ensure_future(self._fetch(part.file, length, position))
+                self._loading = asyncio.ensure_future(self._load(part.file, length, position))
                 return
             self._in_memory = self._done + length
         sent = self._send_piece(part.file, length, position)
@@ -172,25 +195,25 @@ class Writer:
 
     def _send_piece(self, file: RangeFile, length: int, position: int) -> int:
         fd = descriptor(file)
-        if fd is None or not self._outlet.usable:
-            # A simulated file; or a transport that still holds bytes, behind which this piece goes.
-            # Soon that is more than it takes without a pause, after which it is empty.
-            self._transport.write(read(file, length, position))
+        if fd is None or not self._socket.is_usable:
+            # A simulated file; or the transport has bytes to send before this piece. It soon has
+            # more than its buffer takes, pauses, and is empty when it resumes.
+            self._transport.write(read_range(file, length, position))
             return length
-        sent = self._outlet.send_file(fd, length, position)
+        sent = self._socket.send_file(fd, length, position)
         if sent == 0:
-            raise short(0, length, position)
+            raise short_range(0, length, position)
         if sent != length:
-            self._outlet.wait_room()
+            self._socket.wait_writable()
         return sent or 0
 
-    async def _fetch(self, file: RangeFile, length: int, position: int) -> None:
-        """From the disk into memory, away from the event loop."""
+    async def _load(self, file: RangeFile, length: int, position: int) -> None:
+        """Read a piece into the page cache in a thread."""
         try:
             await self._offload.thread(file.bring_in, length, position)
         except OSError as error:
             self._failed(error)
             return
         self._in_memory = self._done + length
-        self._fetching = None
-        self._wake()
+        self._loading = None
+        self._ready()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.log.store import LogStore
 from penstock.metadata.image import BrokerImage
+from penstock.node.delayed import ActionQueue
 from penstock.replica.leader import IsrProposal
 from penstock.world import World
 
@@ -27,3 +28,5 @@ class PartitionEnv:
     brokers: Callable[[], Mapping[int, BrokerImage]]
     propose: Callable[[LeaderRole, IsrProposal], None]
     lag_max_s: float
+    # Completes what waits for a partition's offsets.
+    actions: ActionQueue = field(default_factory=ActionQueue)

@@ -15,7 +15,7 @@ from penstock.ids import Buffer
 from penstock.log.admission import Opening, open_in_child, opening_of
 from penstock.log.log import Appended
 from penstock.metadata.image import PartitionState
-from penstock.node.partition.waiters import CommitWaiters
+from penstock.node.partition.waiters import CommitWaiters, Committed
 from penstock.replica.fencing import not_leader
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
@@ -223,11 +223,8 @@ class LeaderRole:
         finally:
             self._syncing = False
 
-    def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
-        future = self._waiters.add(end_offset, deadline)
-        if end_offset <= self.partition.high_watermark:
-            self._waiters.committed(self.partition.high_watermark)
-        return future
+    def add_commit_waiter(self, end_offset: int, deadline: float, callback: Committed) -> None:
+        self._waiters.add(end_offset, deadline, callback)
 
     def delete_records(self, before_offset: int) -> None:
         """Move the log start; -1 deletes everything that is committed."""

@@ -8,6 +8,7 @@ controller last decided on. `replica` has the rules of replication, and `log` th
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from penstock.metadata.image import NO_LEADER, PartitionState
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.follower import FollowerRole
 from penstock.node.partition.leader import LeaderRole
+from penstock.node.partition.waiters import Committed, commit_future
 from penstock.node.partition.watchers import Callback, Watchers
 from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
 from penstock.replica.follower import DivergingEpoch
@@ -59,8 +61,8 @@ class Partition:
         self.state: PartitionState | None = None
         self.leader_epoch = -1
         # Readers up to the high watermark, and readers up to the log's end.
-        self._watchers = Watchers()
-        self._follower_watchers = Watchers()
+        self._watchers = Watchers(env.actions)
+        self._follower_watchers = Watchers(env.actions)
         self.role: LeaderRole | FollowerRole = FollowerRole(self)
 
     # Identity
@@ -245,16 +247,25 @@ class Partition:
     def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
         """Return a future that completes when the high watermark reaches an offset. The deadline is
         in seconds of the loop's clock."""
-        if isinstance(self.role, LeaderRole):
-            return self.role.wait_committed(end_offset, deadline)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.is_committed(end_offset):
-            future.set_result(None)
-        else:
-            future.set_exception(self._not_leader())
-            # The waiter may be cancelled; retrieve the exception so that asyncio does not log it.
-            future.exception()
+        future, complete = commit_future()
+        self._add_commit_waiter(end_offset, deadline, complete)
         return future
+
+    def on_committed(self, end_offset: int, deadline: float, callback: Committed) -> None:
+        """Call back when the high watermark reaches an offset, before the shell callback in which
+        that happens returns. With an error at the deadline, or if this node stops to lead."""
+        actions = self.env.actions
+        self._add_commit_waiter(
+            end_offset, deadline, lambda error: actions.add(partial(callback, error))
+        )
+
+    def _add_commit_waiter(self, end_offset: int, deadline: float, callback: Committed) -> None:
+        if self.is_committed(end_offset):
+            callback(None)
+        elif isinstance(self.role, LeaderRole):
+            self.role.add_commit_waiter(end_offset, deadline, callback)
+        else:
+            callback(self._not_leader())
 
     def delete_records(self, before_offset: int) -> int:
         """Delete the records before an offset, or all committed ones if it is -1. Return the new
@@ -379,8 +390,8 @@ class Partition:
     # Notification
 
     def on_change(self, callback: Callback) -> None:
-        """Call back after the high watermark, the log start or the role changed; at most once per
-        iteration of the event loop."""
+        """Call back after the high watermark, the log start or the role changed; once per shell
+        callback, before it returns."""
         self._watchers.add(callback)
 
     def on_growth(self, callback: Callback) -> None:
@@ -392,8 +403,8 @@ class Partition:
         self._follower_watchers.remove(callback)
 
     def notify_growth(self) -> None:
-        self._follower_watchers.notice()
+        self._follower_watchers.notify()
 
     def notify_all(self) -> None:
-        self._watchers.notice()
-        self._follower_watchers.notice()
+        self._watchers.notify()
+        self._follower_watchers.notify()

@@ -1,54 +1,63 @@
-"""Those who wait until an offset of one partition is committed. One timer for all: they are many,
-and most never need it."""
+"""Requests that wait until the high watermark of one partition reaches an offset (acks=all).
+
+They share one timer: there are many of them, and most complete long before their deadline.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
+# Called once: with None when the offset is committed, or with the error that ended the wait.
+Committed = Callable[[KafkaError | None], None]
+
 
 class _Waiter(NamedTuple):
     end_offset: int
     deadline: float
-    future: asyncio.Future[None]
+    callback: Committed
 
 
 class CommitWaiters:
+    """Deadlines are in seconds of the event loop's clock. Callbacks run inside the call that moves
+    the high watermark, so they must only queue work."""
+
     def __init__(self, partition: TopicPartition) -> None:
         self._partition = partition
-        # Mostly in the order of offsets, since appends are; a duplicate may wait for an earlier one
-        # than the last.
-        self._waiting: deque[_Waiter] = deque()
+        # In the order of their offsets. Appends come in that order; only a duplicate may wait for
+        # an earlier offset than the last one.
+        self._waiters: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline = 0.0
 
-    def add(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
-        """Done when `committed` has reached the offset. The deadline is in seconds of the loop's
-        clock."""
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(end_offset, deadline, loop.create_future())
-        if self._waiting and end_offset < self._waiting[-1].end_offset:
-            self._waiting = deque(sorted((*self._waiting, waiter), key=lambda one: one.end_offset))
+    def add(self, end_offset: int, deadline: float, callback: Committed) -> None:
+        waiter = _Waiter(end_offset, deadline, callback)
+        if self._waiters and end_offset < self._waiters[-1].end_offset:
+            self._waiters = deque(
+                sorted((*self._waiters, waiter), key=lambda waiter: waiter.end_offset)
+            )
         else:
-            self._waiting.append(waiter)
-        if self._timer is None or deadline < self._timer.when():
+            self._waiters.append(waiter)
+        if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(deadline)
-        return waiter.future
 
     def committed(self, offset: int) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0].end_offset <= offset:
-            future = waiting.popleft().future
-            if not future.done():
-                future.set_result(None)
+        """Complete the waiters up to the high watermark."""
+        waiters = self._waiters
+        while waiters and waiters[0].end_offset <= offset:
+            waiters.popleft().callback(None)
 
     def fail(self, error: KafkaError) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for waiter in waiting:
-            _refuse(waiter, error)
+        """Complete all waiters with an error."""
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            waiter.callback(error)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -57,6 +66,7 @@ class CommitWaiters:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(deadline, self._expire)
+        self._timer_deadline = deadline
 
     def _expire(self) -> None:
         self._timer = None
@@ -64,15 +74,27 @@ class CommitWaiters:
         error = KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, f"{self._partition}: not committed before the deadline"
         )
-        for waiter in [one for one in self._waiting if one.deadline <= now]:
-            _refuse(waiter, error)
-        self._waiting = deque(one for one in self._waiting if one.deadline > now)
-        if self._waiting:
-            self._set_timer(min(one.deadline for one in self._waiting))
+        expired = [waiter for waiter in self._waiters if waiter.deadline <= now]
+        self._waiters = deque(waiter for waiter in self._waiters if waiter.deadline > now)
+        for waiter in expired:
+            waiter.callback(error)
+        if self._waiters:
+            self._set_timer(min(waiter.deadline for waiter in self._waiters))
 
 
-def _refuse(waiter: _Waiter, error: KafkaError) -> None:
-    if not waiter.future.done():
-        waiter.future.set_exception(error)
-        # Who waited may have gone: then nobody asks for it, and that is no mistake.
-        waiter.future.exception()
+def commit_future() -> tuple[asyncio.Future[None], Committed]:
+    """Return a future, and the callback that completes it."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    return future, partial(_complete, future)
+
+
+def _complete(future: asyncio.Future[None], error: KafkaError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        # The waiter may have been cancelled; retrieve the exception so that asyncio does not log
+        # it.
+        future.exception()

@@ -1,18 +1,20 @@
-"""Those who want to know when a partition has moved: told at most once a turn of the event loop,
-however often it moved in it."""
+"""Callbacks for changes of a partition: called once per shell callback, however often the partition
+changes in it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+
+from penstock.node.delayed import ActionQueue
 
 Callback = Callable[[], None]
 
 
 class Watchers:
-    def __init__(self) -> None:
+    def __init__(self, actions: ActionQueue) -> None:
+        self._actions = actions
         self._callbacks: dict[Callback, None] = {}
-        self._due = False
+        self._is_queued = False
 
     def add(self, callback: Callback) -> None:
         self._callbacks[callback] = None
@@ -20,12 +22,12 @@ class Watchers:
     def remove(self, callback: Callback) -> None:
         self._callbacks.pop(callback, None)
 
-    def notice(self) -> None:
-        if self._callbacks and not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._tell)
+    def notify(self) -> None:
+        if self._callbacks and not self._is_queued:
+            self._is_queued = True
+            self._actions.add(self._call_all)
 
-    def _tell(self) -> None:
-        self._due = False
+    def _call_all(self) -> None:
+        self._is_queued = False
         for callback in list(self._callbacks):
             callback()

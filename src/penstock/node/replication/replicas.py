@@ -27,6 +27,7 @@ from penstock.metadata.image import (
 from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.broker.directories import DirectoryReports, remove_leftovers
 from penstock.node.broker.lifecycle import Lifecycle
+from penstock.node.delayed import ActionQueue
 from penstock.node.metadata import MetadataView
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
@@ -51,6 +52,7 @@ class Replicas:
         channel: ControllerChannel,
         lifecycle: Lifecycle,
         supervisor: Supervisor,
+        actions: ActionQueue,
         applied_offset: Callable[[], int],
     ) -> None:
         self.store = store
@@ -73,6 +75,7 @@ class Replicas:
             brokers=lambda: metadata.image.brokers,
             propose=isr_changes.propose,
             lag_max_s=config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000,
+            actions=actions,
         )
         self._fetchers = ReplicaFetchers(
             self._env,

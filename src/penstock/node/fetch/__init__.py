@@ -1,0 +1,1 @@
+"""Fetch: sessions, reads and delayed responses for consumers and followers."""

@@ -1,0 +1,206 @@
+"""One fetch from its request to its response, which may wait (Kafka's DelayedFetch).
+
+A fetch reads its due partitions. If that is less than min.bytes, it waits for a change of a
+partition or for its deadline. A change wakes the fetch through the node's `ActionQueue`: however
+many partitions changed, it reads them once, before the callback in which they changed returns. A
+fetch of many partitions reads some of them per iteration of the event loop. Records that are not in
+memory are read by a thread first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.limits import FETCH_PARTITIONS_A_TURN
+from penstock.node.delayed import DelayedResponse
+from penstock.node.fetch.reader import FetchReader, PartitionRead
+from penstock.node.fetch.sessions import NO_SESSION, FetchSession
+from penstock.node.fetch.state import NEVER_SENT, FetchState, Key
+
+if TYPE_CHECKING:
+    from penstock.node.fetch.fetches import Fetches
+    from penstock.node.fetch.reader import FetchParams
+    from penstock.protocol.messages.fetch import FetchResponse
+
+
+class FetchResult(NamedTuple):
+    """What a response has: all partitions of a full fetch, the changed ones of an incremental
+    one."""
+
+    session_id: int
+    partitions: Sequence[tuple[Key, PartitionRead]]
+
+
+Respond = Callable[[FetchResult], "FetchResponse"]
+
+
+class DelayedFetch(DelayedResponse["FetchResponse"]):
+    """`start` it. It is the response only if it has to wait."""
+
+    __slots__ = (
+        "_deadline",
+        "_fetches",
+        "_has_more",
+        "_is_expired",
+        "_is_incremental",
+        "_is_woken",
+        "_params",
+        "_reader",
+        "_respond",
+        "_session",
+        "_state",
+        "_timer",
+        "_unread",
+    )
+
+    def __init__(
+        self,
+        fetches: Fetches,
+        params: FetchParams,
+        state: FetchState,
+        session: FetchSession | None,
+        respond: Respond,
+        *,
+        is_incremental: bool,
+    ) -> None:
+        super().__init__()
+        self._fetches = fetches
+        self._params = params
+        self._state = state
+        self._session = session
+        self._respond = respond
+        self._is_incremental = is_incremental
+        self._reader = FetchReader(fetches.metadata, fetches.replicas, state, params)
+        self._is_expired = params.max_wait_s <= 0
+        self._is_woken = False
+        # Every partition is read once before the response, in as many iterations as that takes.
+        # Those that become due meanwhile are not waited for.
+        self._unread = len(state.due)
+        self._has_more = False
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> FetchResponse | DelayedFetch:
+        if self._state.delayed is not None:
+            # The fetcher sent another request before it got this response.
+            self._state.delayed.answer()
+        self._read()
+        if self._is_ready:
+            return self._respond(self._result())
+        self._wait()
+        return self
+
+    # Waiting
+
+    @property
+    def _is_ready(self) -> bool:
+        if self._has_more and self._unread > 0:
+            return False
+        if self._state.cold and self._reader.kind.waits_for_disk:
+            return False
+        return self._is_expired or self._reader.is_enough
+
+    def _read(self) -> None:
+        self._has_more = self._reader.read_due()
+        self._unread -= FETCH_PARTITIONS_A_TURN
+
+    def _wait(self) -> None:
+        self._state.delayed = self
+        self._reader.watch_all()
+        if not self._is_expired:
+            now = self._fetches.clock.monotonic()
+            self._deadline = now + self._params.max_wait_s
+            if self._reader.is_stale:
+                self._deadline = self._stale_deadline(now)
+            self._set_timer()
+        self._continue()
+
+    def _continue(self) -> None:
+        if self._state.cold:
+            self._fetches.warm(self._state)
+        if self._has_more:
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def wake(self) -> None:
+        """Read the due partitions before the current shell callback returns."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._fetches.actions.add(self._look)
+
+    def _look(self) -> None:
+        self._is_woken = False
+        if self.is_done:
+            return
+        was_stale = self._reader.is_stale
+        try:
+            self._read()
+        except BaseException as error:
+            self.fail(error)
+            return
+        if self._is_ready:
+            self.answer()
+            return
+        if self._reader.is_stale and not was_stale:
+            self._deadline = self._stale_deadline(self._fetches.clock.monotonic())
+            self._set_timer()
+        self._continue()
+
+    def _stale_deadline(self, now: float) -> float:
+        """A response that has only a new high watermark may wait a moment for records."""
+        delay_s = self._reader.kind.stale_watermark_s
+        return self._deadline if delay_s is None else min(self._deadline, now + delay_s)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(self._deadline, self._expire)
+
+    def _expire(self) -> None:
+        with self._fetches.actions:
+            self._is_expired = True
+            if self._is_ready:
+                self.answer()
+
+    # Ending
+
+    def answer(self) -> None:
+        """Complete the response with what was read so far."""
+        if self.is_done:
+            return
+        try:
+            response = self._respond(self._result())
+        except BaseException as error:
+            self.fail(error)
+        else:
+            self.complete(response)
+
+    def ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        state = self._state
+        if state.delayed is self:
+            state.delayed = None
+        if self._session is None:
+            state.close()
+        elif self._error is not None:
+            self._reader.restore()
+
+    def _result(self) -> FetchResult:
+        partitions = []
+        for key, result in self._reader.reads.items():
+            fetched = self._state.partitions.get(key)
+            if fetched is None or (self._is_incremental and not result.is_news(fetched)):
+                continue
+            # After an error everything is news.
+            read = result.read
+            fetched.sent_high_watermark = NEVER_SENT if read is None else read.high_watermark
+            fetched.sent_log_start = NEVER_SENT if read is None else read.log_start_offset
+            partitions.append((key, result))
+        if self._session is None:
+            return FetchResult(NO_SESSION, partitions)
+        self._reader.settle()
+        return FetchResult(self._session.id, partitions)
+
+

@@ -1,0 +1,105 @@
+"""The fetch service of a node: what `handlers/fetch.py` delegates to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from penstock.node.delayed import ActionQueue
+from penstock.node.fetch.delayed import DelayedFetch, Respond
+from penstock.node.fetch.reader import FetchParams
+from penstock.node.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchSessions
+from penstock.node.fetch.state import FetchState, Key
+from penstock.node.supervisor import Spawn
+from penstock.world import World
+
+if TYPE_CHECKING:
+    from penstock.node.fetch.state import RequestedPartition
+    from penstock.node.metadata import MetadataView
+    from penstock.node.replication.replicas import Replicas
+    from penstock.protocol.messages.fetch import FetchResponse
+
+
+class Fetches:
+    def __init__(
+        self,
+        world: World,
+        metadata: MetadataView,
+        replicas: Replicas,
+        actions: ActionQueue,
+        spawn: Spawn,
+    ) -> None:
+        self.clock = world.clock
+        self.metadata = metadata
+        self.replicas = replicas
+        self.actions = actions
+        self.sessions = FetchSessions(world.rng)
+        self._offload = world.offload
+        self._spawn = spawn
+
+    def fetch(
+        self,
+        params: FetchParams,
+        session_id: int,
+        session_epoch: int,
+        requested: Iterable[tuple[Key, RequestedPartition]],
+        forgotten: Iterable[Key],
+        respond: Respond,
+        *,
+        uses_topic_ids: bool,
+    ) -> FetchResponse | DelayedFetch:
+        """Return the response, or a delayed one. KafkaError if the request does not fit its
+        session."""
+        is_incremental = session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
+        session: FetchSession | None = None
+        if is_incremental:
+            session = self.sessions.resume(
+                session_id, session_epoch, uses_topic_ids, self.clock.monotonic(), params.replica_id
+            )
+            state = session.state
+        else:
+            if session_id:
+                self.sessions.close(session_id)
+            state = FetchState(uses_topic_ids, params.replica_id)
+        for key in forgotten:
+            state.forget(key)
+        for key, partition in requested:
+            state.request(key, partition)
+        if session is None:
+            if session_epoch == INITIAL_EPOCH and state.partitions:
+                session = self.sessions.open(state, self.clock.monotonic())
+        elif state.partitions:
+            self.sessions.resized(session)
+        else:
+            self.sessions.close(session.id)
+            session = None
+        return DelayedFetch(
+            self, params, state, session, respond, is_incremental=is_incremental
+        ).start()
+
+    def warm(self, state: FetchState) -> None:
+        """Read the cold partitions of a fetch into memory in a thread. Those that come up during
+        the read wait for the next one: a fetch must not occupy all threads."""
+        if not state.is_warming:
+            state.is_warming = True
+            self._spawn(self._warm(state))
+
+    async def _warm(self, state: FetchState) -> None:
+        try:
+            while state.cold:
+                cold = dict(state.cold)
+                calls = tuple(call for _offset, call in cold.values())
+                await self._offload.thread(_call_all, calls)
+                with self.actions:
+                    for key, (offset, _call) in cold.items():
+                        del state.cold[key]
+                        if key in state.partitions:
+                            state.warmed[key] = offset
+                            state.mark_due(key)
+        finally:
+            state.is_warming = False
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

@@ -1,0 +1,140 @@
+"""The partitions that one consumer or follower fetches, and which of them may have news for it.
+
+A fetch without a session has a `FetchState` for one request, a fetch session has one for its life.
+`due` are the partitions to read. The others have nothing to return: they are watched, and cost
+nothing until a change makes them due again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from penstock.node.fetch.delayed import DelayedFetch
+    from penstock.node.partition.partition import Partition
+    from penstock.protocol.messages.fetch import FetchRequest
+
+    RequestedPartition = FetchRequest.Topic.Partition
+
+# A topic and a partition index. Requests name topics by id from v13 on, and by name before; all
+# requests of one session do it in the same way.
+Key = tuple[str | UUID, int]
+
+CONSUMER_ID = -1
+NEVER_SENT = -1
+
+
+class FetchPartition:
+    """One partition: what the last request asked for, and what the last response said."""
+
+    __slots__ = (
+        "acknowledged",
+        "callback",
+        "requested",
+        "sent_high_watermark",
+        "sent_log_start",
+        "watched",
+    )
+
+    def __init__(self, requested: RequestedPartition) -> None:
+        self.requested = requested
+        # The request of a follower whose offset was last taken as an acknowledgement.
+        self.acknowledged: RequestedPartition | None = None
+        self.sent_high_watermark = NEVER_SENT
+        self.sent_log_start = NEVER_SENT
+        # Weak: sessions outlive requests, and must not keep deleted partitions or stopped nodes
+        # alive.
+        self.watched: weakref.ref[Partition] | None = None
+        self.callback: Callable[[], None] | None = None
+
+    def unwatch(self) -> None:
+        partition = self.watched() if self.watched is not None else None
+        if partition is not None and self.callback is not None:
+            partition.off_change(self.callback)
+        self.watched = self.callback = None
+
+
+class FetchState:
+    """Close it at the end: watched partitions have its callbacks.
+
+    `replica_id` is that of a follower, or CONSUMER_ID.
+    """
+
+    __slots__ = (
+        "_is_closed",
+        "cold",
+        "delayed",
+        "due",
+        "is_warming",
+        "partitions",
+        "replica_id",
+        "uses_topic_ids",
+        "warmed",
+    )
+
+    def __init__(self, uses_topic_ids: bool, replica_id: int = CONSUMER_ID) -> None:
+        self.uses_topic_ids = uses_topic_ids
+        self.replica_id = replica_id
+        self.partitions: dict[Key, FetchPartition] = {}
+        # Ordered: a partition that was served goes to the end, so that none starves when responses
+        # are full.
+        self.due: dict[Key, None] = {}
+        self.delayed: DelayedFetch | None = None
+        # Partitions that are not in memory at a fetch offset, and the calls that read them into it;
+        # and the fetch offsets for which that is done.
+        self.cold: dict[Key, tuple[int, Callable[[], None]]] = {}
+        self.warmed: dict[Key, int] = {}
+        self.is_warming = False
+        self._is_closed = False
+
+    def request(self, key: Key, requested: RequestedPartition) -> None:
+        """Add a partition, or change its offset and bounds."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            self.partitions[key] = FetchPartition(requested)
+        else:
+            partition.requested = requested
+        self.due[key] = None
+
+    def forget(self, key: Key) -> None:
+        partition = self.partitions.pop(key, None)
+        self.due.pop(key, None)
+        if partition is not None:
+            partition.unwatch()
+
+    def mark_due(self, key: Key) -> None:
+        if key in self.partitions:
+            self.due[key] = None
+            if self.delayed is not None:
+                self.delayed.wake()
+
+    def watch(self, key: Key, partition: Partition) -> None:
+        """Make the partition due after its next change. Followers watch the log's end as well.
+
+        A topic that is deleted and created again has another partition under the same key.
+        """
+        fetched = self.partitions.get(key)
+        if fetched is None or self._is_closed:
+            return
+        if fetched.watched is not None:
+            if fetched.watched() is partition:
+                return
+            fetched.unwatch()
+        fetched.callback = partial(self.mark_due, key)
+        fetched.watched = weakref.ref(partition)
+        if self.replica_id == CONSUMER_ID:
+            partition.on_change(fetched.callback)
+        else:
+            partition.on_growth(fetched.callback)
+
+    def close(self) -> None:
+        """Stop watching. A delayed fetch of a session that is closed meanwhile ends at its
+        deadline."""
+        self._is_closed = True
+        for partition in self.partitions.values():
+            if partition.watched is not None:
+                partition.unwatch()

@@ -1,0 +1,80 @@
+"""The responses of one connection that are not ready, or wait behind one that is not.
+
+Responses leave in the order of their requests, however long each takes. A response that is ready
+immediately, with none before it, is never put here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from penstock.handlers.context import RequestContext
+from penstock.protocol.schema import Records
+
+
+class Pending(Protocol):
+    """An asyncio.Future or a DelayedResponse."""
+
+    def cancel(self) -> Any: ...
+
+
+class ResponseSlot:
+    """The place of one response. `parts` stays empty if none is sent (acks=0)."""
+
+    __slots__ = ("context", "is_ready", "parts", "pending", "size")
+
+    def __init__(self, context: RequestContext, size: int) -> None:
+        self.context = context
+        self.size = size
+        self.is_ready = False
+        self.parts: list[Records] = []
+        self.pending: Pending | None = None
+
+
+class ResponseQueue:
+    """`bytes` are those of requests whose responses are not ready and of responses that wait; the
+    connection stops to read at a bound on them. `waiting_bytes` are those of the responses alone,
+    which are in memory. The records of a request are in the log, or its handler has a copy, by the
+    time that the handler waits."""
+
+    __slots__ = ("_slots", "bytes", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self._slots: deque[ResponseSlot] = deque()
+        self.bytes = 0
+        self.waiting_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def add(self, context: RequestContext, size: int) -> ResponseSlot:
+        """Add a place at the end. The size is that of the request until the response is ready."""
+        slot = ResponseSlot(context, size)
+        self._slots.append(slot)
+        self.bytes += size
+        return slot
+
+    def fill(self, slot: ResponseSlot, parts: list[Records]) -> None:
+        """Set the response. File ranges do not count: they are not in memory."""
+        size = sum(len(part) for part in parts if isinstance(part, bytes | bytearray | memoryview))
+        self.bytes += size - slot.size
+        self.waiting_bytes += size
+        slot.size, slot.parts, slot.is_ready, slot.pending = size, parts, True, None
+
+    def pop_ready(self) -> list[Records] | None:
+        """Take the first response, if it is ready."""
+        if not self._slots or not self._slots[0].is_ready:
+            return None
+        slot = self._slots.popleft()
+        self.bytes -= slot.size
+        self.waiting_bytes -= slot.size
+        return slot.parts
+
+    def cancel(self) -> None:
+        """Cancel the handlers that wait: the connection is closed."""
+        slots, self._slots = self._slots, deque()
+        self.bytes = self.waiting_bytes = 0
+        for slot in slots:
+            if slot.pending is not None:
+                slot.pending.cancel()
