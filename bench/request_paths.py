@@ -1,7 +1,7 @@
 """CPU time of the produce and fetch paths without sockets: the table of PROFILE.md.
 
 Frames go into the `buffer_updated` of a real node's connections, responses into a transport that
-drops them, log files into the page cache (not tmpfs, which cannot read without waiting). One node, one partition, one connection a side; Produce v10
+drops them. The log is on a disk: tmpfs has no read that gives up instead of waiting. One node, one partition, one connection a side; Produce v10
 and Fetch v11 without a session, as librdkafka sends them.
 
     python -m bench.request_paths [rounds]                       this checkout alone
@@ -21,7 +21,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,10 +53,10 @@ class _DroppingTransport(asyncio.Transport):
         self.writes = 0
         self._protocol = protocol
 
-    def write(self, data: Any) -> None:
+    def write(self, _data: Any) -> None:
         self.writes += 1
 
-    def writelines(self, list_of_data: Any) -> None:
+    def writelines(self, _data: Any) -> None:
         self.writes += 1
 
     def get_write_buffer_size(self) -> int:
@@ -123,12 +125,24 @@ def _measure_all() -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as directory:
         config = read_node_config(_PROPERTIES.format(directory=directory).encode(), "bench")
-        # These names have moved between the checkouts that are compared.
-        rng = vars(start).get("RealRng") or vars(start)["RealChance"]
-        vars(start)["format_directories"](
+        format_directories = _find(
+            "penstock.node.broker.formatting:format_directories",
+            "penstock.node.formatting:format_directories",
+        )
+        rng = _find("penstock.world.real:RealRng", "penstock.world.real:RealChance")
+        format_directories(
             RealDisk(), rng(), config, None, ignore_formatted=False, say=lambda *_: None
         )
         return run(main)
+
+
+def _find(*names: str) -> Any:
+    """Import a name that differs between the checkouts that are compared."""
+    for name in names:
+        module, attribute = name.split(":")
+        with suppress(ImportError, AttributeError):
+            return getattr(import_module(module), attribute)
+    raise ImportError(" or ".join(names))
 
 
 async def _paths(factory: Callable[[], Any]) -> dict[str, float]:
@@ -199,7 +213,7 @@ async def _paths(factory: Callable[[], Any]) -> dict[str, float]:
         await producer.responded(1)
         end += 16
 
-    fetches = {}
+    fetches: dict[int, bytes] = {}
 
     def fetch_frame(offset: int) -> bytes:
         return fetches.get(offset) or fetches.setdefault(offset, fetch(offset))

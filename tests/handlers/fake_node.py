@@ -18,7 +18,6 @@ from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
 from penstock.handlers.context import ConnectionHandle, RequestContext
-from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.parts import BrokerParts
 from penstock.ids import Buffer, TopicPartition
 from penstock.log.store import LogStore
@@ -31,6 +30,8 @@ from penstock.metadata.image import (
     TopicImage,
 )
 from penstock.node.broker.controllers import Controllers, ProducerIds
+from penstock.node.delayed import ActionQueue
+from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import MetadataView
 from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.node.quorum.quorum import Quorum
@@ -153,6 +154,17 @@ class FakePartition:
         except TimeoutError:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late") from None
 
+    def on_committed(
+        self, end_offset: int, deadline: float, callback: Callable[[KafkaError | None], None]
+    ) -> None:
+        def ended(waiting: asyncio.Task[None]) -> None:
+            error = waiting.exception()
+            assert error is None or isinstance(error, KafkaError)
+            callback(error)
+
+        waiting = asyncio.ensure_future(self.wait_committed(end_offset, deadline))
+        waiting.add_done_callback(ended)
+
     def check_leader(self, current_leader_epoch: int, *, allow_follower: bool = False) -> None:
         if current_leader_epoch not in (-1, self.leader_epoch):
             older = current_leader_epoch < self.leader_epoch
@@ -215,6 +227,8 @@ class FakePartition:
     def on_change(self, callback: Callable[[], None]) -> None:
         self.watchers[callback] = None
 
+    on_growth = on_change
+
     def off_change(self, callback: Callable[[], None]) -> None:
         self.watchers.pop(callback, None)
 
@@ -228,6 +242,14 @@ class FakePartition:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.get(epoch, (-1, -1))
+
+    def diverging(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "an unknown epoch")
+        if epoch < last_fetched_epoch or end_offset < offset:
+            return epoch, end_offset
+        return None
 
     def delete_records(self, before_offset: int) -> int:
         target = self.high_watermark if before_offset == -1 else before_offset
@@ -367,7 +389,13 @@ class FakeNode:
             controllers=cast(Controllers, self.controllers),
             replicas=cast(Replicas, self.replicas),
             replica_moves=ReplicaMoves(cast(LogStore, store), self.metadata, self.spawn),
-            fetches=FetchSessions(self.world.rng),
+            fetches=Fetches(
+                self.world,
+                self.metadata,
+                cast(Replicas, self.replicas),
+                ActionQueue(),
+                self.spawn,
+            ),
             groups=self.groups,
             producer_ids=cast(ProducerIds, FakeProducerIds()),
         )

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers.fetch_interest import Interest
-from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.limits import FETCH_SESSION_IDLE_SECONDS
+from penstock.node.fetch.sessions import FetchSessions
+from penstock.node.fetch.state import FetchState
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.world.sim import SimRng
 from tests.handlers.fake_node import FakeNode, answer, records, run
@@ -225,11 +225,11 @@ def test_sessions_keep_no_node_alive() -> None:
     assert gone() is None
 
 
-def interest(partitions: int = 1) -> Interest:
-    made = Interest(uses_ids=False)
+def state(partitions: int = 1) -> FetchState:
+    state = FetchState(uses_topic_ids=False)
     for index in range(partitions):
-        made.want(("t", index), part(index))
-    return made
+        state.request(("t", index), part(index))
+    return state
 
 
 def sessions(**bounds: int) -> FetchSessions:
@@ -238,12 +238,12 @@ def sessions(**bounds: int) -> FetchSessions:
 
 def test_a_full_cache_gives_the_place_of_the_longest_idle_one_only() -> None:
     cache = sessions(slots=2)
-    first, second = cache.open(interest(), 0), cache.open(interest(), 1)
+    first, second = cache.open(state(), 0), cache.open(state(), 1)
     assert first is not None
     assert second is not None
-    assert cache.open(interest(), FETCH_SESSION_IDLE_SECONDS) is None
+    assert cache.open(state(), FETCH_SESSION_IDLE_SECONDS) is None
     cache.resume(first.id, 1, False, 2)
-    assert cache.open(interest(), FETCH_SESSION_IDLE_SECONDS + 1.5) is not None
+    assert cache.open(state(), FETCH_SESSION_IDLE_SECONDS + 1.5) is not None
     assert len(cache) == 2
     with pytest.raises(KafkaError) as refused:
         cache.resume(second.id, 1, False, 3)
@@ -253,20 +253,20 @@ def test_a_full_cache_gives_the_place_of_the_longest_idle_one_only() -> None:
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
     cache = sessions(max_partitions=10)
-    session = cache.open(interest(6), 0)
+    session = cache.open(state(6), 0)
     assert session is not None
-    assert cache.open(interest(5), 0) is None
-    assert cache.open(interest(4), 0) is not None
-    session.interest.want(("t", 99), part(99))
+    assert cache.open(state(5), 0) is None
+    assert cache.open(state(4), 0) is not None
+    session.state.request(("t", 99), part(99))
     with pytest.raises(KafkaError) as refused:
         cache.resized(session)
     assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert cache.open(interest(6), 0) is not None, "the closed one's partitions count no more"
+    assert cache.open(state(6), 0) is not None, "the closed one's partitions count no more"
 
 
 def test_epochs_go_on_from_one_after_the_last() -> None:
     cache = sessions()
-    session = cache.open(interest(), 0)
+    session = cache.open(state(), 0)
     assert session is not None
     session.epoch = 2**31 - 1
     cache.resume(session.id, 2**31 - 1, False, 0)

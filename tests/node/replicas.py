@@ -13,15 +13,18 @@ from penstock.config.node import read_node_config
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import SERVED, load
-from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.store import LogStore
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
+from penstock.node.delayed import ActionQueue
+from penstock.node.fetch.fetches import Fetches
+from penstock.node.metadata import Advertised, MetadataView
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetchers import ReplicaFetchers
+from penstock.node.replication.replicas import Replicas
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
@@ -149,9 +152,12 @@ class Broker:
         self.world = world
         self.node_id = broker_id
         # The parts that the Fetch and Produce handlers declare.
-        self.clock, self.offload = world.clock, world.offload
-        self.metadata = self.replicas = self.supervisor = self
-        self.fetches = FetchSessions(world.rng)
+        self.clock = world.clock
+        self.metadata = self.replicas = self
+        self.actions = ActionQueue()
+        self.fetches = Fetches(
+            world, cast(MetadataView, self), cast(Replicas, self), self.actions, self.spawn
+        )
         self.host, self.port = host, port
         self.log_config = config
         self.config = read_node_config(
@@ -170,6 +176,7 @@ class Broker:
             lambda: controller.brokers,
             changes.propose,
             lag_s,
+            self.actions,
         )
         self.replication = ReplicaFetchers(
             self.env, self.config, address_of=self._address_of, broker_epoch=self.epoch
@@ -199,7 +206,9 @@ class Broker:
     async def start(self) -> None:
         await self.store.open(lambda _partition: self.log_config)
         watermarks = self.store.read_high_watermarks()
-        self.server = Server(self.world, self.config, Dispatch(self, SERVED, load))
+        self.server = Server(
+            self.world, self.config, Dispatch(self, SERVED, load), actions=self.actions
+        )
         await self.server.start()
         await self.server.accept_clients()
         await self.server.accept_clients()
@@ -245,9 +254,10 @@ class Broker:
     def partition(self, topic: TopicImage, index: int) -> Partition:
         return self.partitions[TopicPartition(topic.name, index)]
 
-    def advertised(self, _listener: str, _host: str) -> list[tuple[int, str, int, None]]:
+    def advertised(self, _listener: str, _host: str) -> list[Advertised]:
         return [
-            (node.node_id, node.host, node.port, None) for node in self.controller.nodes.values()
+            Advertised(node.node_id, node.host, node.port, None)
+            for node in self.controller.nodes.values()
         ]
 
 

@@ -14,9 +14,9 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.handlers.context import RequestContext
 from penstock.protocol.framing import frame_request, split_frames
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.server.state import Bounds
 from penstock.server.dispatch import Dispatch, Handler
 from penstock.server.server import Server
+from penstock.server.state import Bounds
 from penstock.world import World
 
 PRODUCE, FETCH, HEARTBEAT, API_VERSIONS = 0, 1, 12, 18

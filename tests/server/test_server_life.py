@@ -10,9 +10,9 @@ import socket
 import pytest
 
 from penstock.limits import ACCEPT_BACKLOG
-from penstock.server.state import Bounds, bounds_of
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
+from penstock.server.state import Bounds, bounds_of
 from penstock.world import World
 from penstock.world.real import run
 from penstock.world.sim import Simulation
@@ -70,7 +70,7 @@ def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -
             return served.server.counters.connections_refused, served.server.counters.connections
 
     assert play(scenario) == (2, 3)
-    assert caplog.text.count("connections are refused") == 1
+    assert caplog.text.count("refusing connections") == 1
 
 
 async def connect_or_lost(served: Served) -> Client | None:
@@ -134,7 +134,7 @@ def test_stopping_cuts_what_does_not_end(play: Play, caplog: pytest.LogCaptureFi
             return client.order
 
     assert play(scenario) == []
-    assert "1 connections are cut" in caplog.text
+    assert "aborted 1 connections" in caplog.text
 
 
 def test_a_server_without_connections_stops_at_once(play: Play) -> None:

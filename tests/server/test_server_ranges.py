@@ -218,7 +218,7 @@ def test_a_disk_that_fails_ends_the_connection(
     monkeypatch.setattr(file, "bring_in", broken)
     answers = ask(file, [(0, MEGABYTE)])[0]
     assert answers == []
-    assert "an answer could not be read from its file: [Errno 5]" in caplog.text
+    assert "cannot read a response from its file: [Errno 5]" in caplog.text
 
 
 def test_a_file_that_was_cut_ends_the_connection(
@@ -226,7 +226,7 @@ def test_a_file_that_was_cut_ends_the_connection(
 ) -> None:
     file.file.truncate(3 * MEGABYTE)
     assert ask(file, [(0, 4 * MEGABYTE)])[0] == []
-    assert "it was cut while an answer was being sent" in caplog.text
+    assert "it was truncated while a response was being sent" in caplog.text
 
 
 def test_a_peer_that_goes_away_within_a_range_leaves_nothing_behind(file: SpiedFile) -> None:

@@ -15,8 +15,8 @@ from penstock.errors import ErrorCode, InvariantBroken, KafkaError
 from penstock.protocol.codec import decode
 from penstock.protocol.messages.api_versions import ApiVersionsResponse
 from penstock.protocol.messages.heartbeat import HeartbeatResponse
-from penstock.server.state import Bounds
 from penstock.server.dispatch import Handler
+from penstock.server.state import Bounds
 from penstock.world import World
 from tests.server.serving import (
     API_VERSIONS,

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.leaders import endpoints_of
 from penstock.node.fetch.delayed import FetchResult

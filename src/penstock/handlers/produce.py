@@ -159,9 +159,7 @@ async def _after_opening(state: _ProduceState) -> ProduceResponse | None:
     return await response if isinstance(response, DelayedProduce) else response
 
 
-def _append_topic(
-    state: _ProduceState, data: ProduceRequest.TopicData
-) -> list[PartitionResponse]:
+def _append_topic(state: _ProduceState, data: ProduceRequest.TopicData) -> list[PartitionResponse]:
     parts, request, version = state.parts, state.request, state.context.version
     acks_all = request.acks == ALL_ACKS
     responses: list[PartitionResponse] = []

@@ -79,8 +79,8 @@ class ActionQueue:
                 action()
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except BaseException as error:
-                # As the event loop does: a failed action must not fail the callback that runs it.
+            except BaseException as error:  # noqa: BLE001  # as the event loop does
+                # A failed action must not fail the callback that runs it.
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"action {action!r} failed", "exception": error}
                 )

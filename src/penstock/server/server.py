@@ -1,9 +1,9 @@
 """The listeners of a node and the life of its connections.
 
-    server = Server(world, config, Dispatch(parts, SERVED, load))
-    await server.start()
-    ... await server.wait_failed() in a task: it raises the error that stops the node ...
-    await server.stop()
+server = Server(world, config, Dispatch(parts, SERVED, load))
+await server.start()
+... await server.wait_failed() in a task: it raises the error that stops the node ...
+await server.stop()
 """
 
 from __future__ import annotations

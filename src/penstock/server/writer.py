@@ -125,10 +125,7 @@ class Writer:
     def _send_parts(self) -> None:
         turn_end = self.written + SEND_PIECE_BYTES
         while self._parts and not (
-            self._paused
-            or self._socket.is_waiting
-            or self._loading
-            or self._transport.is_closing()
+            self._paused or self._socket.is_waiting or self._loading or self._transport.is_closing()
         ):
             ready = self._take_bytes()
             if ready:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.errors import InvariantBroken
 from penstock.limits import FETCH_PARTITIONS_A_TURN
 from penstock.node.delayed import DelayedResponse
 from penstock.node.fetch.reader import FetchReader, PartitionRead
@@ -136,7 +137,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         was_stale = self._reader.is_stale
         try:
             self._read()
-        except BaseException as error:
+        except (Exception, InvariantBroken) as error:
             self.fail(error)
             return
         if self._is_ready:
@@ -171,7 +172,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             return
         try:
             response = self._respond(self._result())
-        except BaseException as error:
+        except (Exception, InvariantBroken) as error:
             self.fail(error)
         else:
             self.complete(response)
@@ -202,5 +203,3 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             return FetchResult(NO_SESSION, partitions)
         self._reader.settle()
         return FetchResult(self._session.id, partitions)
-
-

@@ -15,7 +15,7 @@ from penstock.ids import Buffer
 from penstock.log.admission import Opening, open_in_child, opening_of
 from penstock.log.log import Appended
 from penstock.metadata.image import PartitionState
-from penstock.node.partition.waiters import CommitWaiters, Committed
+from penstock.node.partition.waiters import Committed, CommitWaiters
 from penstock.replica.fencing import not_leader
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
