@@ -1,8 +1,9 @@
 """CPU time of the produce and fetch paths without sockets: the table of PROFILE.md.
 
 Frames go into the `buffer_updated` of a real node's connections, responses into a transport that
-drops them. The log is on a disk: tmpfs has no read that gives up instead of waiting. One node, one partition, one connection a side; Produce v10
-and Fetch v11 without a session, as librdkafka sends them.
+drops them. The log is on a disk: tmpfs has no read that gives up instead of waiting. One node, one
+partition, one connection a side; Produce v10 and Fetch v11 without a session, as librdkafka sends
+them.
 
     python -m bench.request_paths [rounds]                       this checkout alone
     python -m bench.request_paths [rounds] --beside OTHER/src    both, alternating

@@ -95,6 +95,9 @@ MAX_INLINE_RECOVERY_BYTES = 1024 * 1024
 # up is rarely further behind. Costs some kilobytes per written partition.
 REMEMBERED_TAIL_BATCHES = 8
 
+# A segment remembers the batches at which its last reads ended: sequential readers continue there.
+REMEMBERED_READ_ENDS = 16
+
 # A log starts to write back after this much growth, long before the kernel does, which throttles
 # writers if too many pages are dirty.
 WRITE_BACK_BYTES = 8 * 1024 * 1024
@@ -131,7 +134,13 @@ PROBE_EVERY_BYTES = 64 * 1024
 
 # The same if the kernel reports all pages as cached. Some may still be on their way from the disk,
 # in the order in which they were requested.
-PROBE_COMING_EVERY_BYTES = 256 * 1024
+PROBE_COMING_EVERY_BYTES = 1024 * 1024
+
+# How much of a file is checked at once for a sequential reader, and how long a page that was
+# written or checked counts as being in memory. If the kernel drops it earlier, the event loop waits
+# for the disk.
+PAGE_CACHE_CHECK_BYTES = 8 * 1024 * 1024
+PAGE_CACHE_TRUST_S = 1.0
 
 # How far a read of old records reads ahead of what its reader waits for.
 READ_AHEAD_BYTES = 4 * 1024 * 1024

@@ -115,6 +115,11 @@ class OffsetIndex(Index):
         count = self._count_before(offset - self._base + 1, 0)
         return self._get(count - 1)[1] if count else 0
 
+    def at_position(self, position: int) -> OffsetPosition | None:
+        """Return the last entry whose batch begins at or before a position."""
+        count = self._count_before(position + 1, 1)
+        return self[count - 1] if count else None
+
     def truncate(self, offset: int) -> None:
         """Remove the entries at or after an offset."""
         self._keep(self._count_before(offset - self._base, 0))

@@ -121,7 +121,8 @@ class Log:
         (exclusive) and on bytes; None if there are none.
 
         The first batch is returned whole even if it is larger than max_bytes; without at_least_one
-        it is not returned then. The last batch may be cut. With at_once, raises NotInMemory instead
+        it is not returned then. The range ends between batches, unless that would need a read from
+        the disk: then the last batch may be cut. With at_once, raises NotInMemory instead
         of blocking on the disk.
         """
         if not self.start_offset <= offset <= self.end_offset:

@@ -12,7 +12,12 @@ from functools import partial
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.ids import Buffer
-from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET, REMEMBERED_TAIL_BATCHES
+from penstock.limits import (
+    BATCH_HEADER_BYTES,
+    MAX_RELATIVE_OFFSET,
+    REMEMBERED_READ_ENDS,
+    REMEMBERED_TAIL_BATCHES,
+)
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset, TxnIndex
@@ -89,6 +94,10 @@ class Segment:
         # The last batches that were appended, and their positions: readers that keep up find theirs
         # without a look into the file.
         self._tail: deque[tuple[int, BatchHeader]] = deque(maxlen=REMEMBERED_TAIL_BATCHES)
+        # The batches at which the last reads ended, by their base offset: a sequential reader
+        # continues there. Positions are valid until the segment is truncated; compaction replaces
+        # the segment.
+        self._read_ends: dict[int, tuple[int, BatchHeader]] = {}
 
     @property
     def file(self) -> File:
@@ -151,7 +160,7 @@ class Segment:
     def find(self, offset: int, *, at_once: bool = False) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after this offset; None where the segment ends before it.
         NotInMemory where it was to be found at once, and cannot."""
-        remembered = self._find_in_tail(offset)
+        remembered = self._find_in_tail(offset) or self._read_ends.get(offset)
         if remembered is not None:
             return remembered
         if at_once and not self.offset_index.is_at_hand:
@@ -182,6 +191,52 @@ class Segment:
                 break
             found = batch
         return found
+
+    def last_batch_end(self, position: int, first: BatchHeader, limit: int) -> int:
+        """Return the end of the last batch that ends at or before a limit, so that no part of a
+        batch is sent. `first` is the batch at `position`, and ends there or before.
+
+        The index leads to the last batches, and only their headers are read. If they are not in
+        memory, return the limit: a client discards the part of a batch, which is cheaper than to
+        wait for the disk.
+        """
+        index = self.offset_index
+        if not index.is_at_hand:
+            return limit
+        at, entry = position + first.size, index.at_position(limit)
+        if entry is not None and entry.position > at:
+            at = entry.position
+        else:
+            entry = None
+        headers: Buffer = b""
+        headers_at = at
+        while at < limit:
+            if at - headers_at + BATCH_HEADER_BYTES > len(headers):
+                length = min(_READ_AHEAD_BYTES, self.size - at)
+                read = self.file.pread_at_once(length, at)
+                if read is None or length < BATCH_HEADER_BYTES:
+                    return limit
+                headers, headers_at = read, at
+            header = read_header(headers, at - headers_at)
+            if (
+                header.magic != MAGIC
+                or header.size < BATCH_HEADER_BYTES
+                or (entry is not None and header.last_offset != entry.offset)
+            ):
+                return limit
+            entry = None
+            if at + header.size > limit:
+                self._remember_read_end(at, header)
+                return at
+            at += header.size
+        return at
+
+    def _remember_read_end(self, position: int, header: BatchHeader) -> None:
+        ends = self._read_ends
+        ends.pop(header.base_offset, None)
+        ends[header.base_offset] = (position, header)
+        if len(ends) > REMEMBERED_READ_ENDS:
+            del ends[next(iter(ends))]
 
     def _scan_for(
         self, offset: int, start: int, *, at_once: bool = False
@@ -314,6 +369,7 @@ class Segment:
         self.txn_index.truncate(offset)
         self._first_timestamp = None
         self._tail.clear()
+        self._read_ends.clear()
         self._since_index_entry = 0
         self._max_timestamp = self._largest_timestamp(self.time_index.last(), self._last_indexed())
 
@@ -349,6 +405,7 @@ class Segment:
 
     def reset_offset_and_time_indexes(self) -> None:
         self._tail.clear()
+        self._read_ends.clear()
         self.offset_index.reset()
         self.time_index.reset()
 

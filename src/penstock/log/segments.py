@@ -107,9 +107,11 @@ class LogSegments(Sequence[Segment]):
                 position, header = found
                 if header.size > max_bytes and not at_least_one:
                     return None
-                bound = self._bound(number, below, log_end_offset, at_once=at_once)
-                length = min(bound - position, max(max_bytes, header.size))
-                return segment.range(position, length) if length > 0 else None
+                end = self._bound(number, below, log_end_offset, at_once=at_once)
+                limit = position + max(max_bytes, header.size)
+                if limit < end:
+                    end = segment.last_batch_end(position, header, limit)
+                return segment.range(position, end - position) if end > position else None
             number += 1
         return None
 

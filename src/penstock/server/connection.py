@@ -163,10 +163,10 @@ class Connection(asyncio.BufferedProtocol):
         with self._actions:
             self._advancing = True
             try:
-                if self._responses:
+                if self._responses.slots:
                     self._send_ready()
                 self._take_frames()
-                if self._responses:
+                if self._responses.slots:
                     self._send_ready()
                 self._buffer.settle()
                 self._writer.flush()
@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error))
             finally:
                 self._advancing = False
-            if self._draining and not self._responses and not self._writer.blocked:
+            if self._draining and not self._responses.slots and not self._writer.blocked:
                 self.close("the server stops", logging.DEBUG)
             self._count_memory()
             self.set_reading()
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed
             or self._draining
             or self._writer.blocked
-            or len(responses) >= bounds.max_inflight_requests
+            or len(responses.slots) >= bounds.max_inflight_requests
             or responses.bytes >= bounds.max_inflight_bytes
         )
 
@@ -244,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
             return self._handler_failed(repr(error))
         except InvariantBroken as error:
             return self._state.fail(error)
-        if self._responses:
+        if self._responses.slots:
             return self._responses.fill(self._responses.add(context, 0), parts)
         return self._send(parts)
 
@@ -275,9 +275,18 @@ class Connection(asyncio.BufferedProtocol):
             return self._handler_failed(repr(error))
         except InvariantBroken as error:
             return self._state.fail(error)
-        if not self._closed:
-            self._responses.fill(slot, parts)
-            self._advance()
+        if self._closed:
+            return None
+        self._responses.fill(slot, parts)
+        if self._draining or not self._reading or self._buffer.held or self._advancing:
+            return self._advance()
+        # As `_advance` does, without a look for requests.
+        with self._actions:
+            self._send_ready()
+            self._writer.flush()
+            if self._responses.slots or self._writer.blocked:
+                self._count_memory()
+                self.set_reading()
         return None
 
     def _handler_failed(self, reason: str) -> None:
@@ -345,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._writer.blocked:
             self.close(f"the peer read no responses for {idle:g} s (connections.max.idle.ms)")
             self._transport.abort()
-        elif not self._responses:
+        elif not self._responses.slots:
             self._state.counters.connections_idle_closed += 1
             self.close(f"idle for {idle:g} s (connections.max.idle.ms)", logging.INFO)
 

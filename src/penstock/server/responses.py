@@ -36,22 +36,19 @@ class ResponseQueue:
     """`bytes` are those of requests whose responses are not ready and of responses that wait; the
     connection stops to read at a bound on them. `waiting_bytes` are those of the responses alone,
     which are in memory. The records of a request are in the log, or its handler has a copy, by the
-    time that the handler waits."""
+    time that the handler waits. `slots` is public to be tested for emptiness cheaply."""
 
-    __slots__ = ("_slots", "bytes", "waiting_bytes")
+    __slots__ = ("bytes", "slots", "waiting_bytes")
 
     def __init__(self) -> None:
-        self._slots: deque[ResponseSlot] = deque()
+        self.slots: deque[ResponseSlot] = deque()
         self.bytes = 0
         self.waiting_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._slots)
 
     def add(self, context: RequestContext, size: int) -> ResponseSlot:
         """Add a place at the end. The size is that of the request until the response is ready."""
         slot = ResponseSlot(context, size)
-        self._slots.append(slot)
+        self.slots.append(slot)
         self.bytes += size
         return slot
 
@@ -64,16 +61,16 @@ class ResponseQueue:
 
     def pop_ready(self) -> list[Records] | None:
         """Take the first response, if it is ready."""
-        if not self._slots or not self._slots[0].is_ready:
+        if not self.slots or not self.slots[0].is_ready:
             return None
-        slot = self._slots.popleft()
+        slot = self.slots.popleft()
         self.bytes -= slot.size
         self.waiting_bytes -= slot.size
         return slot.parts
 
     def cancel(self) -> None:
         """Cancel the handlers that wait: the connection is closed."""
-        slots, self._slots = self._slots, deque()
+        slots, self.slots = self.slots, deque()
         self.bytes = self.waiting_bytes = 0
         for slot in slots:
             if slot.pending is not None:

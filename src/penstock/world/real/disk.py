@@ -1,12 +1,9 @@
-"""Files of the operating system, at the price of its calls alone.
+"""Files of the operating system.
 
-Owns file descriptors and how names and bytes reach the disk. It must never know what the files
-hold.
-
-A file descriptor is closed when nobody can use it any more, not before: `close` gives up the file's
-own hold on it, and a call that is still running in a thread, or a range waiting to be sent by
-`sendfile`, keeps it open until it is done. So a number can never come to mean another file under a
-running call.
+A file descriptor is closed when nothing can use it any more: `close` drops the file's own
+reference, and a call that still runs in a thread, or a range that waits to be sent by `sendfile`,
+keeps the descriptor open until it is done. So a descriptor's number never means another file during
+a call.
 """
 
 from __future__ import annotations
@@ -17,26 +14,33 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import NoReturn
 
 from penstock.ids import Buffer
-from penstock.limits import PROBE_COMING_EVERY_BYTES, PROBE_EVERY_BYTES, READ_AHEAD_BYTES
+from penstock.limits import (
+    PAGE_CACHE_CHECK_BYTES,
+    PAGE_CACHE_TRUST_S,
+    PROBE_COMING_EVERY_BYTES,
+    PROBE_EVERY_BYTES,
+    READ_AHEAD_BYTES,
+)
 from penstock.world import Volume
 from penstock.world.replace import replace_file
 
 _FILE_MODE = 0o644
-# macOS has no fdatasync. (Its fsync leaves the drive's own cache alone, as every database there
-# accepts unless told otherwise.)
+# macOS has no fdatasync. (Its fsync does not flush the drive's own cache; databases accept that by
+# default.)
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
-# A read that gives up instead of waiting for the disk. Linux alone has it; elsewhere every read
-# that may wait passes through a thread.
+# A read that gives up instead of waiting for the disk. Only Linux has it; elsewhere every read that
+# may wait runs in a thread.
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-# The kernel takes no more at once than it would read ahead by itself, which is this by default.
+# The kernel accepts no more per call than its own read-ahead, which is this by default.
 _ADVISED_BYTES = 128 * 1024
 
 
 class _Descriptor(int):
-    """An open file descriptor; letting go of the last reference closes it. os.open makes it
+    """An open file descriptor; dropping the last reference closes it. os.open makes it
     non-inheritable (O_CLOEXEC)."""
 
     __slots__ = ()
@@ -46,10 +50,25 @@ class _Descriptor(int):
 
 
 class RealFile:
-    """`pread` and `sync` are the system's calls bound to the descriptor: no Python frame in
-    between."""
+    """`pread` and `sync` are the system's calls bound to the descriptor, without a Python frame.
 
-    __slots__ = ("_descriptor", "_pwrite", "path", "pread", "sync")
+    Two ranges are known to be in memory without a system call: what was written in the last moments
+    and what `in_memory` has checked, which looks ahead for sequential readers.
+    """
+
+    __slots__ = (
+        "_checked_at",
+        "_checked_end",
+        "_checked_start",
+        "_descriptor",
+        "_pwrite",
+        "_written_at",
+        "_written_end",
+        "_written_start",
+        "path",
+        "pread",
+        "sync",
+    )
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -57,28 +76,53 @@ class RealFile:
         self.pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
         self._pwrite: Callable[[Buffer, int], int] = partial(os.pwrite, descriptor)
         self.sync: Callable[[], None] = partial(_sync_data, descriptor)
+        self._written_start = self._written_end = self._checked_start = self._checked_end = 0
+        # When the first bytes of these ranges were written or checked.
+        self._written_at = self._checked_at = -PAGE_CACHE_TRUST_S
 
     def pread_at_once(self, length: int, position: int, /) -> bytearray | None:
-        return (
-            None
-            if self._is_cached(length, position) is False
-            else self._read_at_once(length, position)
-        )
+        if (
+            not self._is_known(length, position)
+            and self._is_cached(length, position, self._descriptor) is False
+        ):
+            return None
+        return self._read_at_once(length, position)
 
     def in_memory(self, length: int, position: int, /) -> bool:
-        cached, last = self._is_cached(length, position), position + length - 1
-        if cached is False:
+        if self._is_known(length, position):
+            return True
+        if self._descriptor is None:
             return False
-        probes = (
-            *range(position, last, PROBE_COMING_EVERY_BYTES if cached else PROBE_EVERY_BYTES),
-            last,
+        if length < PAGE_CACHE_CHECK_BYTES:
+            # A sequential reader needs what follows next.
+            ahead = min(PAGE_CACHE_CHECK_BYTES, self.size() - position)
+            if ahead > length and self._is_cached(ahead, position, self._descriptor):
+                return self._probe(ahead, position, PROBE_COMING_EVERY_BYTES)
+        cached = self._is_cached(length, position, self._descriptor)
+        return cached is not False and self._probe(
+            length, position, PROBE_COMING_EVERY_BYTES if cached else PROBE_EVERY_BYTES
         )
-        return all(self._read_at_once(1, probe) is not None for probe in probes)
 
-    def _is_cached(self, length: int, position: int) -> bool | None:
+    def _is_known(self, length: int, position: int) -> bool:
+        if self._written_start <= position and position + length <= self._written_end:
+            return monotonic() - self._written_at < PAGE_CACHE_TRUST_S
+        if self._checked_start <= position and position + length <= self._checked_end:
+            return monotonic() - self._checked_at < PAGE_CACHE_TRUST_S
+        return False
+
+    def _probe(self, length: int, position: int, distance: int) -> bool:
+        """Return True if single bytes of a range can be read; then all of it counts as checked."""
+        end = position + length
+        for probe in (*range(position, end - 1, distance), end - 1):
+            if self._read_at_once(1, probe) is None:
+                return False
+        self._checked_start, self._checked_end, self._checked_at = position, end, monotonic()
+        return True
+
+    def _is_cached(self, length: int, position: int, descriptor: int | None) -> bool | None:
         from penstock.world.real.page_cache import is_cached  # ctypes takes milliseconds to load
 
-        return self._descriptor is not None and is_cached(self._descriptor, length, position)
+        return descriptor is not None and is_cached(descriptor, length, position)
 
     def _read_at_once(self, length: int, position: int) -> bytearray | None:
         if _NOWAIT is None:
@@ -86,12 +130,12 @@ class RealFile:
         data = bytearray(length)
         try:
             return data if os.preadv(self.fileno(), [data], position, _NOWAIT) == length else None
-        except OSError:  # not in memory, or a file system that cannot tell
+        except OSError:  # not in memory, or a file system without such reads
             return None
 
     def bring_in(self, length: int, position: int, /) -> None:
-        # Asked for in words: what the kernel reads ahead by itself it has the next reader go on
-        # with, which would be the event loop.
+        # Explicit read-ahead: the next reader continues what the kernel reads ahead on its own, and
+        # that would be the event loop.
         if hasattr(os, "posix_fadvise"):
             for ahead in range(position, position + length + READ_AHEAD_BYTES, _ADVISED_BYTES):
                 os.posix_fadvise(self.fileno(), ahead, _ADVISED_BYTES, os.POSIX_FADV_WILLNEED)
@@ -99,11 +143,17 @@ class RealFile:
 
     def pwrite(self, data: Buffer, position: int, /) -> int:
         written = self._pwrite(data, position)
-        return written if written == len(data) else self._write_rest(data, position, written)
+        if written != len(data):
+            written = self._write_rest(data, position, written)
+        now = monotonic()
+        if position != self._written_end or now - self._written_at > PAGE_CACHE_TRUST_S / 2:
+            self._written_start, self._written_at = position, now
+        self._written_end = position + written
+        return written
 
     def _write_rest(self, data: Buffer, position: int, written: int) -> int:
-        """A short write is rare: the disk is nearly full, or data is larger than one call may write
-        (2 GB on Linux)."""
+        """Continue a short write, which is rare: the disk is nearly full, or the data is larger
+        than one call may write (2 GB on Linux)."""
         view = memoryview(data).cast("B")
         while written < view.nbytes:
             more = self._pwrite(view[written:], position + written)
@@ -117,6 +167,8 @@ class RealFile:
         return written
 
     def truncate(self, size: int, /) -> None:
+        self._written_end = min(self._written_end, size)
+        self._checked_end = min(self._checked_end, size)
         os.ftruncate(self.fileno(), size)
 
     def size(self) -> int:
@@ -130,7 +182,7 @@ class RealFile:
         begin_writing_out(self.fileno(), position, length)
 
     def fileno(self) -> int:
-        """Whoever keeps what this returns keeps the file open, also after `close`."""
+        """Return the descriptor. A reference to it keeps the file open, even after `close`."""
         if self._descriptor is None:
             self._refuse()
         return self._descriptor
@@ -144,7 +196,7 @@ class RealFile:
 
 
 class RealDisk:
-    """The machine's file system. It keeps no state, so a child process has one of its own."""
+    """The machine's file system. It has no state, so a child process has its own."""
 
     __slots__ = ()
 

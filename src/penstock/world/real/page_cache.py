@@ -1,9 +1,9 @@
-"""Calls about the page cache that Python's os does not have. Linux alone has them; elsewhere the
-kernel is left to do as it will.
+"""System calls about the page cache that Python's os does not have. Only Linux has them.
 
-sync_file_range begins to write out. cachestat (since Linux 6.5) tells what is in memory and never
-reads: a read with RWF_NOWAIT, which could tell as well, makes the kernel begin to read ahead where
-it finds nothing, and whoever asked waits while the disk's queue is full.
+sync_file_range starts to write dirty pages. cachestat (since Linux 6.5) returns how many pages are
+in memory, and never reads. A read with RWF_NOWAIT could find that out as well, but it makes the
+kernel start to read ahead if a page is missing, and the caller waits while the disk's queue is
+full.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _call = _system_call() if sys.platform == "linux" else None
 
 
 def is_cached(descriptor: int, length: int, position: int) -> bool | None:
-    """Whether every page of it is in memory, or on its way there; None where the kernel cannot
+    """Return True if every page of a range is in memory or being read, None if the kernel does not
     tell."""
-    asked, found = _CacheStatRange(position, length), _CacheStat()
+    pages, result = _CacheStatRange(position, length), _CacheStat()
     if (
         _call is None
-        or _call(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0
+        or _call(_CACHESTAT, descriptor, ctypes.byref(pages), ctypes.byref(result), 0) != 0
     ):
         return None
-    return bool(found.cached > (position + length - 1) // _PAGE_BYTES - position // _PAGE_BYTES)
+    return bool(result.cached > (position + length - 1) // _PAGE_BYTES - position // _PAGE_BYTES)
