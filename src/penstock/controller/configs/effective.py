@@ -3,7 +3,7 @@ node's file, which override the defaults. PURE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -116,20 +116,23 @@ class DynamicBrokerConfig:
             self._resolved.default_log_config = config
         return config
 
-    def topic_settings(self, overrides: Mapping[str, str]) -> Iterator[EffectiveSetting]:
-        """Yield every setting of a topic by name. Internal settings appear only if overridden."""
+    def topic_settings(self, overrides: Mapping[str, str]) -> list[EffectiveSetting]:
+        """Return every setting of a topic by name. Internal settings appear only if overridden."""
         if not self._resolved.shown_topic_defaults:
             for _name, setting in _TOPIC_SETTINGS_BY_NAME:
                 value, source = self._find_topic_default(setting)
                 self._resolved.shown_topic_defaults.append(
                     EffectiveSetting(setting, setting.format(value), source)
                 )
-        for default in self._resolved.shown_topic_defaults:
-            setting = default.setting
-            if setting.name in overrides:
-                yield EffectiveSetting(setting, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC)
-            elif not setting.internal:
-                yield default
+        return [
+            EffectiveSetting(
+                default.setting, overrides[default.setting.name], ConfigSource.DYNAMIC_TOPIC
+            )
+            if default.setting.name in overrides
+            else default
+            for default in self._resolved.shown_topic_defaults
+            if default.setting.name in overrides or not default.setting.internal
+        ]
 
 
 def _layers(

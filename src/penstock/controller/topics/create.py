@@ -226,12 +226,15 @@ def _created(topic: TopicImage, configs: tuple[Result.Config, ...]) -> Result:
 def _result_configs(
     broker: DynamicBrokerConfig, configs: dict[str, str]
 ) -> tuple[Result.Config, ...]:
-    return tuple(
-        Result.Config(
-            name=effective.setting.name,
-            value=None if effective.setting.sensitive else effective.value,
-            config_source=effective.source,
-            is_sensitive=effective.setting.sensitive,
+    shown = []
+    for effective in broker.topic_settings(configs):
+        is_sensitive = effective.setting.sensitive
+        shown.append(
+            Result.Config(
+                name=effective.setting.name,
+                value=None if is_sensitive else effective.value,
+                config_source=effective.source,
+                is_sensitive=is_sensitive,
+            )
         )
-        for effective in broker.topic_settings(configs)
-    )
+    return tuple(shown)
