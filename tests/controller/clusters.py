@@ -1,4 +1,4 @@
-"""Clusters, as images, that the decisions of this room are tested on."""
+"""Images of clusters for the tests of the controller's decisions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def directory(broker_id: int, index: int = 0) -> UUID:
 
 
 def cluster(*brokers: BrokerImage) -> MetadataImage:
-    """With broker 1 alone if none is given."""
+    """Return a cluster with these brokers, by default broker 1."""
     image, _delta = MetadataImage.empty().replay(
         map(register_broker_record, brokers or (broker(1),)), 9
     )
@@ -51,20 +51,21 @@ def cluster(*brokers: BrokerImage) -> MetadataImage:
 
 
 def running(*brokers: BrokerImage) -> MetadataImage:
-    """A cluster with its feature levels, eligible leader replicas among them."""
+    """Return a cluster with the feature levels of a new one, ELR included."""
     return cluster(*brokers).replay(bootstrap_records(context()), 19)[0]
 
 
 def partition(
     *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more: Any
 ) -> PartitionState:
-    """In sync and led by the first of them, unless something else is said. Each replica lies in its
-    broker's first directory."""
+    """Return a partition, by default with all replicas in sync and led by the first. Each
+    replica is in the first directory of its broker."""
     in_sync = replicas if isr is None else isr
     first = next(iter(in_sync), NO_LEADER) if leader is None else leader
-    where = tuple(map(directory, replicas))
+    directories = tuple(map(directory, replicas))
     return replace(
-        PartitionState(replicas=replicas, isr=in_sync, leader=first, directories=where), **more
+        PartitionState(replicas=replicas, isr=in_sync, leader=first, directories=directories),
+        **more,
     )
 
 
@@ -78,7 +79,7 @@ def with_topic(
     topic_id: UUID = TOPIC_ID,
     **configs: str,
 ) -> MetadataImage:
-    """Settings with _ for . in their names."""
+    """Return the image with another topic. Names of settings have _ instead of dots."""
     records: list[object] = [TopicRecord(name=name, topic_id=topic_id)]
     records += [partition_record(topic_id, index, state) for index, state in enumerate(partitions)]
     records += [
@@ -95,11 +96,11 @@ def state_of(image: MetadataImage, index: int = 0, name: str = "t") -> Partition
 
 
 def context(**settings: str) -> ControllerContext:
-    """New topics get the uuids from FIRST_UUID on."""
+    """Return a context whose new ids start at FIRST_UUID."""
     uuids: Iterator[UUID] = (UUID(int=number) for number in range(FIRST_UUID, 2**64))
     return ControllerContext.of(read(COMBINED, **settings), lambda: next(uuids))
 
 
 def after(image: MetadataImage, decision: ControllerResult[Any]) -> MetadataImage:
-    """The image once the decision is committed."""
+    """Return the image after the decision is committed."""
     return image.replay(decision.records, image.offset + len(decision.records))[0]

@@ -1,4 +1,4 @@
-"""Proposals of leaders: which are taken, and which are refused with what."""
+"""AlterPartition: accepted and refused proposals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Member = Proposal.NewIsrWithEpoch
 def proposal(
     *isr: int, index: int = 0, leader_epoch: int = 4, partition_epoch: int = 6, recovering: int = 0
 ) -> Proposal:
-    """As version 3 makes it: with the epochs that `broker` gives."""
+    """Return a proposal of version 3, with the broker epochs of `broker`."""
     return Proposal(
         partition_index=index,
         leader_epoch=leader_epoch,
@@ -53,43 +53,47 @@ def propose(
 
 
 def errors(decision: ControllerResult[AlterPartitionResponse]) -> list[int]:
-    return [one.error_code for one in decision.response.topics[0].partitions]
+    return [partition.error_code for partition in decision.response.topics[0].partitions]
 
 
 def three(
     *, fenced: int | None = None, shutting_down: int | None = None, **more: Any
 ) -> MetadataImage:
     brokers = (
-        broker(one, fenced=one == fenced, shutting_down=one == shutting_down) for one in (1, 2, 3)
+        broker(id_, fenced=id_ == fenced, shutting_down=id_ == shutting_down) for id_ in (1, 2, 3)
     )
     return with_topic(
         running(*brokers), partition(1, 2, 3, **({"leader_epoch": 4, "partition_epoch": 6} | more))
     )
 
 
-def test_a_shrink_is_taken_and_told_with_the_new_partition_epoch() -> None:
+def test_isr_shrink_is_accepted_with_a_new_partition_epoch() -> None:
     decision = propose(three(), proposal(1, 3))
-    answer = decision.response.topics[0].partitions[0]
-    assert (answer.error_code, answer.leader_id, answer.isr) == (ErrorCode.NONE, 1, (1, 3))
-    assert (answer.leader_epoch, answer.partition_epoch, answer.leader_recovery_state) == (4, 7, 0)
+    response = decision.response.topics[0].partitions[0]
+    assert (response.error_code, response.leader_id, response.isr) == (ErrorCode.NONE, 1, (1, 3))
+    assert (response.leader_epoch, response.partition_epoch, response.leader_recovery_state) == (
+        4,
+        7,
+        0,
+    )
     assert replace(state_of(after(three(), decision)), partition_epoch=6) == replace(
         state_of(three()), isr=(1, 3)
     )
 
 
-def test_a_growth_is_taken() -> None:
+def test_isr_expansion_is_accepted() -> None:
     image = three(isr=(1,), eligible_leader_replicas=(2,))
     now = state_of(after(image, propose(image, proposal(1, 2))))
     assert (now.isr, now.eligible_leader_replicas) == ((1, 2), ())
 
 
-def test_what_is_so_already_changes_nothing() -> None:
+def test_unchanged_isr_writes_no_record() -> None:
     decision = propose(three(), proposal(1, 2, 3))
     assert decision.records == ()
     assert decision.response.topics[0].partitions[0].partition_epoch == 6
 
 
-def test_a_leader_has_recovered() -> None:
+def test_leader_recovery_state_is_cleared() -> None:
     image = three(isr=(1,), leader_recovery_state=1)
     assert errors(propose(image, proposal(1, recovering=1))) == [ErrorCode.NONE]
     assert state_of(after(image, propose(image, proposal(1, 2)))).leader_recovery_state == 0
@@ -125,41 +129,41 @@ def replace_isr(given: Proposal, isr: tuple[int, ...]) -> Proposal:
         (proposal(1, recovering=5), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_proposals_that_are_refused(refused: Proposal, code: ErrorCode) -> None:
+def test_invalid_proposals(refused: Proposal, code: ErrorCode) -> None:
     decision = propose(three(), refused)
     assert (decision.records, errors(decision)) == ((), [code])
 
 
-def test_a_recovering_leader_is_alone_in_sync() -> None:
+def test_isr_of_a_recovering_leader_has_one_member() -> None:
     assert errors(
         propose(three(isr=(1,), leader_recovery_state=1), proposal(1, 2, recovering=1))
     ) == [ErrorCode.INVALID_REQUEST]
 
 
-def test_only_the_leader_proposes() -> None:
+def test_only_the_leader_may_propose() -> None:
     assert errors(propose(three(), proposal(1, 2), leader=2)) == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize("image", [three(fenced=2), three(shutting_down=2)])
-def test_who_is_not_up_does_not_come_in(image: MetadataImage) -> None:
+def test_inactive_broker_is_not_accepted_into_the_isr(image: MetadataImage) -> None:
     assert errors(propose(image, proposal(1, 2))) == [ErrorCode.INELIGIBLE_REPLICA]
 
 
-def test_a_follower_s_last_life_does_not_come_in() -> None:
-    """Invariant 12: a restarted follower cannot rejoin on the progress of its earlier life."""
+def test_earlier_broker_epoch_is_not_accepted_into_the_isr() -> None:
+    """Rule 12: a restarted follower cannot rejoin by the progress of its earlier incarnation."""
     members = (Member(broker_id=1, broker_epoch=101), Member(broker_id=2, broker_epoch=77))
     stale = Proposal(leader_epoch=4, partition_epoch=6, new_isr_with_epochs=members)
     assert errors(propose(three(), stale)) == [ErrorCode.INELIGIBLE_REPLICA]
 
 
-def test_an_unregistered_broker_does_not_come_in() -> None:
+def test_unregistered_broker_is_not_accepted_into_the_isr() -> None:
     image = with_topic(
         running(broker(1)), partition(1, 2, isr=(1,), leader_epoch=4, partition_epoch=6)
     )
     assert errors(propose(image, proposal(1, 2))) == [ErrorCode.INELIGIBLE_REPLICA]
 
 
-def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
+def test_stale_broker_epoch_fails_the_whole_request() -> None:
     request = AlterPartitionRequest(
         broker_id=1, broker_epoch=99, topics=(Topic(topic_id=TOPIC_ID, partitions=(proposal(1),)),)
     )
@@ -167,26 +171,26 @@ def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
     assert (decision.records, decision.response.error_code) == ((), ErrorCode.STALE_BROKER_EPOCH)
 
 
-def test_an_unknown_topic_id_is_told_for_each_partition() -> None:
+def test_unknown_topic_id_is_an_error_of_each_partition() -> None:
     decision = propose(three(), proposal(1), proposal(1, index=1), topic_id=UUID(int=5_000))
     assert errors(decision) == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
 
 
-def test_the_second_proposal_for_a_partition_in_one_request_is_out_of_date() -> None:
+def test_second_proposal_for_a_partition_in_one_request_is_stale() -> None:
     decision = propose(three(), proposal(1, 2), proposal(1))
     assert errors(decision) == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
     assert state_of(after(three(), decision)).isr == (1, 2)
 
 
-def test_each_partition_is_decided_on_its_own() -> None:
+def test_partitions_are_decided_independently() -> None:
     assert errors(propose(three(), proposal(1, index=3), proposal(1, 2))) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NONE,
     ]
 
 
-def test_the_end_of_a_reassignment_may_take_the_leader_away() -> None:
-    """Done and refused at once, so that the broker asks for the new state."""
+def test_completed_reassignment_may_remove_the_leader() -> None:
+    """The change is committed and the error makes the broker wait for the new state."""
     image = three(isr=(1, 2), adding_replicas=(3,), removing_replicas=(1,))
     decision = propose(image, proposal(1, 2, 3))
     assert errors(decision) == [ErrorCode.NEW_LEADER_ELECTED]

@@ -1,4 +1,4 @@
-"""HeartbeatTracker: who is let in, shut out and let go."""
+"""BrokerHeartbeat: fencing, unfencing and controlled shutdown."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def beat(
     return broker_heartbeat(image, request, context(), heartbeats or HeartbeatTracker())
 
 
-def answered(decision: ControllerResult[BrokerHeartbeatResponse]) -> tuple[bool, bool, bool]:
-    """Caught up, fenced, should shut down."""
+def flags(decision: ControllerResult[BrokerHeartbeatResponse]) -> tuple[bool, bool, bool]:
+    """Return is_caught_up, is_fenced and should_shut_down."""
     response = decision.response
     return response.is_caught_up, response.is_fenced, response.should_shut_down
 
 
-def test_a_stale_epoch_is_refused() -> None:
+def test_stale_epoch_is_refused() -> None:
     for request in (
         BrokerHeartbeatRequest(broker_id=1, broker_epoch=100),
         BrokerHeartbeatRequest(broker_id=9, broker_epoch=EPOCH),
@@ -58,62 +58,62 @@ def test_a_stale_epoch_is_refused() -> None:
         assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_an_ordinary_heartbeat_writes_nothing() -> None:
+def test_ordinary_heartbeat_writes_no_record() -> None:
     decision = beat(with_topic(running(broker(1)), partition(1)))
-    assert (decision.records, answered(decision)) == ((), (True, False, False))
+    assert (decision.records, flags(decision)) == ((), (True, False, False))
 
 
-def test_a_broker_is_let_in_once_it_has_applied_its_registration() -> None:
+def test_broker_is_unfenced_once_it_has_applied_its_registration() -> None:
     image = running(broker(1, fenced=True))
     behind = beat(image, applied=EPOCH - 1)
-    assert (behind.records, answered(behind)) == ((), (False, True, False))
+    assert (behind.records, flags(behind)) == ((), (False, True, False))
     there = beat(image, applied=EPOCH)
     assert there.records == (
         BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=EPOCH, fenced=-1),
     )
-    assert answered(there) == (True, False, False)
+    assert flags(there) == (True, False, False)
 
 
-def test_a_broker_that_is_not_ready_stays_out() -> None:
+def test_broker_that_wants_to_be_fenced_stays_fenced() -> None:
     decision = beat(running(broker(1, fenced=True)), want_fence=True)
-    assert (decision.records, answered(decision)) == ((), (True, True, False))
+    assert (decision.records, flags(decision)) == ((), (True, True, False))
 
 
-def test_a_broker_may_ask_to_be_fenced() -> None:
+def test_broker_may_request_to_be_fenced() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(1, 2))
     decision = beat(image, want_fence=True)
-    assert answered(decision) == (True, True, False)
+    assert flags(decision) == (True, True, False)
     assert after(image, decision).brokers[1].fenced
     assert state_of(after(image, decision)).leader == 2
 
 
 @pytest.mark.parametrize("want_fence", [False, True])
-def test_a_fenced_broker_may_go_at_once(want_fence: bool) -> None:
+def test_fenced_broker_may_shut_down_immediately(want_fence: bool) -> None:
     decision = beat(running(broker(1, fenced=True)), want_shut_down=True, want_fence=want_fence)
-    assert (decision.records, answered(decision)) == ((), (True, True, True))
+    assert (decision.records, flags(decision)) == ((), (True, True, True))
 
 
-def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
+def test_broker_without_leaderships_may_shut_down_immediately() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(2, 1))
     decision = beat(image, want_shut_down=True)
-    assert answered(decision) == (True, True, True)
+    assert flags(decision) == (True, True, True)
     assert state_of(after(image, decision)).isr == (2,)
     assert after(image, decision).brokers[1].fenced
 
 
-def test_a_broker_that_wants_fence_and_shutdown_goes_at_once() -> None:
+def test_broker_that_requests_fencing_and_shutdown_shuts_down_immediately() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(1, 2))
-    assert answered(beat(image, want_shut_down=True, want_fence=True)) == (True, True, True)
+    assert flags(beat(image, want_shut_down=True, want_fence=True)) == (True, True, True)
 
 
-def test_controlled_shutdown_moves_leaders_before_the_broker_goes() -> None:
-    """And it goes only when the others have applied that."""
+def test_controlled_shutdown_moves_leaders_before_the_broker_shuts_down() -> None:
+    """The broker shuts down only when the others have applied that."""
     heartbeats = HeartbeatTracker()
     image = with_topic(
         running(broker(1), broker(2), broker(3)), partition(1, 2, 3), partition(3, 1, 2)
     )
     first = beat(image, heartbeats, want_shut_down=True)
-    assert answered(first) == (True, False, False)
+    assert flags(first) == (True, False, False)
     image = after(image, first)
     assert image.brokers[1].in_controlled_shutdown
     assert not image.brokers[1].fenced
@@ -121,37 +121,37 @@ def test_controlled_shutdown_moves_leaders_before_the_broker_goes() -> None:
     assert [state_of(image, index).isr for index in (0, 1)] == [(2, 3), (3, 2)]
 
     moved = image.offset
-    for applied, lets_go in ((moved - 1, False), (moved, True)):
+    for applied, may_shut_down in ((moved - 1, False), (moved, True)):
         beat(image, heartbeats, broker_id=2, applied=moved)
         beat(image, heartbeats, broker_id=3, applied=applied)
         decision = beat(image, heartbeats, want_shut_down=True)
-        assert answered(decision) == (True, lets_go, lets_go)
+        assert flags(decision) == (True, may_shut_down, may_shut_down)
     assert after(image, decision).brokers[1].fenced
 
 
-def test_a_broker_that_was_not_heard_of_by_a_new_controller_is_waited_for() -> None:
+def test_shutdown_waits_for_brokers_without_a_known_metadata_offset() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(1, 2))
     heartbeats = HeartbeatTracker()
     image = after(image, beat(image, heartbeats, want_shut_down=True))
-    assert answered(beat(image, heartbeats, want_shut_down=True)) == (True, False, False)
+    assert flags(beat(image, heartbeats, want_shut_down=True)) == (True, False, False)
 
 
-def test_the_only_broker_may_go_after_its_partitions_are_offline_and_eligible() -> None:
+def test_only_broker_may_shut_down_after_its_partitions_are_offline() -> None:
     image = with_topic(running(broker(1)), partition(1))
     heartbeats = HeartbeatTracker()
     image = after(image, beat(image, heartbeats, want_shut_down=True))
     assert (state_of(image).leader, state_of(image).eligible_leader_replicas) == (NO_LEADER, (1,))
-    assert answered(beat(image, heartbeats, want_shut_down=True)) == (True, True, True)
+    assert flags(beat(image, heartbeats, want_shut_down=True)) == (True, True, True)
 
 
-def test_a_controlled_shutdown_goes_on_under_a_new_controller() -> None:
+def test_controlled_shutdown_continues_under_a_new_controller() -> None:
     image = with_topic(running(broker(1, shutting_down=True), broker(2)), partition(1, 2))
     decision = beat(image, want_shut_down=True)
-    assert answered(decision) == (True, False, False)
+    assert flags(decision) == (True, False, False)
     assert state_of(after(image, decision)).leader == 2
 
 
-def test_a_lost_directory_takes_its_replicas_with_it_and_leaves_the_others() -> None:
+def test_replicas_of_an_offline_directory_leave_the_isr_and_others_stay() -> None:
     image = with_topic(
         running(broker(1, directories=2), broker(2)),
         partition(1, 2),
@@ -159,7 +159,7 @@ def test_a_lost_directory_takes_its_replicas_with_it_and_leaves_the_others() -> 
         partition(2, 1, directories=(directory(2), directory(1, 1))),
     )
     decision = beat(image, offline_log_dirs=(directory(1, 1),))
-    assert answered(decision) == (True, False, False)
+    assert flags(decision) == (True, False, False)
     now = after(image, decision)
     assert now.brokers[1].directories == (directory(1),)
     assert [state_of(now, index).leader for index in range(3)] == [1, 2, 2]
@@ -167,8 +167,8 @@ def test_a_lost_directory_takes_its_replicas_with_it_and_leaves_the_others() -> 
     assert beat(now, offline_log_dirs=(directory(1, 1),)).records == ()
 
 
-def test_a_broker_that_comes_back_with_a_lost_directory_does_not_lead_from_it() -> None:
-    """Both changes of one heartbeat build on each other."""
+def test_unfenced_broker_does_not_lead_from_an_offline_directory() -> None:
+    """The two changes of one heartbeat build on each other."""
     image = with_topic(
         running(broker(1, fenced=True, directories=2)),
         partition(
@@ -186,14 +186,14 @@ def test_a_broker_that_comes_back_with_a_lost_directory_does_not_lead_from_it() 
     assert (state.leader, state.isr, state.eligible_leader_replicas) == (NO_LEADER, (), (1,))
 
 
-def test_the_last_directory_lost_leaves_nothing_in_sync() -> None:
+def test_broker_without_online_directories_is_in_no_isr() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(1, 2))
     now = after(image, beat(image, offline_log_dirs=(directory(1),)))
     assert (state_of(now).leader, state_of(now).isr) == (2, (2,))
     assert beat(now, offline_log_dirs=(directory(1),)).records == ()
 
 
-def test_cordoned_directories_are_noted_when_they_change() -> None:
+def test_cordoned_directories_are_recorded_when_they_change() -> None:
     image = running(broker(1, directories=2))
     cordoned = after(image, beat(image, cordoned_log_dirs=(directory(1),)))
     assert cordoned.brokers[1].cordoned_directories == (directory(1),)

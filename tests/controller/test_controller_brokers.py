@@ -1,4 +1,4 @@
-"""Registration, and producer ids."""
+"""BrokerRegistration and AllocateProducerIds."""
 
 from __future__ import annotations
 
@@ -41,8 +41,12 @@ def registration(
     features: tuple[Feature, ...] | None = None,
 ) -> BrokerRegistrationRequest:
     supported = tuple(
-        Feature(name=one.name, min_supported_version=one.first, max_supported_version=one.last)
-        for one in SUPPORTED_FEATURES
+        Feature(
+            name=feature.name,
+            min_supported_version=feature.first,
+            max_supported_version=feature.last,
+        )
+        for feature in SUPPORTED_FEATURES
     )
     return BrokerRegistrationRequest(
         broker_id=broker_id,
@@ -64,7 +68,7 @@ def register(
     )
 
 
-def test_a_broker_comes_in_fenced_with_what_it_says_of_itself() -> None:
+def test_broker_is_registered_as_fenced() -> None:
     decision = register(MetadataImage.empty(), registration())
     known = after(MetadataImage.empty(), decision).brokers[1]
     assert (known.fenced, known.rack, known.directories) == (True, "r", (directory(1),))
@@ -73,7 +77,7 @@ def test_a_broker_comes_in_fenced_with_what_it_says_of_itself() -> None:
     assert known.epoch == decision.response.broker_epoch == 0
 
 
-def test_a_new_life_gets_a_higher_epoch_and_the_same_life_keeps_its_own() -> None:
+def test_new_incarnation_gets_a_higher_epoch_and_the_same_one_keeps_its_epoch() -> None:
     image = running(broker(1))
     assert register(image, registration()).response.broker_epoch == image.offset + 1
     amended = register(image, registration(life=501), 1)
@@ -81,9 +85,8 @@ def test_a_new_life_gets_a_higher_epoch_and_the_same_life_keeps_its_own() -> Non
     assert not after(image, amended).brokers[1].fenced
 
 
-def test_the_epoch_is_the_offset_of_the_registration() -> None:
-    """So that a broker that has applied the metadata up to its epoch knows of its own registration,
-    however the records are batched."""
+def test_broker_epoch_is_the_offset_of_the_registration() -> None:
+    """So a broker that has applied the metadata up to its epoch has seen its registration."""
     image = with_topic(running(broker(1), broker(2)), partition(1, 2), partition(2, 1))
     decision = register(image, registration())
     assert isinstance(decision.records[-1], RegisterBrokerRecord)
@@ -92,7 +95,7 @@ def test_the_epoch_is_the_offset_of_the_registration() -> None:
     )
 
 
-def test_another_life_that_is_still_in_session_keeps_its_place() -> None:
+def test_second_incarnation_is_refused_while_the_first_has_a_session() -> None:
     with pytest.raises(
         KafkaError, match="Another broker is registered with that broker id"
     ) as refused:
@@ -102,8 +105,8 @@ def test_another_life_that_is_still_in_session_keeps_its_place() -> None:
     assert register(running(broker(1, fenced=True)), registration(), 1).records
 
 
-def test_a_broker_that_cannot_show_its_last_epoch_leaves_isr_and_elr() -> None:
-    """KIP-966: it may have lost what it had acknowledged."""
+def test_unclean_shutdown_removes_the_broker_from_isr_and_elr() -> None:
+    """KIP-966: the broker may have lost acknowledged records."""
     image = with_topic(
         running(broker(1), broker(2)),
         partition(1, 2),
@@ -117,7 +120,7 @@ def test_a_broker_that_cannot_show_its_last_epoch_leaves_isr_and_elr() -> None:
             assert (state.leader, state.isr, state.eligible_leader_replicas) == (2, (2,), ())
 
 
-def test_a_broker_that_shows_its_last_epoch_stays_eligible() -> None:
+def test_broker_with_its_previous_epoch_stays_eligible() -> None:
     image = with_topic(
         running(broker(1), broker(2)),
         partition(1, 2),
@@ -130,7 +133,7 @@ def test_a_broker_that_shows_its_last_epoch_stays_eligible() -> None:
         assert (state.leader, state.isr, state.eligible_leader_replicas) == (2, (2,), (1,))
 
 
-def test_a_broker_that_was_the_only_one_leaves_its_partitions_offline_until_it_is_let_in() -> None:
+def test_partitions_of_the_only_broker_are_offline_until_it_is_unfenced() -> None:
     image = with_topic(running(broker(1)), partition(1))
     state = state_of(after(image, register(image, registration())))
     assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (
@@ -141,13 +144,13 @@ def test_a_broker_that_was_the_only_one_leaves_its_partitions_offline_until_it_i
     )
 
 
-def test_the_same_life_changes_no_partition() -> None:
+def test_registration_of_the_same_incarnation_changes_no_partition() -> None:
     image = with_topic(running(broker(1), broker(2)), partition(1, 2))
     assert len(register(image, registration(life=501)).records) == 1
 
 
 @pytest.mark.parametrize(
-    ("request_", "code", "said"),
+    ("request_", "code", "message"),
     [
         (
             registration(directories=(UUID(int=5),)),
@@ -211,15 +214,15 @@ def test_the_same_life_changes_no_partition() -> None:
         ),
     ],
 )
-def test_registrations_that_are_refused(
-    request_: BrokerRegistrationRequest, code: ErrorCode, said: str
+def test_invalid_registrations(
+    request_: BrokerRegistrationRequest, code: ErrorCode, message: str
 ) -> None:
-    with pytest.raises(KafkaError, match=said) as refused:
+    with pytest.raises(KafkaError, match=message) as refused:
         register(running(broker(2)), request_)
     assert refused.value.code == code
 
 
-def test_blocks_of_producer_ids_follow_each_other() -> None:
+def test_producer_id_blocks_are_consecutive() -> None:
     image = cluster(broker(1))
     first = allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id=1, broker_epoch=101))
     assert first.records == (
@@ -232,7 +235,7 @@ def test_blocks_of_producer_ids_follow_each_other() -> None:
     assert second.response.producer_id_start == 1_000
 
 
-def test_producer_ids_are_for_registered_brokers_alone_and_end() -> None:
+def test_producer_ids_need_a_registered_broker_and_are_finite() -> None:
     image = cluster(broker(1))
     stale = allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id=1, broker_epoch=100))
     unknown = allocate_producer_ids(

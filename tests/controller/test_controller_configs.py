@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs decide."""
+"""AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.controller.clusters import after, cluster, context
 Legacy = AlterConfigsRequest.Resource
 Resource = IncrementalAlterConfigsRequest.Resource
 Operation = tuple[str, int, str | None]
-Answer = tuple[ErrorCode, str | None]
+Error = tuple[ErrorCode, str | None]
 
 NO_ERROR = (ErrorCode.NONE, None)
 
 
 def image(*settings: tuple[int, str, str, str]) -> MetadataImage:
-    """Broker 1, topic a, and these settings."""
+    """Return an image with broker 1, topic a, and these settings."""
     configs = [
         ConfigRecord(resource_type=kind, resource_name=of, name=name, value=value)
         for kind, of, name, value in settings
@@ -52,29 +52,30 @@ def resource(*operations: Operation, kind: int = TOPIC, name: str = "a") -> Reso
 
 def altered(
     before: MetadataImage, *resources: Resource, validate_only: bool = False
-) -> tuple[MetadataImage, list[Answer]]:
+) -> tuple[MetadataImage, list[Error]]:
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
     decision = incremental_alter_configs(before, request, context())
     return after(before, decision), [
-        (ErrorCode(one.error_code), one.error_message) for one in decision.response.responses
+        (ErrorCode(response.error_code), response.error_message)
+        for response in decision.response.responses
     ]
 
 
 def configs_after(
     before: MetadataImage, *operations: Operation, of: ConfigResource = (TOPIC, "a")
 ) -> dict[str, str]:
-    now, answers = altered(before, resource(*operations, kind=of[0], name=of[1]))
-    assert answers == [NO_ERROR]
+    now, errors = altered(before, resource(*operations, kind=of[0], name=of[1]))
+    assert errors == [NO_ERROR]
     return dict(now.configs.get(of, {}))
 
 
-def refusal(*operations: Operation, of: ConfigResource = (TOPIC, "a")) -> Answer:
-    now, (answer,) = altered(image(), resource(*operations, kind=of[0], name=of[1]))
+def refusal(*operations: Operation, of: ConfigResource = (TOPIC, "a")) -> Error:
+    now, (error,) = altered(image(), resource(*operations, kind=of[0], name=of[1]))
     assert now == image()
-    return answer
+    return error
 
 
-def test_setting_and_deleting() -> None:
+def test_set_and_delete() -> None:
     before = image((TOPIC, "a", "retention.ms", "5"))
     assert configs_after(before, ("retention.ms", SET, "7"), ("segment.ms", SET, "9")) == {
         "retention.ms": "7",
@@ -86,7 +87,7 @@ def test_setting_and_deleting() -> None:
     }
 
 
-def test_lists_grow_and_shrink_from_their_default() -> None:
+def test_append_and_subtract_start_from_the_default() -> None:
     assert configs_after(image(), ("cleanup.policy", APPEND, "compact")) == {
         "cleanup.policy": "delete,compact"
     }
@@ -99,18 +100,18 @@ def test_lists_grow_and_shrink_from_their_default() -> None:
     }
 
 
-def test_what_stays_the_same_needs_no_record() -> None:
+def test_unchanged_settings_write_no_record() -> None:
     before = image((TOPIC, "a", "retention.ms", "5"))
     request = IncrementalAlterConfigsRequest(resources=(resource(("retention.ms", SET, "5")),))
     assert incremental_alter_configs(before, request, context()).records == ()
 
 
-def test_only_validating_leaves_everything_as_it_was() -> None:
-    now, answers = altered(image(), resource(("retention.ms", SET, "7")), validate_only=True)
-    assert (now, answers) == (image(), [NO_ERROR])
+def test_validate_only_writes_no_record() -> None:
+    now, errors = altered(image(), resource(("retention.ms", SET, "7")), validate_only=True)
+    assert (now, errors) == (image(), [NO_ERROR])
 
 
-def test_settings_of_one_broker_and_of_all() -> None:
+def test_settings_of_one_broker_and_of_all_brokers() -> None:
     assert configs_after(image(), ("log.retention.ms", SET, "7"), of=(BROKER, "1")) == {
         "log.retention.ms": "7"
     }
@@ -119,7 +120,7 @@ def test_settings_of_one_broker_and_of_all() -> None:
     }
 
 
-def test_a_broker_s_setting_is_written_again_so_that_it_is_read_again() -> None:
+def test_unchanged_broker_setting_is_written_so_that_the_broker_reloads_it() -> None:
     before = image((BROKER, "1", "log.retention.ms", "7"))
     request = IncrementalAlterConfigsRequest(
         resources=(resource(("log.retention.ms", SET, "7"), kind=BROKER, name="1"),)
@@ -128,7 +129,7 @@ def test_a_broker_s_setting_is_written_again_so_that_it_is_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "answer"),
+    ("operation", "error"),
     [
         (
             ("retention.ms", SET, None),
@@ -159,12 +160,12 @@ def test_a_broker_s_setting_is_written_again_so_that_it_is_read_again() -> None:
         ),
     ],
 )
-def test_topic_settings_that_cannot_be(operation: Operation, answer: Answer) -> None:
-    assert refusal(operation) == answer
+def test_invalid_topic_settings(operation: Operation, error: Error) -> None:
+    assert refusal(operation) == error
 
 
 @pytest.mark.parametrize(
-    ("operation", "answer"),
+    ("operation", "error"),
     [
         (
             ("node.id", SET, "3"),
@@ -190,12 +191,12 @@ def test_topic_settings_that_cannot_be(operation: Operation, answer: Answer) -> 
         ),
     ],
 )
-def test_broker_settings_that_cannot_be(operation: Operation, answer: Answer) -> None:
-    assert refusal(operation, of=(BROKER, "")) == answer
+def test_invalid_broker_settings(operation: Operation, error: Error) -> None:
+    assert refusal(operation, of=(BROKER, "")) == error
 
 
 @pytest.mark.parametrize(
-    ("of", "answer"),
+    ("of", "error"),
     [
         ((TOPIC, "b"), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'b' does not exist.")),
         ((TOPIC, ""), (ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")),
@@ -205,16 +206,19 @@ def test_broker_settings_that_cannot_be(operation: Operation, answer: Answer) ->
           "ASCII alphanumerics, '.', '_' and '-'")),
         ((BROKER, "2"), (ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 2 found.")),
         ((BROKER, "01"), (ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 01 found.")),
-        ((BROKER, "one"), (ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: one")),
+        (
+            (BROKER, "one"),
+            (ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: one"),
+        ),
         ((8, "1"), (ErrorCode.INVALID_REQUEST, "Unknown resource type 8")),
         ((99, "1"), (ErrorCode.INVALID_REQUEST, "Unknown resource type 99")),
     ],
 )  # fmt: skip
-def test_resources_that_are_not_there(of: ConfigResource, answer: Answer) -> None:
-    assert refusal(("retention.ms", SET, "1"), of=of) == answer
+def test_unknown_resources(of: ConfigResource, error: Error) -> None:
+    assert refusal(("retention.ms", SET, "1"), of=of) == error
 
 
-def test_a_resource_or_a_name_twice() -> None:
+def test_duplicate_resources_and_names() -> None:
     twice = resource(("retention.ms", SET, "1"))
     assert altered(image(), twice, twice) == (
         image(),
@@ -226,17 +230,17 @@ def test_a_resource_or_a_name_twice() -> None:
     )
 
 
-def test_one_refused_resource_does_not_stop_the_others() -> None:
-    now, answers = altered(
+def test_refused_resource_does_not_affect_others() -> None:
+    now, errors = altered(
         image(),
         resource(("no.such", SET, "1")),
         resource(("log.retention.ms", SET, "1"), kind=BROKER, name=""),
     )
-    assert [code for code, _message in answers] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
+    assert [code for code, _message in errors] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
     assert now.configs == {(BROKER, ""): {"log.retention.ms": "1"}}
 
 
-def test_the_older_request_replaces_everything() -> None:
+def test_alter_configs_replaces_all_settings() -> None:
     before = image((TOPIC, "a", "retention.ms", "5"), (TOPIC, "a", "segment.ms", "6"))
     configs = (
         Legacy.Config(name="segment.ms", value="8"),
@@ -250,7 +254,7 @@ def test_the_older_request_replaces_everything() -> None:
     assert after(before, decision).topic_configs("a") == {"segment.ms": "8", "flush.ms": "9"}
 
 
-def test_the_older_request_takes_no_nulls() -> None:
+def test_alter_configs_refuses_null() -> None:
     configs = (Legacy.Config(name="segment.ms", value=None),)
     request = AlterConfigsRequest(
         resources=(Legacy(resource_type=TOPIC, resource_name="a", configs=configs),)
@@ -262,7 +266,7 @@ def test_the_older_request_takes_no_nulls() -> None:
     )
 
 
-def test_a_broker_s_own_setting_comes_before_that_of_all_before_its_file() -> None:
+def test_broker_setting_overrides_cluster_default_and_file() -> None:
     before = image(
         (BROKER, "", "log.retention.ms", "5"),
         (BROKER, "1", "log.retention.ms", "6"),
@@ -276,7 +280,7 @@ def test_a_broker_s_own_setting_comes_before_that_of_all_before_its_file() -> No
     ) == (3, ConfigSource.STATIC_BROKER)
 
 
-def test_a_broker_s_setting_that_cannot_be_used_does_not_count() -> None:
+def test_invalid_dynamic_broker_setting_is_ignored() -> None:
     before = image((BROKER, "1", "log.retention.ms", "soon"), (BROKER, "", "log.retention.ms", "5"))
     assert DynamicBrokerConfig(before, context().config)[LOG_RETENTION_MS] == 5
 
@@ -289,7 +293,7 @@ SESSION, INTERVAL, ASSIGNMENT = (
 READERS = (GROUP, "readers")
 
 
-def test_settings_of_a_group_that_need_not_be_there() -> None:
+def test_group_need_not_exist_to_have_settings() -> None:
     assert configs_after(image(), (SESSION, SET, "50000"), (ASSIGNMENT, SET, "0"), of=READERS) == {
         SESSION: "50000",
         ASSIGNMENT: "0",
@@ -308,7 +312,7 @@ def test_settings_of_a_group_that_need_not_be_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         (
             SESSION,
@@ -348,11 +352,11 @@ def test_settings_of_a_group_that_need_not_be_there() -> None:
         ),
     ],
 )
-def test_settings_of_groups_that_are_refused(name: str, value: str, said: str) -> None:
-    assert refusal((name, SET, value), of=READERS) == (ErrorCode.INVALID_CONFIG, said)
+def test_invalid_group_settings(name: str, value: str, message: str) -> None:
+    assert refusal((name, SET, value), of=READERS) == (ErrorCode.INVALID_CONFIG, message)
 
 
-def test_a_group_s_session_lasts_longer_than_its_heartbeats_take() -> None:
+def test_session_timeout_of_a_group_exceeds_its_heartbeat_interval() -> None:
     node = context(**{"group.consumer.min.session.timeout.ms": "5000"})
     request = IncrementalAlterConfigsRequest(
         resources=(resource((SESSION, SET, "5000"), kind=GROUP, name="readers"),)
@@ -364,16 +368,16 @@ def test_a_group_s_session_lasts_longer_than_its_heartbeats_take() -> None:
     )
 
 
-def test_what_another_release_set_of_a_group_is_in_nobody_s_way() -> None:
+def test_unknown_setting_of_another_release_does_not_block_changes() -> None:
     before = image((*READERS, "share.session.timeout.ms", "45000"))
     assert len(configs_after(before, (SESSION, SET, "50000"), of=READERS)) == 2
     assert configs_after(before, ("share.session.timeout.ms", DELETE, None), of=READERS) == {}
 
 
-def test_no_settings_for_all_groups_and_no_lists_in_them() -> None:
+def test_groups_have_neither_default_resource_nor_lists() -> None:
     assert refusal((SESSION, SET, "50000"), of=(GROUP, "")) == (
         ErrorCode.INVALID_REQUEST,
         "Default group resources are not allowed.",
     )
-    said = f"Can't APPEND to key {SESSION} because its type is not LIST."
-    assert refusal((SESSION, APPEND, "50000"), of=READERS) == (ErrorCode.INVALID_CONFIG, said)
+    message = f"Can't APPEND to key {SESSION} because its type is not LIST."
+    assert refusal((SESSION, APPEND, "50000"), of=READERS) == (ErrorCode.INVALID_CONFIG, message)

@@ -1,4 +1,4 @@
-"""What CreatePartitions decides."""
+"""CreatePartitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A = UUID(int=1_001)
 
 
 def one_topic() -> MetadataImage:
-    """Topic a with two partitions of two replicas, on three brokers, of which the third is
+    """Return an image with topic a, two partitions of two replicas, and three brokers, the third
     fenced."""
     state = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, directories=(A, A))
     records = [
@@ -32,7 +32,7 @@ def one_topic() -> MetadataImage:
     return cluster(broker(1), broker(2), broker(3, fenced=True)).replay(records, 20)[0]
 
 
-def wanted(count: int, *assignments: tuple[int, ...], name: str = "a") -> Topic:
+def requested(count: int, *assignments: tuple[int, ...], name: str = "a") -> Topic:
     chosen = tuple(Topic.Assignment(broker_ids=ids) for ids in assignments)
     return Topic(name=name, count=count, assignments=chosen or None)
 
@@ -45,8 +45,8 @@ def extended(
     return after(one_topic(), decision), decision.response.results
 
 
-def test_new_partitions_follow_the_old_with_the_same_factor() -> None:
-    image, (result,) = extended(wanted(5))
+def test_new_partitions_have_the_replication_factor_of_the_topic() -> None:
+    image, (result,) = extended(requested(5))
     partitions = image.topics["a"].partitions
     assert (result.error_code, list(partitions)) == (0, [0, 1, 2, 3, 4])
     assert all(
@@ -55,16 +55,16 @@ def test_new_partitions_follow_the_old_with_the_same_factor() -> None:
     )
 
 
-def test_replicas_chosen_by_the_client() -> None:
-    image, (result,) = extended(wanted(4, (2, 1), (3, 2)))
+def test_manual_assignment() -> None:
+    image, (result,) = extended(requested(4, (2, 1), (3, 2)))
     partitions = image.topics["a"].partitions
     assert result.error_code == 0
     assert (partitions[2].replicas, partitions[2].leader) == ((2, 1), 2)
     assert (partitions[3].replicas, partitions[3].isr, partitions[3].leader) == ((3, 2), (2,), 2)
 
 
-def test_only_validating_leaves_everything_as_it_was() -> None:
-    image, (result,) = extended(wanted(5), validate_only=True)
+def test_validate_only_writes_no_record() -> None:
+    image, (result,) = extended(requested(5), validate_only=True)
     assert (image, result.error_code) == (one_topic(), 0)
 
 
@@ -72,33 +72,33 @@ def test_only_validating_leaves_everything_as_it_was() -> None:
     ("topic", "code", "message"),
     [
         (
-            wanted(3, name="b"),
+            requested(3, name="b"),
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "This server does not host this topic-partition.",
         ),
-        (wanted(2), ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
+        (requested(2), ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
         (
-            wanted(1),
+            requested(1),
             ErrorCode.INVALID_PARTITIONS,
             "The topic a currently has 2 partition(s); 1 would not be an increase.",
         ),
         (
-            wanted(-1),
+            requested(-1),
             ErrorCode.INVALID_PARTITIONS,
             "The topic a currently has 2 partition(s); -1 would not be an increase.",
         ),
         (
-            wanted(2**31 - 1),
+            requested(2**31 - 1),
             ErrorCode.POLICY_VIOLATION,
             "Unable to perform excessively large batch operation.",
         ),
         (
-            wanted(4, (1, 2)),
+            requested(4, (1, 2)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
         ),
         (
-            wanted(3, (1,)),
+            requested(3, (1,)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "The manual partition assignment includes a partition with 1 replica(s), but this is "
             "not consistent with previous partitions, "
@@ -106,13 +106,13 @@ def test_only_validating_leaves_everything_as_it_was() -> None:
         ),
     ],
 )
-def test_refusals(topic: Topic, code: ErrorCode, message: str) -> None:
+def test_invalid_requests(topic: Topic, code: ErrorCode, message: str) -> None:
     image, (result,) = extended(topic)
     assert (image, result.error_code, result.error_message) == (one_topic(), code, message)
 
 
-def test_a_name_twice_in_a_request_is_refused() -> None:
-    image, (result,) = extended(wanted(3), wanted(4))
+def test_duplicate_name_is_refused() -> None:
+    image, (result,) = extended(requested(3), requested(4))
     assert (image, result.error_code, result.error_message) == (
         one_topic(),
         ErrorCode.INVALID_REQUEST,

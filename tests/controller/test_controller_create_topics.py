@@ -1,4 +1,4 @@
-"""What CreateTopics decides."""
+"""CreateTopics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Topic = CreateTopicsRequest.Topic
 Result = CreateTopicsResponse.Topic
 
 
-def wanted(
+def requested(
     name: str = "a",
     partitions: int = 1,
     factor: int = 1,
@@ -58,11 +58,11 @@ def refusal(topic: Topic, image: MetadataImage | None = None) -> tuple[ErrorCode
 
 
 def assigned(assignments: dict[int, tuple[int, ...]]) -> Topic:
-    return wanted(partitions=-1, factor=-1, assignments=assignments)
+    return requested(partitions=-1, factor=-1, assignments=assignments)
 
 
-def test_a_topic_begins_with_its_partitions_led_by_their_first_replica() -> None:
-    image, (result,) = created(wanted("orders", 3, 1))
+def test_new_partitions_are_led_by_their_first_replica() -> None:
+    image, (result,) = created(requested("orders", 3, 1))
     first = PartitionState(
         replicas=(1,),
         isr=(1,),
@@ -81,29 +81,29 @@ def test_a_topic_begins_with_its_partitions_led_by_their_first_replica() -> None
     ) == (0, None, 3, 1)
 
 
-def test_every_version_of_the_answer_can_be_encoded() -> None:
-    _image, results = created(wanted("orders"), wanted("..", 1))
+def test_every_version_of_the_response_can_be_encoded() -> None:
+    _image, results = created(requested("orders"), requested("..", 1))
     assert all(
         encode_bytes(CreateTopicsResponse(topics=results), version) for version in range(2, 8)
     )
 
 
-def test_counts_of_minus_one_are_the_node_s_defaults() -> None:
+def test_counts_of_minus_one_are_the_defaults_of_the_controller() -> None:
     image = cluster(broker(1), broker(2), broker(3))
-    request = CreateTopicsRequest(topics=(wanted("a", -1, -1),))
+    request = CreateTopicsRequest(topics=(requested("a", -1, -1),))
     (result,) = create_topics(
         image, request, context(num_partitions="6", default_replication_factor="2")
     ).response.topics
     assert (result.num_partitions, result.replication_factor) == (6, 2)
 
 
-def test_settings_become_records_and_are_shown_with_their_source() -> None:
+def test_settings_are_recorded_and_returned_with_their_source() -> None:
     dynamic = ConfigRecord(
         resource_type=BROKER, resource_name="", name="min.insync.replicas", value="2"
     )
     image = cluster().replay([dynamic], 10)[0]
     now, (result,) = created(
-        wanted(configs={"retention.ms": "1000", "cleanup.policy": "compact"}), image=image
+        requested(configs={"retention.ms": "1000", "cleanup.policy": "compact"}), image=image
     )
     assert now.topic_configs("a") == {"retention.ms": "1000", "cleanup.policy": "compact"}
     shown = {config.name: (config.value, config.config_source) for config in result.configs or ()}
@@ -113,64 +113,64 @@ def test_settings_become_records_and_are_shown_with_their_source() -> None:
     assert "internal.segment.bytes" not in shown
 
 
-def test_only_validating_leaves_everything_as_it_was() -> None:
-    image, (result,) = created(wanted(), validate_only=True)
+def test_validate_only_writes_no_record() -> None:
+    image, (result,) = created(requested(), validate_only=True)
     assert image == cluster()
     assert (result.error_code, result.num_partitions) == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a/b", "a b", "é", "a\n", "a\0"])
-def test_names_that_no_topic_may_have(name: str) -> None:
-    code, message = refusal(wanted(name))
+def test_illegal_names(name: str) -> None:
+    code, message = refusal(requested(name))
     assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert (message or "").startswith("Topic name is invalid: ")
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 249, "a.b_c-D9", "...", "__consumer_offsets"])
-def test_names_that_a_topic_may_have(name: str) -> None:
-    assert created(wanted(name))[1][0].error_code == ErrorCode.NONE
+def test_legal_names(name: str) -> None:
+    assert created(requested(name))[1][0].error_code == ErrorCode.NONE
 
 
-def test_the_metadata_log_is_no_topic_to_create() -> None:
+def test_metadata_log_cannot_be_created() -> None:
     message = "Creation of internal topic __cluster_metadata is prohibited."
-    assert refusal(wanted("__cluster_metadata")) == (ErrorCode.INVALID_REQUEST, message)
+    assert refusal(requested("__cluster_metadata")) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_a_topic_is_created_once() -> None:
-    image, _results = created(wanted("a.b"))
-    assert refusal(wanted("a.b"), image) == (
+def test_existing_topic_is_refused() -> None:
+    image, _results = created(requested("a.b"))
+    assert refusal(requested("a.b"), image) == (
         ErrorCode.TOPIC_ALREADY_EXISTS,
         "Topic 'a.b' already exists.",
     )
 
 
-def test_names_that_metrics_cannot_tell_apart_collide() -> None:
-    image, _results = created(wanted("a.b"))
-    assert refusal(wanted("a_b"), image) == (
+def test_names_that_differ_only_in_dot_and_underscore_collide() -> None:
+    image, _results = created(requested("a.b"))
+    assert refusal(requested("a_b"), image) == (
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         "Topic 'a_b' collides with existing topic: a.b",
     )
-    _image, results = created(wanted("x.y"), wanted("x_y"))
+    _image, results = created(requested("x.y"), requested("x_y"))
     assert [result.error_code for result in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
-def test_a_name_twice_in_a_request_is_refused_and_the_others_are_not() -> None:
-    image, results = created(wanted("a"), wanted("b"), wanted("a", 2))
+def test_duplicate_name_is_refused_and_others_are_created() -> None:
+    image, results = created(requested("a"), requested("b"), requested("a", 2))
     codes = {result.name: (result.error_code, result.error_message) for result in results}
     assert codes == {"a": (ErrorCode.INVALID_REQUEST, "Duplicate topic name."), "b": (0, None)}
     assert list(image.topics) == ["b"]
 
 
 @pytest.mark.parametrize("partitions", [0, -2, -(2**31)])
-def test_impossible_partition_counts(partitions: int) -> None:
+def test_invalid_partition_counts(partitions: int) -> None:
     message = "Number of partitions was set to an invalid non-positive value."
-    assert refusal(wanted(partitions=partitions)) == (ErrorCode.INVALID_PARTITIONS, message)
+    assert refusal(requested(partitions=partitions)) == (ErrorCode.INVALID_PARTITIONS, message)
 
 
 @pytest.mark.parametrize("factor", [0, -2, -(2**15)])
-def test_impossible_replication_factors(factor: int) -> None:
+def test_invalid_replication_factors(factor: int) -> None:
     message = "Replication factor must be larger than 0, or -1 to use the default value."
-    assert refusal(wanted(factor=factor)) == (ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    assert refusal(requested(factor=factor)) == (ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def test_more_replicas_than_brokers() -> None:
@@ -180,19 +180,19 @@ def test_more_replicas_than_brokers() -> None:
         "registered or some brokers have all their log directories cordoned."
     )
     image = cluster(broker(1), broker(2), broker(3))
-    assert refusal(wanted(factor=4), image) == (ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    assert refusal(requested(factor=4), image) == (ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
-def test_no_broker_that_could_lead() -> None:
+def test_no_active_broker() -> None:
     message = (
         "Unable to replicate the partition 1 time(s): All brokers are currently fenced, or "
         "have all their log directories cordoned."
     )
-    assert refusal(wanted(), cluster(broker(1, fenced=True))) == (
+    assert refusal(requested(), cluster(broker(1, fenced=True))) == (
         ErrorCode.INVALID_REPLICATION_FACTOR,
         message,
     )
-    assert refusal(wanted(), MetadataImage.empty()) == (
+    assert refusal(requested(), MetadataImage.empty()) == (
         ErrorCode.INVALID_REPLICATION_FACTOR,
         message,
     )
@@ -200,7 +200,7 @@ def test_no_broker_that_could_lead() -> None:
 
 @pytest.mark.parametrize("partitions", [10_001, 2**31 - 1])
 def test_too_many_partitions_in_a_request(partitions: int) -> None:
-    image, results = created(wanted("a", partitions), wanted("b"))
+    image, results = created(requested("a", partitions), requested("b"))
     assert image == cluster()
     assert {result.name: result.error_message for result in results} == dict.fromkeys(
         "ab", "Excessively large number of partitions per request."
@@ -208,9 +208,9 @@ def test_too_many_partitions_in_a_request(partitions: int) -> None:
     assert {result.error_code for result in results} == {ErrorCode.POLICY_VIOLATION}
 
 
-def test_the_records_of_a_request_are_bounded_as_kafka_s_are() -> None:
-    assert created(wanted(partitions=9_999))[1][0].error_code == ErrorCode.NONE
-    assert refusal(wanted(partitions=10_000)) == (
+def test_number_of_records_is_bounded_as_in_kafka() -> None:
+    assert created(requested(partitions=9_999))[1][0].error_code == ErrorCode.NONE
+    assert refusal(requested(partitions=10_000)) == (
         ErrorCode.POLICY_VIOLATION,
         "Unable to perform excessively large batch operation.",
     )
@@ -225,20 +225,20 @@ def test_the_records_of_a_request_are_bounded_as_kafka_s_are() -> None:
         ("cleanup.policy", "keep"),
     ],
 )
-def test_settings_that_cannot_be_used(name: str, value: str) -> None:
-    code, message = refusal(wanted(configs={name: value}))
+def test_invalid_settings(name: str, value: str) -> None:
+    code, message = refusal(requested(configs={name: value}))
     assert code == ErrorCode.INVALID_CONFIG
     assert name in (message or "")
 
 
-def test_settings_may_not_be_null() -> None:
-    assert refusal(wanted(configs={"retention.ms": None})) == (
+def test_null_settings_are_refused() -> None:
+    assert refusal(requested(configs={"retention.ms": None})) == (
         ErrorCode.INVALID_CONFIG,
         "Null value not supported for topic configs: retention.ms",
     )
 
 
-def test_replicas_chosen_by_the_client() -> None:
+def test_manual_assignment() -> None:
     image = cluster(broker(1), broker(2, fenced=True), broker(3, directories=2))
     now, (result,) = created(assigned({1: (3, 1), 0: (2, 1)}), image=image)
     assert result.error_code == ErrorCode.NONE
@@ -278,12 +278,12 @@ def test_replicas_chosen_by_the_client() -> None:
         ),
     ],
 )
-def test_assignments_that_cannot_be(assignments: dict[int, tuple[int, ...]], message: str) -> None:
+def test_invalid_assignments(assignments: dict[int, tuple[int, ...]], message: str) -> None:
     image = cluster(broker(1), broker(2), broker(3, fenced=True))
     assert refusal(assigned(assignments), image) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def test_a_partition_assigned_twice() -> None:
+def test_partition_assigned_twice() -> None:
     twice = Topic(
         name="a",
         num_partitions=-1,
@@ -301,7 +301,7 @@ def test_assignments_and_counts_exclude_each_other(
     partitions: int, factor: int, field: str
 ) -> None:
     message = f"A manual partition assignment was specified, but {field} was not set to -1."
-    assert refusal(wanted(partitions=partitions, factor=factor, assignments={0: (1,)})) == (
+    assert refusal(requested(partitions=partitions, factor=factor, assignments={0: (1,)})) == (
         ErrorCode.INVALID_REQUEST,
         message,
     )

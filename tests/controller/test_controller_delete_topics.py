@@ -1,4 +1,4 @@
-"""What DeleteTopics decides."""
+"""DeleteTopics."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ def two_topics() -> MetadataImage:
 def deleted(
     *topics: Topic, names: tuple[str, ...] = ()
 ) -> tuple[list[str], tuple[DeleteTopicsResponse.Response, ...]]:
-    """The topics that are left, and the answers."""
+    """Return the remaining topics, and the results."""
     decision = delete_topics(
         two_topics(), DeleteTopicsRequest(topics=topics, topic_names=names), context()
     )
     return list(after(two_topics(), decision).topics), decision.response.responses
 
 
-def test_by_name_in_old_and_new_versions() -> None:
+def test_delete_by_name_in_old_and_new_versions() -> None:
     assert deleted(names=("a",))[0] == ["b"]
     left, (response,) = deleted(Topic(name="a"))
     assert (left, response.name, response.topic_id, response.error_code) == (["b"], "a", A, 0)
 
 
-def test_by_id() -> None:
+def test_delete_by_id() -> None:
     left, (response,) = deleted(Topic(topic_id=B))
     assert (left, response.name, response.topic_id, response.error_code) == (["a"], "b", B, 0)
 
 
-def test_settings_go_with_the_topic() -> None:
+def test_settings_are_deleted_with_the_topic() -> None:
     decision = delete_topics(two_topics(), DeleteTopicsRequest(topic_names=("a",)), context())
     assert decision.records == (RemoveTopicRecord(topic_id=A),)
     assert after(two_topics(), decision).configs == {}
@@ -99,12 +99,12 @@ def test_settings_go_with_the_topic() -> None:
         ([Topic(topic_id=A), Topic(topic_id=A)], ErrorCode.INVALID_REQUEST, "Duplicate topic id."),
     ],
 )
-def test_refusals(topics: list[Topic], code: ErrorCode, message: str) -> None:
+def test_invalid_requests(topics: list[Topic], code: ErrorCode, message: str) -> None:
     left, (response,) = deleted(*topics)
     assert (left, response.error_code, response.error_message) == (["a", "b"], code, message)
 
 
-def test_a_topic_by_name_and_by_id_at_once_is_not_deleted() -> None:
+def test_topic_given_by_name_and_by_id_is_not_deleted() -> None:
     left, responses = deleted(Topic(name="a"), Topic(topic_id=A), Topic(name="b"))
     assert left == ["a"]
     assert [response.error_code for response in responses] == [

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: a broker says where its replicas lie."""
+"""AssignReplicasToDirs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assign(
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
     topic = Directory.Topic(
         topic_id=topic_id,
-        partitions=tuple(Directory.Topic.Partition(partition_index=one) for one in partitions),
+        partitions=tuple(Directory.Topic.Partition(partition_index=index) for index in partitions),
     )
     request = AssignReplicasToDirsRequest(
         broker_id=1, broker_epoch=epoch, directories=(Directory(id=where, topics=(topic,)),)
@@ -48,10 +48,12 @@ def assign(
 
 
 def errors(decision: ControllerResult[AssignReplicasToDirsResponse]) -> list[int]:
-    return [one.error_code for one in decision.response.directories[0].topics[0].partitions]
+    return [
+        partition.error_code for partition in decision.response.directories[0].topics[0].partitions
+    ]
 
 
-def test_a_replica_is_where_its_broker_says() -> None:
+def test_assignment_is_recorded() -> None:
     decision = assign(two(), directory(1, 1), 0)
     now = state_of(after(two(), decision))
     assert (now.directories, now.leader, now.isr) == ((directory(1, 1), directory(2)), 1, (1, 2))
@@ -59,13 +61,13 @@ def test_a_replica_is_where_its_broker_says() -> None:
     assert assign(after(two(), decision), directory(1, 1), 0).records == ()
 
 
-def test_a_replica_in_a_lost_directory_leads_no_more() -> None:
+def test_replica_in_an_offline_directory_loses_its_leadership() -> None:
     lost = directory(1, 9)
     now = state_of(after(two(), assign(two(), lost, 0)))
     assert (now.directories, now.leader, now.isr) == ((lost, directory(2)), 2, (2,))
 
 
-def test_what_cannot_be_assigned_is_told() -> None:
+def test_invalid_assignments() -> None:
     assert errors(assign(two(), directory(1), 1, 7)) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -77,6 +79,6 @@ def test_what_cannot_be_assigned_is_told() -> None:
     assert (stale.records, stale.response.error_code) == ((), ErrorCode.STALE_BROKER_EPOCH)
 
 
-def test_a_replica_that_is_assigned_twice_in_one_request_changes_once() -> None:
+def test_first_of_two_assignments_in_one_request_counts() -> None:
     decision = assign(two(), directory(1, 1), 0, 0)
     assert (len(decision.records), errors(decision)) == (1, [ErrorCode.NONE, ErrorCode.NONE])

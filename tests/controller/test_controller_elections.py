@@ -1,4 +1,4 @@
-"""Elections on demand and from time to time."""
+"""ElectLeaders, and the periodic elections."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def elect(
 
 
 def results(decision: ControllerResult[ElectLeadersResponse]) -> list[tuple[int, int, str | None]]:
-    found = decision.response.replica_election_results[0].partition_result
-    return [(one.partition_id, one.error_code, one.error_message) for one in found]
+    results = decision.response.replica_election_results[0].partition_result
+    return [(result.partition_id, result.error_code, result.error_message) for result in results]
 
 
-def test_the_preferred_leader_takes_over() -> None:
+def test_preferred_leader_is_elected() -> None:
     image = with_topic(three(), DISPLACED)
     decision = elect(image, PREFERRED, 0)
     assert results(decision) == [(0, ErrorCode.NONE, None)]
@@ -59,7 +59,7 @@ def test_the_preferred_leader_takes_over() -> None:
     ) == (1, 1)
 
 
-def test_elections_that_are_not_needed_or_cannot_be_held() -> None:
+def test_elections_that_are_not_needed_or_not_possible() -> None:
     image = with_topic(three(), partition(1, 2, 3), BEHIND)
     decision = elect(image, PREFERRED, 0, 1, 2)
     assert decision.records == ()
@@ -73,7 +73,7 @@ def test_elections_that_are_not_needed_or_cannot_be_held() -> None:
     ]
 
 
-def test_an_unclean_election_on_demand_needs_no_setting() -> None:
+def test_requested_unclean_election_needs_no_setting() -> None:
     image = with_topic(three(1), OFFLINE, partition(2, 3))
     decision = elect(image, UNCLEAN, 0, 1)
     assert [code for _index, code, _message in results(decision)] == [
@@ -84,7 +84,7 @@ def test_an_unclean_election_on_demand_needs_no_setting() -> None:
     assert len(decision.warnings) == 1
 
 
-def test_an_unclean_election_without_anybody_alive_fails() -> None:
+def test_unclean_election_without_live_replicas_fails() -> None:
     decision = elect(with_topic(three(1, 2), OFFLINE), UNCLEAN, 0)
     assert results(decision) == [
         (
@@ -95,7 +95,7 @@ def test_an_unclean_election_without_anybody_alive_fails() -> None:
     ]
 
 
-def test_for_all_partitions_only_those_that_need_one_are_listed() -> None:
+def test_election_of_all_partitions_lists_only_those_that_need_one() -> None:
     image = with_topic(
         with_topic(three(), partition(1, 2), DISPLACED, BEHIND),
         DISPLACED,
@@ -106,20 +106,20 @@ def test_for_all_partitions_only_those_that_need_one_are_listed() -> None:
         image, ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None), context()
     )
     listed = [
-        (one.topic, [result.partition_id for result in one.partition_result])
-        for one in decision.response.replica_election_results
+        (topic.topic, [result.partition_id for result in topic.partition_result])
+        for topic in decision.response.replica_election_results
     ]
     assert listed == [("t", [1, 2]), ("u", [0])]
     assert len(decision.records) == 2
 
 
-def test_an_unknown_kind_of_election_is_refused() -> None:
+def test_unknown_election_type_is_refused() -> None:
     with pytest.raises(KafkaError, match="Unknown election type 7") as refused:
         elect(three(), 7, 0)
     assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 
-def test_leadership_goes_back_to_preferred_leaders_that_are_in_sync_again() -> None:
+def test_leadership_returns_to_preferred_leaders_that_are_in_sync() -> None:
     image = with_topic(three(), DISPLACED, BEHIND, partition(1, 2))
     decision = rebalance_leaders(image, context())
     now = after(image, decision)
@@ -128,7 +128,7 @@ def test_leadership_goes_back_to_preferred_leaders_that_are_in_sync_again() -> N
     assert rebalance_leaders(now, context()).records == ()
 
 
-def test_a_round_of_rebalancing_is_bounded() -> None:
+def test_rebalancing_round_is_bounded() -> None:
     image = with_topic(three(), DISPLACED, DISPLACED, DISPLACED)
     first = rebalance_leaders(image, context(), limit=2)
     assert (len(first.records), first.response) == (2, True)
@@ -136,7 +136,7 @@ def test_a_round_of_rebalancing_is_bounded() -> None:
     assert (len(rest.records), rest.response) == (1, False)
 
 
-def test_a_partition_that_was_allowed_an_unclean_election_afterwards_gets_one() -> None:
+def test_leaderless_partition_is_elected_after_unclean_election_is_enabled() -> None:
     image = with_topic(three(1), OFFLINE)
     assert elect_unclean_leaders(image, context()).records == ()
     allowed = with_topic(three(1), OFFLINE, unclean_leader_election_enable="true")

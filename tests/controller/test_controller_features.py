@@ -1,5 +1,4 @@
-"""Feature levels, what a new cluster begins with, and what eligible leader replicas ask of
-settings."""
+"""UpdateFeatures, the records of a new cluster, and min.insync.replicas with ELR."""
 
 from __future__ import annotations
 
@@ -47,22 +46,22 @@ def update(
     image: MetadataImage, name: str, level: int, kind: int = UPGRADE, **more: bool
 ) -> ControllerResult[UpdateFeaturesResponse]:
     validate_only = more.pop("validate_only", False)
-    wanted = Update(feature=name, max_version_level=level, upgrade_type=kind, **more)
+    update_ = Update(feature=name, max_version_level=level, upgrade_type=kind, **more)
     return update_features(
         image,
-        UpdateFeaturesRequest(feature_updates=(wanted,), validate_only=validate_only),
+        UpdateFeaturesRequest(feature_updates=(update_,), validate_only=validate_only),
         context(),
     )
 
 
-def test_a_new_cluster_has_kafka_s_levels_and_one_min_insync() -> None:
+def test_new_cluster_has_kafkas_levels_and_a_cluster_wide_min_insync() -> None:
     image = MetadataImage.empty().replay(bootstrap_records(context(min_insync_replicas="2")), 2)[0]
     assert image.features == {"metadata.version": 30, ELR: 1, GROUP_VERSION: 1}
     assert image.configs == {(BROKER, ""): {MIN_INSYNC: "2"}}
 
 
 @pytest.mark.parametrize("name", [ELR, GROUP_VERSION])
-def test_a_level_goes_down_and_up_again(name: str) -> None:
+def test_downgrade_and_upgrade(name: str) -> None:
     image = running(broker(1))
     down = after(image, update(image, name, 0, SAFE_DOWNGRADE))
     assert name not in down.features
@@ -72,8 +71,8 @@ def test_a_level_goes_down_and_up_again(name: str) -> None:
     assert update(down, name, 1, validate_only=True).records == ()
 
 
-def test_consumer_groups_are_there_where_the_cluster_says_so() -> None:
-    """A cluster whose metadata is older than the feature has none, until its level is raised."""
+def test_consumer_groups_depend_on_group_version() -> None:
+    """A cluster that is older than the feature has it disabled until its level is raised."""
     older = cluster(broker(1))
     refusal = consumer_groups_refusal(older)
     assert refusal is not None
@@ -82,7 +81,7 @@ def test_consumer_groups_are_there_where_the_cluster_says_so() -> None:
     assert consumer_groups_refusal(after(older, update(older, GROUP_VERSION, 1))) is None
 
 
-def test_version_0_says_downgrade_in_its_own_way() -> None:
+def test_version_0_has_allow_downgrade() -> None:
     assert (
         update(running(broker(1)), ELR, 0, allow_downgrade=True).response.error_code
         == ErrorCode.NONE
@@ -90,7 +89,7 @@ def test_version_0_says_downgrade_in_its_own_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "level", "kind", "said"),
+    ("name", "level", "kind", "message"),
     [
         (
             ELR,
@@ -116,16 +115,16 @@ def test_version_0_says_downgrade_in_its_own_way() -> None:
         ("share.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
     ],
 )
-def test_updates_that_are_refused(name: str, level: int, kind: int, said: str) -> None:
+def test_invalid_updates(name: str, level: int, kind: int, message: str) -> None:
     decision = update(running(broker(1)), name, level, kind)
     assert (decision.records, decision.response.error_code) == (
         (),
         ErrorCode.INVALID_UPDATE_VERSION,
     )
-    assert said in str(decision.response.error_message)
+    assert message in str(decision.response.error_message)
 
 
-def test_a_level_that_one_broker_does_not_know_is_refused() -> None:
+def test_level_that_a_broker_does_not_support_is_refused() -> None:
     image = cluster(broker(1), replace(broker(2), features=()))
     assert "Broker 2 does not support this feature." in str(
         update(image, ELR, 1).response.error_message
@@ -135,7 +134,7 @@ def test_a_level_that_one_broker_does_not_know_is_refused() -> None:
     )
 
 
-def test_eligible_replicas_come_with_one_min_insync_for_all() -> None:
+def test_enabling_elr_sets_a_cluster_wide_min_insync() -> None:
     setting = ConfigRecord(resource_type=BROKER, resource_name="1", name=MIN_INSYNC, value="3")
     image = cluster(broker(1)).replay([setting], 11)[0]
     assert after(image, update(image, ELR, 1)).configs == {(BROKER, ""): {MIN_INSYNC: "1"}}
@@ -154,7 +153,7 @@ def set_min_insync(
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
-def test_with_another_min_insync_nobody_stays_eligible(kind: int, name: str) -> None:
+def test_changing_min_insync_clears_eligible_replicas(kind: int, name: str) -> None:
     eligible = partition(1, 2, isr=(1,), eligible_leader_replicas=(2,))
     image = with_topic(running(broker(1), broker(2)), eligible, min_insync_replicas="2")
     decision = set_min_insync(image, kind, name, "3")
@@ -168,23 +167,25 @@ def test_with_another_min_insync_nobody_stays_eligible(kind: int, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("1", "2", "Broker-level min.insync.replicas cannot be altered while ELR is enabled."),
         ("", None, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."),
     ],
 )
-def test_min_insync_stays_one_for_the_cluster(name: str, value: str | None, said: str) -> None:
+def test_min_insync_cannot_be_overridden_or_removed_while_elr_is_enabled(
+    name: str, value: str | None, message: str
+) -> None:
     decision = set_min_insync(running(broker(1)), BROKER, name, value)
     refused = decision.response.responses[0]
     assert (decision.records, refused.error_code, refused.error_message) == (
         (),
         ErrorCode.INVALID_CONFIG,
-        said,
+        message,
     )
 
 
-def test_it_is_not_taken_away_by_leaving_it_out_either() -> None:
+def test_alter_configs_cannot_remove_min_insync_while_elr_is_enabled() -> None:
     resource = AlterConfigsRequest.Resource(resource_type=BROKER, resource_name="", configs=())
     decision = alter_configs(
         running(broker(1)), AlterConfigsRequest(resources=(resource,)), context()

@@ -1,4 +1,4 @@
-"""Brokers go and come back: what becomes of their partitions."""
+"""Fencing, unfencing and unregistration: the effect on partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def three(*fenced: int) -> MetadataImage:
 
 
 def fenced(image: MetadataImage, *broker_ids: int, **settings: str) -> MetadataImage:
-    """After these brokers were lost, one after the other."""
+    """Return the image after these brokers were fenced, in this order."""
     for broker_id in broker_ids:
         image = after(image, fence_broker(image, broker_id, context(**settings)))
     return image
@@ -39,7 +39,7 @@ def unfenced(image: MetadataImage, broker_id: int, **settings: str) -> MetadataI
     return after(image, unfence_broker(image, broker_id, context(**settings)))
 
 
-def test_the_next_in_sync_replica_leads_when_the_leader_is_lost() -> None:
+def test_next_in_sync_replica_is_elected_when_the_leader_is_fenced() -> None:
     image = fenced(
         with_topic(three(), partition(1, 2, 3), partition(2, 3, 1), partition(3, 1, 2, isr=(3, 2))),
         1,
@@ -58,7 +58,7 @@ def test_the_next_in_sync_replica_leads_when_the_leader_is_lost() -> None:
     ]
 
 
-def test_partitions_change_before_their_broker_is_fenced() -> None:
+def test_partition_records_precede_the_fencing_record() -> None:
     decision = fence_broker(with_topic(three(), partition(1, 2, 3)), 1, context())
     assert decision.records[-1] == BrokerRegistrationChangeRecord(
         broker_id=1, broker_epoch=101, fenced=1
@@ -66,7 +66,7 @@ def test_partitions_change_before_their_broker_is_fenced() -> None:
     assert len(decision.records) == 2
 
 
-def test_fencing_twice_is_nothing_and_strangers_are_refused() -> None:
+def test_fencing_twice_writes_no_record_and_unknown_brokers_are_refused() -> None:
     assert fence_broker(three(1), 1, context()).records == ()
     assert unfence_broker(three(), 1, context()).records == ()
     for decide in (fence_broker, unfence_broker):
@@ -75,9 +75,9 @@ def test_fencing_twice_is_nothing_and_strangers_are_refused() -> None:
         assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_the_last_of_the_isr_goes_and_comes_back() -> None:
-    """Offline meanwhile, although another replica is there that was not in sync; no unclean
-    election, nothing lost."""
+def test_last_isr_member_is_fenced_and_leads_again() -> None:
+    """The partition is offline meanwhile, although another replica is alive but not in sync. There
+    is no unclean election, and no record is lost."""
     gone = fenced(with_topic(three(), partition(1, 2, isr=(1,))), 1)
     assert state_of(gone).leader == NO_LEADER
     assert state_of(unfenced(fenced(gone, 2), 2)).leader == NO_LEADER
@@ -85,9 +85,9 @@ def test_the_last_of_the_isr_goes_and_comes_back() -> None:
     assert (state.leader, state.isr, state.leader_recovery_state) == (1, (1,), 0)
 
 
-def test_eligible_members_lead_in_any_order_of_return() -> None:
-    """factor 3, min.insync 2: all three are lost one after the other; the second to go may lead,
-    since nothing was acknowledged after."""
+def test_eligible_replicas_lead_in_any_order_of_return() -> None:
+    """Replication factor 3, min.insync.replicas 2: all three fail one after the other. The second
+    may lead, since nothing was acknowledged after it failed."""
     gone = fenced(with_topic(three(), partition(1, 2, 3), min_insync_replicas="2"), 3, 2, 1)
     state = state_of(gone)
     assert (state.isr, state.eligible_leader_replicas, state.last_known_elr) == ((), (1, 2), (1,))
@@ -100,7 +100,7 @@ def test_eligible_members_lead_in_any_order_of_return() -> None:
     )
 
 
-def test_unclean_election_by_the_topic_s_setting_and_by_the_cluster_s() -> None:
+def test_unclean_election_by_topic_and_cluster_setting() -> None:
     decision = fence_broker(
         with_topic(three(), partition(1, 2, isr=(1,)), unclean_leader_election_enable="true"),
         1,
@@ -115,14 +115,14 @@ def test_unclean_election_by_the_topic_s_setting_and_by_the_cluster_s() -> None:
     assert state_of(fenced(spared, 1, unclean_leader_election_enable="true")).leader == NO_LEADER
 
 
-def test_a_min_insync_above_the_factor_counts_as_the_factor() -> None:
+def test_min_insync_is_capped_at_the_replication_factor() -> None:
     image = with_topic(three(), partition(1, 2), min_insync_replicas="3")
     assert state_of(fenced(image, 1)).eligible_leader_replicas == (1,)
     alone = with_topic(three(), partition(1), min_insync_replicas="3")
     assert state_of(fenced(alone, 1)).eligible_leader_replicas == (1,)
 
 
-def test_without_the_feature_nobody_is_eligible() -> None:
+def test_without_elr_no_replica_is_eligible() -> None:
     image = with_topic(cluster(broker(1), broker(2)), partition(1, 2))
     state = state_of(fenced(image, 1, min_insync_replicas="2"))
     assert (state.leader, state.isr, state.eligible_leader_replicas) == (2, (2,), ())
@@ -131,7 +131,7 @@ def test_without_the_feature_nobody_is_eligible() -> None:
     assert state_of(unfenced(fenced(image, 1, 2), 2)).leader == 2
 
 
-def test_who_comes_back_is_let_in_before_it_leads_and_takes_nothing_from_others() -> None:
+def test_unfencing_record_precedes_partition_records_and_moves_no_leader() -> None:
     image = with_topic(
         three(1), partition(1, isr=(), last_known_elr=(1,)), partition(1, 2, 3, isr=(2, 3))
     )
@@ -144,7 +144,7 @@ def test_who_comes_back_is_let_in_before_it_leads_and_takes_nothing_from_others(
     assert state_of(after(image, decision), 1).leader == 2
 
 
-def test_an_unregistered_broker_leaves_its_partitions_and_the_image() -> None:
+def test_unregistered_broker_leaves_its_isrs_and_the_image() -> None:
     image = with_topic(three(), partition(1, 2, 3))
     decision = unregister_broker(image, UnregisterBrokerRequest(broker_id=1), context())
     assert decision.records[-1] == UnregisterBrokerRecord(broker_id=1, broker_epoch=101)
@@ -157,7 +157,7 @@ def test_an_unregistered_broker_leaves_its_partitions_and_the_image() -> None:
     )
 
 
-def test_unregistering_a_stranger_is_told_in_the_answer() -> None:
+def test_unregistering_an_unknown_broker_is_an_error() -> None:
     decision = unregister_broker(three(), UnregisterBrokerRequest(broker_id=9), context())
     assert decision.records == ()
     assert decision.response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED

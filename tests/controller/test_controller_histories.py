@@ -1,9 +1,9 @@
-"""Any history of a cluster: brokers crash, stop, come back, leaders propose, elections are held.
-After every step the rules hold.
+"""Random histories of a cluster: brokers crash, shut down and restart, leaders propose ISRs,
+elections are held. After every step the rules hold.
 
-Each partition has a model beside it: what is acknowledged, and what each broker has in its log. So
-invariant 10 is checked as it is meant: whoever is elected has every acknowledged record, unless the
-partition says that it may not.
+Each partition has a model: the acknowledged records, and the log of each broker. So rule 10 is
+checked directly: an elected leader has every acknowledged record, unless the partition is marked as
+recovering.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Key = tuple[UUID, int]
 
 @dataclass
 class Model:
-    """One partition as it is on disks: record ids, each written once."""
+    """The logs of one partition: record ids, each written once."""
 
     logs: dict[int, list[int]] = field(
         default_factory=lambda: {broker_id: [] for broker_id in BROKERS}
@@ -57,7 +57,7 @@ class Model:
     acknowledged: set[int] = field(default_factory=set)
 
 
-def beginning() -> MetadataImage:
+def initial_image() -> MetadataImage:
     image = running(*(broker(broker_id) for broker_id in BROKERS))
     image = with_topic(
         image,
@@ -70,7 +70,7 @@ def beginning() -> MetadataImage:
     image = with_topic(
         image, partition(2, 1), name="wild", topic_id=WILD, unclean_leader_election_enable="true"
     )
-    # Above the epochs that the brokers have: a new one is the offset of its registration.
+    # Above the epochs of the brokers: a new epoch is the offset of its registration.
     return replace(image, offset=1_000)
 
 
@@ -79,17 +79,17 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.context = context()
         self.heartbeats = HeartbeatTracker()
-        self.image = beginning()
+        self.image = initial_image()
         self.committed: list[object] = []
         self.models = {(SAFE, 0): Model(), (SAFE, 1): Model(), (WILD, 0): Model()}
         self.epochs = {broker_id: self.image.brokers[broker_id].epoch for broker_id in BROKERS}
         self.up = set(BROKERS)
-        # The epoch in the clean-shutdown file, where there is one.
-        self.shown = dict.fromkeys(BROKERS, -1)
+        # The epoch in the clean shutdown file of each broker; -1 without one.
+        self.clean_epochs = dict.fromkeys(BROKERS, -1)
         self.ids = iter(range(1_000_000))
-        self.unclean_asked = False
+        self.unclean_requested = False
 
-    # What the cluster does
+    # Decisions
 
     def commit(self, decision: ControllerResult[Any]) -> None:
         before, self.image = (
@@ -114,7 +114,7 @@ class Histories(RuleBasedStateMachine):
             *old.isr,
             *old.eligible_leader_replicas,
         ):
-            assert old.last_known_elr == (new.leader,) or key[0] == WILD or self.unclean_asked
+            assert old.last_known_elr == (new.leader,) or key[0] == WILD or self.unclean_requested
             model.acknowledged &= set(model.logs[new.leader])
         else:
             assert new.leader in (*old.isr, *old.eligible_leader_replicas)
@@ -122,14 +122,14 @@ class Histories(RuleBasedStateMachine):
             f"{key}: the new leader {new.leader} lacks acknowledged records"
         )
 
-    # What happens
+    # Rules
 
     @rule(broker_id=broker_ids, loses=st.booleans())
     def crash(self, broker_id: int, loses: bool) -> None:
-        """A process ends; with it, perhaps, the power, and so what was not synced."""
+        """Kill a broker; with `loses`, unsynced records are lost too."""
         if broker_id in self.up:
             self.up.discard(broker_id)
-            self.shown[broker_id] = -1
+            self.clean_epochs[broker_id] = -1
             for model in self.models.values():
                 if loses and model.logs[broker_id]:
                     model.logs[broker_id].pop()
@@ -141,22 +141,22 @@ class Histories(RuleBasedStateMachine):
             self.commit(fence_broker(self.image, broker_id, self.context))
 
     @rule(broker_id=broker_ids)
-    def come_back(self, broker_id: int) -> None:
+    def restart(self, broker_id: int) -> None:
         if broker_id not in self.up:
             decision = register_broker(
                 self.image,
-                registration(broker_id, next(self.ids), self.shown[broker_id]),
+                registration(broker_id, next(self.ids), self.clean_epochs[broker_id]),
                 self.context,
                 cluster_id="c",
-                has_session=no_one,
+                has_session=no_session,
             )
             self.commit(decision)
             self.epochs[broker_id] = decision.response.broker_epoch
             self.up.add(broker_id)
             assert self.image.brokers[broker_id].fenced
 
-    @rule(broker_id=broker_ids, leaves=st.booleans(), behind=st.booleans())
-    def heartbeat(self, broker_id: int, leaves: bool, behind: bool) -> None:
+    @rule(broker_id=broker_ids, shuts_down=st.booleans(), behind=st.booleans())
+    def heartbeat(self, broker_id: int, shuts_down: bool, behind: bool) -> None:
         if broker_id not in self.up or broker_id not in self.image.brokers:
             return
         applied = self.epochs[broker_id] - 1 if behind else self.image.offset
@@ -164,29 +164,29 @@ class Histories(RuleBasedStateMachine):
             broker_id=broker_id,
             broker_epoch=self.epochs[broker_id],
             current_metadata_offset=applied,
-            want_shut_down=leaves,
+            want_shut_down=shuts_down,
         )
         decision = broker_heartbeat(self.image, request, self.context, self.heartbeats)
         self.commit(decision)
         assert self.image.brokers[broker_id].fenced == decision.response.is_fenced
         if decision.response.should_shut_down:
             self.up.discard(broker_id)
-            self.shown[broker_id] = self.epochs[broker_id]
+            self.clean_epochs[broker_id] = self.epochs[broker_id]
 
     @rule(broker_ids=st.lists(broker_ids, min_size=1, unique=True), loses=st.booleans())
-    def die_and_be_noticed(self, broker_ids: list[int], loses: bool) -> None:
+    def crash_and_fence(self, broker_ids: list[int], loses: bool) -> None:
         for broker_id in broker_ids:
             self.crash(broker_id, loses)
             self.fence(broker_id, false_alarm=False)
 
     @rule(broker_id=broker_ids)
-    def come_back_and_be_let_in(self, broker_id: int) -> None:
-        self.come_back(broker_id)
-        self.heartbeat(broker_id, leaves=False, behind=False)
+    def restart_and_unfence(self, broker_id: int) -> None:
+        self.restart(broker_id)
+        self.heartbeat(broker_id, shuts_down=False, behind=False)
 
     @rule(broker_id=broker_ids)
     def unregister(self, broker_id: int) -> None:
-        """Kafka's tools ask for it when a broker is gone for good."""
+        """Operators unregister a broker that will not return."""
         if broker_id not in self.up:
             self.commit(
                 unregister_broker(
@@ -196,8 +196,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(key=partition_keys)
     def write(self, key: Key) -> None:
-        """Acknowledged if everybody in sync has it, and they are enough. Otherwise it is in the
-        leader's log alone."""
+        """Write a record. It is acknowledged if all in-sync replicas are up and enough; otherwise
+        it is only in the leader's log."""
         now, model, record = state(self.image, key), self.models[key], next(self.ids)
         if now.leader not in self.up or now.leader_recovery_state == RECOVERING:
             return
@@ -210,7 +210,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(key=partition_keys, members=st.sets(broker_ids))
     def propose(self, key: Key, members: set[int]) -> None:
-        """The leader lets followers in that have caught up, and leaves out others."""
+        """The leader proposes an ISR of the members that are up, which have caught up."""
         now, model = state(self.image, key), self.models[key]
         if now.leader not in self.up:
             return
@@ -227,7 +227,8 @@ class Histories(RuleBasedStateMachine):
         self, key: Key, now: PartitionState, leader: int, isr: list[int]
     ) -> ControllerResult[Any]:
         members = tuple(
-            Proposal.NewIsrWithEpoch(broker_id=one, broker_epoch=self.epochs[one]) for one in isr
+            Proposal.NewIsrWithEpoch(broker_id=member, broker_epoch=self.epochs[member])
+            for member in isr
         )
         proposal = Proposal(
             partition_index=key[1],
@@ -241,13 +242,13 @@ class Histories(RuleBasedStateMachine):
         )
         return alter_partition(self.image, request, self.context)
 
-    @rule(key=partition_keys, back=st.integers(1, 3), which=st.booleans())
-    def propose_with_a_stale_epoch(self, key: Key, back: int, which: bool) -> None:
-        """Invariant 12: refused, without effect."""
+    @rule(key=partition_keys, back=st.integers(1, 3), is_leader_epoch=st.booleans())
+    def propose_with_a_stale_epoch(self, key: Key, back: int, is_leader_epoch: bool) -> None:
+        """Rule 12: refused without effect."""
         now = state(self.image, key)
         stale = (
             replace(now, leader_epoch=now.leader_epoch - back)
-            if which
+            if is_leader_epoch
             else replace(now, partition_epoch=now.partition_epoch - back)
         )
         for leader in self.up & self.image.brokers.keys():
@@ -263,19 +264,23 @@ class Histories(RuleBasedStateMachine):
 
     @rule(key=partition_keys)
     def elect_preferred(self, key: Key) -> None:
-        self.commit(elect_leaders(self.image, asked(self.image, key, PREFERRED), self.context))
+        self.commit(
+            elect_leaders(self.image, election_request(self.image, key, PREFERRED), self.context)
+        )
 
     @rule(key=partition_keys)
     def elect_unclean(self, key: Key) -> None:
-        self.unclean_asked = True
-        self.commit(elect_leaders(self.image, asked(self.image, key, UNCLEAN), self.context))
-        self.unclean_asked = False
+        self.unclean_requested = True
+        self.commit(
+            elect_leaders(self.image, election_request(self.image, key, UNCLEAN), self.context)
+        )
+        self.unclean_requested = False
 
-    # What always holds
+    # Invariants
 
     @invariant()
-    def partitions_are_sound(self) -> None:
-        active = {one.id for one in self.image.brokers.values() if one.is_active}
+    def partitions_are_consistent(self) -> None:
+        active = {member.id for member in self.image.brokers.values() if member.is_active}
         for key in self.models:
             now = state(self.image, key)
             members, eligible = set(now.isr), set(now.eligible_leader_replicas)
@@ -283,14 +288,14 @@ class Histories(RuleBasedStateMachine):
             assert members <= set(now.replicas)
             assert eligible <= set(now.replicas)
             assert not members & eligible
-            assert members <= active, "somebody is in sync who is fenced or leaves"
+            assert members <= active, "a fenced or leaving broker is in the ISR"
             if now.leader == NO_LEADER:
-                assert not now.isr, "a live in-sync replica, and nobody leads"
+                assert not now.isr, "a live in-sync replica, but no leader"
             else:
                 assert now.leader in members
 
     @invariant()
-    def every_member_of_isr_and_elr_that_kept_its_log_has_what_was_acknowledged(self) -> None:
+    def live_isr_members_have_all_acknowledged_records(self) -> None:
         for key, model in self.models.items():
             now = state(self.image, key)
             if key[0] == SAFE:
@@ -298,9 +303,8 @@ class Histories(RuleBasedStateMachine):
                     assert model.acknowledged <= set(model.logs[member])
 
     def teardown(self) -> None:
-        """Replaying the log, and loading a snapshot, give exactly the image that was decided on."""
-        begin = beginning()
-        assert begin.replay(self.committed, self.image.offset)[0] == self.image
+        """Replaying the log and loading a snapshot both give the image that was decided on."""
+        assert initial_image().replay(self.committed, self.image.offset)[0] == self.image
         assert (
             MetadataImage.empty().replay(self.image.records(), self.image.offset)[0] == self.image
         )
@@ -312,27 +316,31 @@ def state(image: MetadataImage, key: Key) -> PartitionState:
     return topic.partitions[key[1]]
 
 
-def asked(image: MetadataImage, key: Key, kind: int) -> ElectLeadersRequest:
-    named = ElectLeadersRequest.TopicPartition(
+def election_request(image: MetadataImage, key: Key, kind: int) -> ElectLeadersRequest:
+    topic_partition = ElectLeadersRequest.TopicPartition(
         topic=image.topic_names[key[0]], partitions=(key[1],)
     )
-    return ElectLeadersRequest(election_type=kind, topic_partitions=(named,))
+    return ElectLeadersRequest(election_type=kind, topic_partitions=(topic_partition,))
 
 
-def no_one(_broker_id: int) -> bool:
+def no_session(_broker_id: int) -> bool:
     return False
 
 
-def registration(broker_id: int, life: int, previous_epoch: int) -> BrokerRegistrationRequest:
+def registration(
+    broker_id: int, incarnation: int, previous_epoch: int
+) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(
         broker_id=broker_id,
         cluster_id="c",
-        incarnation_id=UUID(int=100_000 + life),
+        incarnation_id=UUID(int=100_000 + incarnation),
         features=tuple(
             BrokerRegistrationRequest.Feature(
-                name=one.name, min_supported_version=one.first, max_supported_version=one.last
+                name=feature.name,
+                min_supported_version=feature.first,
+                max_supported_version=feature.last,
             )
-            for one in SUPPORTED_FEATURES
+            for feature in SUPPORTED_FEATURES
         ),
         log_dirs=(directory(broker_id),),
         previous_broker_epoch=previous_epoch,

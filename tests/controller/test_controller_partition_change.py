@@ -59,43 +59,43 @@ def record(**fields: Any) -> PartitionChangeRecord:
     return PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, **fields)
 
 
-def test_nothing_to_change_is_no_record() -> None:
+def test_no_record_without_a_change() -> None:
     assert change(partition(1, 2, 3)) is None
 
 
-def test_the_first_live_in_sync_replica_in_assignment_order_leads() -> None:
+def test_first_live_in_sync_replica_of_the_assignment_leads() -> None:
     state = partition(3, 1, 2, isr=(1, 2, 3), leader=3)
     built = change(state, broker(1), broker(2), broker(3, fenced=True), isr=(1, 2))
     assert built == PartitionChange(record(leader=1, isr=(1, 2)), None)
 
 
-def test_a_leader_that_can_go_on_goes_on() -> None:
-    """Only a preferred election takes leadership from somebody."""
+def test_live_leader_stays() -> None:
+    """Only a preferred election replaces a live leader."""
     state = partition(1, 2, 3, leader=2)
     assert change(state) is None
     assert change(state, election=Election.PREFERRED) == PartitionChange(record(leader=1), None)
 
 
-def test_a_preferred_leader_that_is_not_in_sync_waits() -> None:
+def test_preferred_leader_outside_the_isr_is_not_elected() -> None:
     assert change(partition(1, 2, 3, isr=(2, 3)), election=Election.PREFERRED) is None
 
 
-def test_a_shrunk_isr_is_a_new_partition_epoch_but_no_new_leader_epoch() -> None:
+def test_isr_shrink_increments_only_the_partition_epoch() -> None:
     """Since metadata.version 3.6."""
     state = changed(partition(1, 2, 3, leader_epoch=5, partition_epoch=8), isr=(1, 2))
     assert (state.isr, state.leader_epoch, state.partition_epoch) == ((1, 2), 5, 9)
 
 
-def test_those_who_leave_below_min_insync_stay_eligible() -> None:
+def test_replicas_that_leave_below_min_insync_stay_eligible() -> None:
     state = changed(partition(1, 2, 3, isr=(1, 2)), isr=(1,))
     assert (state.isr, state.eligible_leader_replicas) == ((1,), (2,))
 
 
-def test_those_who_leave_above_min_insync_do_not() -> None:
+def test_replicas_that_leave_above_min_insync_are_not_eligible() -> None:
     assert changed(partition(1, 2, 3), isr=(1, 2)).eligible_leader_replicas == ()
 
 
-def test_enough_in_sync_again_nobody_else_is_eligible() -> None:
+def test_elr_is_cleared_when_enough_replicas_are_in_sync() -> None:
     assert (
         changed(
             partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3)), isr=(1, 3)
@@ -104,14 +104,14 @@ def test_enough_in_sync_again_nobody_else_is_eligible() -> None:
     )
 
 
-def test_who_comes_back_into_the_isr_is_no_longer_in_the_elr() -> None:
+def test_isr_member_is_not_in_the_elr() -> None:
     state = changed(
         partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3)), min_isr=3, isr=(1, 2)
     )
     assert (state.isr, state.eligible_leader_replicas) == ((1, 2), (3,))
 
 
-def test_an_unclean_restart_takes_the_broker_out_of_isr_and_elr() -> None:
+def test_unclean_shutdown_removes_the_broker_from_isr_and_elr() -> None:
     state = partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3))
     assert changed(
         state, removed=2, isr=(1,), unclean_shutdown_replica=2
@@ -120,14 +120,14 @@ def test_an_unclean_restart_takes_the_broker_out_of_isr_and_elr() -> None:
     assert (left.isr, left.eligible_leader_replicas) == ((1,), ())
 
 
-def test_the_last_in_sync_replica_leaves_an_offline_partition_that_remembers_it() -> None:
+def test_offline_partition_remembers_its_last_leader() -> None:
     built = change(partition(1, 2, isr=(1,)), broker(1), broker(2), removed=1, isr=())
     assert built == PartitionChange(
         record(leader=NO_LEADER, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,)), None
     )
 
 
-def test_an_eligible_replica_leads_when_nobody_is_in_sync() -> None:
+def test_eligible_replica_leads_when_the_isr_is_empty() -> None:
     gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(1, 2), last_known_elr=(1,))
     built = change(gone, broker(1, fenced=True), broker(2), broker(3))
     assert built == PartitionChange(
@@ -135,13 +135,13 @@ def test_an_eligible_replica_leads_when_nobody_is_in_sync() -> None:
     )
 
 
-def test_an_eligible_replica_does_not_lead_while_somebody_is_in_sync() -> None:
+def test_eligible_replica_does_not_lead_while_the_isr_has_members() -> None:
     state = partition(1, 2, 3, isr=(1,), leader=NO_LEADER, eligible_leader_replicas=(2,))
     assert change(state, broker(1, fenced=True), broker(2), broker(3)) is None
 
 
-def test_the_last_known_leader_leads_when_isr_and_elr_are_empty() -> None:
-    """Whatever the unclean setting, marked as recovering, and told."""
+def test_last_known_leader_leads_when_isr_and_elr_are_empty() -> None:
+    """Independent of the unclean setting. The leader is marked as recovering, with a warning."""
     built = change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2))
     assert built is not None
     assert built.record == record(
@@ -151,25 +151,25 @@ def test_the_last_known_leader_leads_when_isr_and_elr_are_empty() -> None:
     assert "t-0: broker 1 was elected leader as the last known leader" in built.warning
 
 
-def test_nobody_else_leads_in_its_place() -> None:
+def test_no_other_replica_leads_in_its_place() -> None:
     assert (
         change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1, fenced=True), broker(2))
         is None
     )
 
 
-def test_several_last_known_members_are_no_last_leader() -> None:
+def test_several_last_known_elr_members_are_not_elected() -> None:
     assert change(partition(1, 2, isr=(), last_known_elr=(1, 2)), broker(1), broker(2)) is None
 
 
-def test_a_last_known_leader_leads_only_with_elr() -> None:
+def test_last_known_leader_leads_only_with_elr() -> None:
     assert (
         change(partition(1, 2, isr=(), last_known_elr=(1,)), broker(1), broker(2), elr=False)
         is None
     )
 
 
-def test_an_unclean_election_takes_anybody_alive_and_tells_what_is_lost() -> None:
+def test_unclean_election_elects_any_live_replica_and_warns_of_data_loss() -> None:
     gone = partition(
         1, 2, 3, isr=(), eligible_leader_replicas=(1,), last_known_elr=(1,), leader_epoch=6
     )
@@ -189,12 +189,12 @@ def test_an_unclean_election_takes_anybody_alive_and_tells_what_is_lost() -> Non
     assert "eligible replicas [1]" in built.warning
 
 
-def test_an_unclean_election_prefers_those_in_sync() -> None:
+def test_unclean_election_prefers_in_sync_replicas() -> None:
     state = partition(1, 2, 3, isr=(3,), leader=NO_LEADER)
     assert change(state, election=Election.UNCLEAN) == PartitionChange(record(leader=3), None)
 
 
-def test_without_elr_the_last_in_sync_replica_stays_one() -> None:
+def test_without_elr_the_last_in_sync_replica_stays_in_the_isr() -> None:
     state = changed(partition(1, 2, isr=(1,)), broker(1), broker(2), elr=False, removed=1, isr=())
     assert (state.leader, state.isr, state.eligible_leader_replicas, state.last_known_elr) == (
         NO_LEADER,
@@ -204,7 +204,7 @@ def test_without_elr_the_last_in_sync_replica_stays_one() -> None:
     )
 
 
-def test_without_elr_nobody_stays_eligible() -> None:
+def test_without_elr_no_replica_stays_eligible() -> None:
     assert (
         changed(
             partition(1, 2, isr=(1,), eligible_leader_replicas=(2,)), elr=False
@@ -213,7 +213,7 @@ def test_without_elr_nobody_stays_eligible() -> None:
     )
 
 
-def test_a_leader_that_has_recovered_says_so() -> None:
+def test_leader_recovery_state_is_cleared() -> None:
     state = partition(1, 2, isr=(1,), leader_recovery_state=RECOVERING)
     assert change(state, isr=(1,), leader_recovery_state=RECOVERED, min_isr=1) == PartitionChange(
         record(leader_recovery_state=RECOVERED), None
@@ -221,24 +221,24 @@ def test_a_leader_that_has_recovered_says_so() -> None:
 
 
 @pytest.mark.parametrize("where", [LOST_DIRECTORY, directory(1, 7)])
-def test_a_replica_whose_directory_is_gone_does_not_lead(where: UUID) -> None:
+def test_replica_in_an_offline_directory_does_not_lead(where: UUID) -> None:
     state = partition(1, 2, leader=NO_LEADER, directories=(where, directory(2)))
     assert changed(state).leader == 2
 
 
-def test_a_replica_whose_directory_is_not_known_yet_may_lead() -> None:
+def test_replica_without_a_known_directory_may_lead() -> None:
     state = partition(1, 2, leader=NO_LEADER, directories=(UNASSIGNED_DIRECTORY, directory(2)))
     assert changed(state).leader == 1
 
 
-def test_brokers_that_shut_down_do_not_lead() -> None:
+def test_broker_in_controlled_shutdown_does_not_lead() -> None:
     assert (
         changed(partition(1, 2, leader=NO_LEADER), broker(1, shutting_down=True), broker(2)).leader
         == 2
     )
 
 
-def test_a_reassignment_ends_when_all_that_stay_are_in_sync() -> None:
+def test_reassignment_completes_when_all_remaining_replicas_are_in_sync() -> None:
     moving = partition(1, 2, 3, isr=(1, 2), adding_replicas=(3,), removing_replicas=(1,))
     state = changed(moving, isr=(1, 2, 3))
     assert (state.replicas, state.isr, state.leader) == ((2, 3), (2, 3), 2)
@@ -249,12 +249,12 @@ def test_a_reassignment_ends_when_all_that_stay_are_in_sync() -> None:
     )
 
 
-def test_a_reassignment_goes_on_until_then() -> None:
+def test_reassignment_continues_until_then() -> None:
     moving = partition(1, 2, 3, isr=(1, 2), adding_replicas=(3,), removing_replicas=(1,))
     assert change(moving) is None
 
 
-def test_who_leaves_by_a_reassignment_is_fenced_by_a_new_leader_epoch() -> None:
+def test_replicas_removed_by_a_reassignment_are_fenced_by_a_new_leader_epoch() -> None:
     moving = partition(2, 3, 1, isr=(2, 3), removing_replicas=(1,), leader_epoch=4)
     state = changed(moving)
     assert (state.leader, state.leader_epoch, state.replicas) == (2, 5, (2, 3))

@@ -1,4 +1,4 @@
-"""Where replicas go: properties that hold for every cluster and seed."""
+"""Replica placement: properties that hold for every cluster and seed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def clusters(draw: st.DrawFn) -> list[BrokerImage]:
 
 
 @given(clusters(), seeds, st.data())
-def test_replicas_differ_and_fenced_brokers_never_lead(
+def test_replicas_are_distinct_and_fenced_brokers_never_lead(
     brokers: list[BrokerImage], seed: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
-    active = {one.id for one in brokers if not one.fenced}
+    active = {broker.id for broker in brokers if not broker.fenced}
     placed = place_replicas(brokers, 20, factor, seed)
     assert len(placed) == 20
     for replicas in placed:
@@ -46,12 +46,14 @@ def test_leaders_and_replicas_are_spread_evenly(
     factor = data.draw(st.integers(1, racks * each))
     placed = place_replicas(brokers, partitions, factor, seed)
     leaders = Counter(replicas[0] for replicas in placed)
-    counts = [leaders[one.id] for one in brokers]
+    counts = [leaders[broker.id] for broker in brokers]
     assert max(counts) - min(counts) <= 1
 
 
 @given(st.integers(1, 4), st.integers(1, 3), seeds, st.data())
-def test_racks_are_alternated(racks: int, each: int, seed: int, data: st.DataObject) -> None:
+def test_replicas_alternate_between_racks(
+    racks: int, each: int, seed: int, data: st.DataObject
+) -> None:
     brokers = [broker(index, rack=str(index % racks)) for index in range(racks * each)]
     factor = data.draw(st.integers(1, racks * each))
     for replicas in place_replicas(brokers, 10, factor, seed):
@@ -63,17 +65,17 @@ racks_of_brokers = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
 def racked(sizes: list[int]) -> list[BrokerImage]:
-    """As many brokers in each rack as `sizes` says."""
+    """Return brokers in racks of these sizes."""
     racks = [rack for rack, size in enumerate(sizes) for _ in range(size)]
     return [broker(index, rack=str(rack)) for index, rack in enumerate(racks)]
 
 
 @given(racks_of_brokers, st.integers(1, 30), seeds, st.data())
-def test_no_rack_of_uneven_ones_holds_two_replicas_while_another_with_room_holds_fewer(
+def test_no_rack_has_two_replicas_while_another_has_a_free_broker(
     sizes: list[int], partitions: int, seed: int, data: st.DataObject
 ) -> None:
     brokers = racked(sizes)
-    rack_of = {one.id: int(one.rack or "") for one in brokers}
+    rack_of = {broker.id: int(broker.rack or "") for broker in brokers}
     factor = data.draw(st.integers(1, len(brokers)))
     for replicas in place_replicas(brokers, partitions, factor, seed):
         held = Counter(rack_of[replica] for replica in replicas)
@@ -82,11 +84,11 @@ def test_no_rack_of_uneven_ones_holds_two_replicas_while_another_with_room_holds
 
 
 @given(racks_of_brokers, seeds)
-def test_leaders_go_round_uneven_racks_and_round_the_brokers_of_each(
+def test_leaders_rotate_over_racks_and_over_the_brokers_of_each(
     sizes: list[int], seed: int
 ) -> None:
     brokers = racked(sizes)
-    rack_of = {one.id: int(one.rack or "") for one in brokers}
+    rack_of = {broker.id: int(broker.rack or "") for broker in brokers}
     leaders = [replicas[0] for replicas in place_replicas(brokers, len(brokers), 1, seed)]
     by_rack = Counter(rack_of[leader] for leader in leaders)
     assert max(by_rack.values()) - min(by_rack[rack] for rack in range(len(sizes))) <= 1
@@ -96,8 +98,8 @@ def test_leaders_go_round_uneven_racks_and_round_the_brokers_of_each(
 
 
 @given(seeds)
-def test_three_racks_each_hold_one_of_three_replicas_and_lead_a_third(seed: int) -> None:
-    """So that the loss of a rack takes one replica of each partition, and no more."""
+def test_three_racks_have_one_of_three_replicas_each_and_lead_a_third(seed: int) -> None:
+    """So the loss of a rack costs each partition at most one replica."""
     brokers = racked([1, 1, 1])
     placed = place_replicas(brokers, 3, 3, seed)
     assert {replicas[0] for replicas in placed} == {0, 1, 2}
@@ -105,22 +107,22 @@ def test_three_racks_each_hold_one_of_three_replicas_and_lead_a_third(seed: int)
 
 
 @given(clusters(), seeds)
-def test_the_same_seed_gives_the_same_places(brokers: list[BrokerImage], seed: int) -> None:
+def test_same_seed_gives_the_same_assignment(brokers: list[BrokerImage], seed: int) -> None:
     assert place_replicas(brokers, 9, 1, seed) == place_replicas(reversed(brokers), 9, 1, seed)
 
 
 @pytest.mark.parametrize("racks", [1, 6])
-def test_the_followers_of_one_leader_differ(racks: int) -> None:
+def test_followers_of_one_leader_vary(racks: int) -> None:
     brokers = [broker(index, rack=str(index % racks)) for index in range(6)]
     followers = {replicas[1] for replicas in place_replicas(brokers, 60, 2, 1) if replicas[0] == 0}
     assert len(followers) >= 3
 
 
-def test_one_broker_gets_everything() -> None:
+def test_single_broker_gets_all_replicas() -> None:
     assert place_replicas([broker(1)], 3, 1, 7) == [(1,), (1,), (1,)]
 
 
-def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
+def test_shutting_down_and_cordoned_brokers_get_no_replicas() -> None:
     cordoned = BrokerImage(
         3,
         1,
@@ -136,7 +138,7 @@ def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "said"),
+    ("factor", "message"),
     [
         (0, "Invalid replication factor 0: the replication factor must be positive."),
         (
@@ -147,7 +149,7 @@ def test_brokers_that_shut_down_or_are_cordoned_get_nothing() -> None:
         ),
     ],
 )
-def test_factors_that_cannot_be_reached(factor: int, said: str) -> None:
-    with pytest.raises(KafkaError, match=said) as refused:
+def test_unreachable_replication_factors(factor: int, message: str) -> None:
+    with pytest.raises(KafkaError, match=message) as refused:
         place_replicas([broker(1), broker(2)], 1, factor, 7)
     assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR

@@ -1,7 +1,7 @@
 """Replays records that no part of the product reads yet: quotas, ACLs, SCRAM credentials, tokens.
 
 The image retains them by key, so that a snapshot does not lose them. A record type leaves this file
-when the image gets a part of its own for it. PURE.
+when the image gets a part for it. PURE.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The laws; each has a test in tests/raft:
 1. An epoch and a vote are on disk before any message mentions them: `SaveElectionState` is the
    first effect of its step (rule 16).
 2. A voter grants one vote per epoch, and none to a candidate whose log is behind its own.
-3. A leader commits by counting only records of its own epoch. Earlier records are committed with
+3. A leader commits by counting only records of its epoch. Earlier records are committed with
    them (rule 17).
 4. Only synced records count towards a majority: the leader's own, and those of a follower, whose
    fetch offset is its synced log end.
