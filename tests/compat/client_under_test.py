@@ -1,4 +1,4 @@
-"""What each real client is asked to do, in words that all of them understand. Knows no client."""
+"""The interface through which the tests use each real client. Knows no client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uuid import uuid4
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 DEADLINE_S = 60.0
-# More than the 1-MB records of the tests and what is around them.
+# More than the tests' 1-MB records with their overhead.
 MAX_REQUEST_BYTES = 1_048_588
 
 Headers = tuple[tuple[str, bytes], ...]
 
 
 class Sent(NamedTuple):
-    """A record as it is given to a client. Without a timestamp the client sets its own."""
+    """A record to produce. Without a timestamp the client sets its own."""
 
     value: bytes | None
     key: bytes | None = None
@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 
 
 class Got(NamedTuple):
-    """A record as a client gave it back."""
+    """A consumed record."""
 
     partition: int
     offset: int
@@ -38,7 +38,7 @@ class Got(NamedTuple):
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a client can do at all, and what it cannot in this environment."""
+    """What a client supports in this environment."""
 
     codecs: tuple[str, ...] = CODECS
     idempotence: bool = True
@@ -48,32 +48,31 @@ class Abilities:
 
 
 class ClientUnderTest(Protocol):
-    """A real client, unmodified. Consumers are assigned their partitions: no groups."""
+    """An unmodified client. Consumers are assigned partitions, without a group."""
 
     @property
     def abilities(self) -> Abilities: ...
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Raises when the broker refuses."""
+        """Create a topic; raises if the broker refuses."""
 
     def topics(self) -> dict[str, int]:
-        """Every topic and its number of partitions."""
+        """Return every topic and its number of partitions."""
 
     def produce(
         self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
     ) -> list[int]:
-        """The offsets at which the broker acknowledged the records, with acks=all; empty when the
-        client does not tell."""
+        """Return the acknowledged offsets with acks=all, or nothing if the client does not report
+        them."""
 
     def read_all(self, topic: str, partitions: int, count: int) -> list[Got]:
-        """`count` records from the beginning of all partitions."""
+        """Return `count` records from the beginning of all partitions."""
 
     def read_from(self, topic: str, partition: int, offset: int, count: int) -> list[Got]:
-        """`count` records after a seek to an offset of a partition that was being read
-        elsewhere."""
+        """Return `count` records after a seek from another position of the partition."""
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset whose record is not older than this; None when there is none."""
+        """Return the first offset with this timestamp or a later one, or None."""
 
 
 def new_topic(what: str) -> str:
@@ -81,7 +80,7 @@ def new_topic(what: str) -> str:
 
 
 def compressible(size: int, seed: int) -> bytes:
-    """Bytes that shrink, but not to nothing: with every codec there is something to decode."""
+    """Return bytes that every codec compresses, but not to almost nothing."""
     words = [random.Random(seed).randbytes(4).hex().encode() for _ in range(64)]
     rng = random.Random(-1 - seed)
     return b"".join(rng.choice(words) for _ in range(size // 8 + 1))[:size]

@@ -1,4 +1,4 @@
-"""confluent-kafka, and librdkafka in it."""
+"""confluent-kafka, which uses librdkafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConfluentClient:
         self._where: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        admin = AdminClient(self._where)  # must outlive the call
+        admin = AdminClient(self._where)  # Must outlive the call.
         admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[
             topic
         ].result(DEADLINE_S)
@@ -66,7 +66,7 @@ class ConfluentClient:
                 record.partition,
                 on_delivery=keep_offset(number),
                 headers=list(record.headers),
-                timestamp=record.timestamp_ms or 0,  # 0 is now
+                timestamp=record.timestamp_ms or 0,  # 0 means now.
             )
             producer.poll(0)
         left = producer.flush(DEADLINE_S)
@@ -103,7 +103,7 @@ class ConfluentClient:
         return None if found.offset < 0 else int(found.offset)
 
     def _consumer(self) -> Consumer:
-        # A group's name is demanded also of a consumer that joins none.
+        # librdkafka requires a group.id even if the consumer joins no group.
         return Consumer(
             {
                 **self._where,
@@ -122,7 +122,7 @@ def _read(consumer: Consumer, count: int) -> list[Got]:
 
 
 def _poll(consumer: Consumer, count: int) -> list[Got]:
-    """Fewer than wanted when the time is up: the test says what is missing."""
+    """Return fewer records after the deadline; the test reports what is missing."""
     found: list[Got] = []
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < count and time.monotonic() < deadline:

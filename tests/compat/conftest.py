@@ -1,5 +1,4 @@
-"""The broker that the clients are tried on: a Penstock process of its own, or the one that
-PENSTOCK_COMPAT_BOOTSTRAP=host:port names."""
+"""The broker of the client tests: a Penstock process, or PENSTOCK_COMPAT_BOOTSTRAP=host:port."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Members of a consumer group, each with an unmodified client in a thread of its own, and what each
-of them saw.
+"""Group members with unmodified clients, each in its own thread, and the events they record.
 
-Knows the clients; what their logs must say is for the tests.
+Knows the clients; the tests check the events.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 HEARTBEAT_MS = 200
 SESSION_MS = 1_500
-PATIENCE_S = 40.0
+TIMEOUT_S = 40.0
 
 
 class Event(NamedTuple):
-    """`kind` is assigned, revoked, read or committed. The generation is the one in which it
-    happened, where the client tells."""
+    """`kind` is assigned, revoked, read or committed; `generation` is -1 if the client does not
+    report it."""
 
     at: float
     member: str
@@ -35,7 +34,7 @@ class Event(NamedTuple):
 
 
 class Member(ABC):
-    """Reads, and commits what it read, until it is told to leave."""
+    """Consumes and commits until `leave` is called."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, name: str, **settings: Any) -> None:
         self.bootstrap, self.topic, self.group, self.name, self.settings = (
@@ -54,7 +53,7 @@ class Member(ABC):
 
     def leave(self) -> None:
         self._leaving.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive(), f"{self.name} did not stop"
         assert self.error is None, f"{self.name} failed: {self.error!r}"
 
@@ -71,13 +70,13 @@ class Member(ABC):
     def _run(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001 - the test that started it is told
+        except BaseException as error:  # noqa: BLE001 - the test checks the error
             self.error = error
         self.owned = frozenset()
 
     @abstractmethod
     def work(self) -> None:
-        """Until `self._leaving`."""
+        """Consume until `self._leaving` is set."""
 
 
 class ConfluentMember(Member):
@@ -94,10 +93,12 @@ class ConfluentMember(Member):
         consumer = Consumer({**given, **self.settings})
 
         def assigned(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self.note("assigned", (one.partition for one in partitions), _generation(consumer))
+            self.note(
+                "assigned", (partition.partition for partition in partitions), _generation(consumer)
+            )
 
         def revoked(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self.note("revoked", (one.partition for one in partitions))
+            self.note("revoked", (partition.partition for partition in partitions))
 
         consumer.subscribe([self.topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
         try:
@@ -117,12 +118,11 @@ class ConfluentMember(Member):
             consumer.commit(message=message, asynchronous=False)
             self.note("committed", [partition], offset=message.offset() + 1)
         except KafkaException:
-            pass  # it is not the owner any more: what it read is read again by the next
+            pass  # No longer the owner: the next owner reads these records again.
 
 
 def _generation(consumer: Consumer) -> int:
-    """librdkafka tells it in what a transactional producer would be given: "CGMDv2:", then the
-    generation as an int32."""
+    """Read the generation from librdkafka's group metadata: "CGMDv2:", then an int32."""
     told: Any = consumer.consumer_group_metadata()
     return int.from_bytes(told[7:11], "little", signed=True)
 
@@ -140,16 +140,16 @@ class KafkaPythonMember(Member):
         )
         member = self
 
-        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the package has no types
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the package is not typed
             def on_partitions_assigned(self, assigned: Any) -> None:
                 member.note(
                     "assigned",
-                    (one.partition for one in assigned),
+                    (partition.partition for partition in assigned),
                     consumer._coordinator._generation.generation_id,
                 )
 
             def on_partitions_revoked(self, revoked: Any) -> None:
-                member.note("revoked", (one.partition for one in revoked))
+                member.note("revoked", (partition.partition for partition in revoked))
 
         consumer.subscribe([self.topic], listener=Listener())
         try:
@@ -184,16 +184,16 @@ class AiokafkaMember(Member):
         )
         member = self
 
-        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the package has no types
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the package is not typed
             def on_partitions_assigned(self, assigned: Any) -> None:
                 member.note(
                     "assigned",
-                    (one.partition for one in assigned),
+                    (partition.partition for partition in assigned),
                     consumer._coordinator.generation,
                 )
 
             def on_partitions_revoked(self, revoked: Any) -> None:
-                member.note("revoked", (one.partition for one in revoked))
+                member.note("revoked", (partition.partition for partition in revoked))
 
         consumer.subscribe([self.topic], listener=Listener())
         await consumer.start()
@@ -215,19 +215,19 @@ class AiokafkaMember(Member):
             pass
 
 
-def wait_for(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_for(condition: Callable[[], bool], failure: Callable[[], str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, what()
+        assert time.monotonic() < deadline, failure()
         time.sleep(0.02)
 
 
 def wait_shared(members: list[Member], partitions: int) -> None:
-    """Until every partition has exactly one owner, and no member has two more than another."""
+    """Wait until every partition has exactly one owner and the assignment is balanced."""
 
     def shared() -> bool:
         owned = [member.owned for member in members]
-        counts = [len(one) for one in owned]
+        counts = [len(partitions_) for partitions_ in owned]
         return (
             sum(counts) == partitions
             and frozenset().union(*owned) == frozenset(range(partitions))
@@ -237,14 +237,14 @@ def wait_shared(members: list[Member], partitions: int) -> None:
     wait_for(
         shared,
         lambda: (
-            "partitions are not shared out: "
+            "the partitions are not assigned evenly: "
             f"{ {m.name: (sorted(m.owned), m.error) for m in members} }"
         ),
     )
 
 
 def check_one_owner(members: list[Member]) -> None:
-    """No partition was given to two members in one generation."""
+    """Check that no partition has two owners in one generation."""
     owners: dict[tuple[int, int], str] = {}
     for event in sorted(
         event for member in members for event in member.events if event.kind == "assigned"
@@ -257,9 +257,8 @@ def check_one_owner(members: list[Member]) -> None:
             )
 
 
-def check_commits_rise(members: list[Member]) -> None:
-    """What was committed for a partition, in the order of the answers, goes back only by what the
-    next owner reads again: never, since a commit is refused to whoever is not the owner."""
+def check_commits_never_decrease(members: list[Member]) -> None:
+    """Check that committed offsets never decrease: the broker refuses commits of former owners."""
     last: dict[int, int] = {}
     for event in sorted(
         event for member in members for event in member.events if event.kind == "committed"

@@ -1,4 +1,4 @@
-"""kafka-python, without its optional libraries: those of its codecs that are there are used."""
+"""kafka-python, with the codecs whose optional libraries are installed."""
 
 from __future__ import annotations
 

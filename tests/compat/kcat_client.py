@@ -1,5 +1,7 @@
-"""kcat, the command line over librdkafka. It cannot create topics by itself (the broker does, when
-it produces) nor set timestamps."""
+"""kcat, a command line client based on librdkafka.
+
+It cannot create topics (the broker does, when kcat produces) or set timestamps.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from tests.compat.client_under_test import (
 )
 
 KCAT = shutil.which("kcat")
-# Partition, offset, timestamp, key length (-1: null), value length, headers; then key and value as
-# they are.
+# Partition, offset, timestamp, key length (-1 is null), value length, headers; then the bytes of
+# key and value.
 _FORMAT = "%p %o %T %K %S %h\n%k%s"
 
 
 class KcatError(Exception):
-    """kcat ended with an error; the text is its own."""
+    """kcat failed; the message is kcat's."""
 
 
 class KcatClient:
@@ -48,7 +50,7 @@ class KcatClient:
             continue
 
     def _asked_for(self, topic: str) -> int:
-        """The number of partitions; asking creates the topic."""
+        """Return the number of partitions; the metadata request creates the topic."""
         return _partitions(self._run("-L", "-t", topic, "-X", "allow.auto.create.topics=true")).get(
             topic, 0
         )
@@ -59,8 +61,8 @@ class KcatClient:
     def produce(
         self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
     ) -> list[int]:
-        """Keys and headers are the same for all records of a call of kcat: one call for each run of
-        equal ones. It tells no offsets."""
+        """Call kcat once per run of records with equal key and headers: a call has only one of each.
+        kcat reports no offsets."""
         options = [
             "-z",
             codec,
@@ -85,7 +87,7 @@ class KcatClient:
 
     def read_all(self, topic: str, partitions: int, count: int) -> list[Got]:
         if partitions != 1:
-            raise KcatError("this test reads one partition with kcat")
+            raise KcatError("this test reads only one partition with kcat")
         return self._read(topic, 0, "beginning", count)
 
     def read_from(self, topic: str, partition: int, offset: int, count: int) -> list[Got]:
@@ -95,7 +97,7 @@ class KcatClient:
         answer = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}").decode()
         found = re.search(r"offset (-?\d+)", answer)
         if found is None:
-            raise KcatError(f"kcat -Q said {answer!r}")
+            raise KcatError(f"kcat -Q printed {answer!r}")
         return None if int(found[1]) < 0 else int(found[1])
 
     def _read(self, topic: str, partition: int, start: str, count: int) -> list[Got]:
@@ -158,7 +160,7 @@ def _same(record: Sent) -> list[str]:
 
 
 def _files(directory: Path, records: list[Sent]) -> list[str]:
-    """A file a record: the only way to give kcat values with any bytes in them."""
+    """Write one file per record, the only way to give kcat values with arbitrary bytes."""
     names = []
     for number, record in enumerate(records):
         path = directory / str(number)

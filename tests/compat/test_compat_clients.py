@@ -1,5 +1,5 @@
-"""Real clients, unmodified, each put through the same: create a topic, produce, consume assigned
-partitions, seek by offset and by time."""
+"""Unmodified clients create a topic, produce, consume assigned partitions, and seek by offset and
+by time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def numbered(count: int, partition: int = 0) -> list[Sent]:
     ]
 
 
-def test_which_clients_ran(record_property: Note) -> None:
+def test_the_tested_clients_are_reported(record_property: Note) -> None:
     if not KCAT:
         record_property("note", "kcat is not on the PATH: tests/compat did not run it")
     for name in CLIENTS:
@@ -64,7 +64,7 @@ def test_which_clients_ran(record_property: Note) -> None:
     assert {"confluent-kafka", "kafka-python", "aiokafka"} <= set(CLIENTS)
 
 
-def test_a_created_topic_is_there(client: ClientUnderTest) -> None:
+def test_a_created_topic_is_listed(client: ClientUnderTest) -> None:
     partitions = 3 if client.abilities.admin else 1
     name = new_topic("created")
     client.create_topic(name, partitions)
@@ -73,14 +73,14 @@ def test_a_created_topic_is_there(client: ClientUnderTest) -> None:
 
 def test_a_topic_is_created_once(client: ClientUnderTest, topic: str) -> None:
     if not client.abilities.admin:
-        client.create_topic(topic, 1)  # nothing to refuse: it asks for a topic that is there by now
+        client.create_topic(topic, 1)  # kcat only requests metadata of the existing topic.
         assert client.topics()[topic] == 1
         return
     with pytest.raises(Exception, match=r"(?i)already.?exists"):
         client.create_topic(topic, 1)
 
 
-def test_keys_values_and_headers_come_back(client: ClientUnderTest, topic: str) -> None:
+def test_keys_values_and_headers_are_preserved(client: ClientUnderTest, topic: str) -> None:
     records = [
         Sent(b"no key"),
         Sent(b"with a key", key=b"key"),
@@ -93,11 +93,10 @@ def test_keys_values_and_headers_come_back(client: ClientUnderTest, topic: str) 
     ]
 
 
-def test_nulls_and_empty_values_come_back(
+def test_null_and_empty_values_are_preserved(
     bootstrap_servers: str, client: ClientUnderTest, topic: str
 ) -> None:
-    """kcat reads them, but has its own idea of what to send for an empty file: the records are
-    another client's then."""
+    """kcat cannot send empty values; another client writes the records that it reads."""
     writer = client if client.abilities.admin else ConfluentClient(bootstrap_servers)
     writer.produce(topic, [Sent(None, key=b"tombstone"), Sent(b""), Sent(b"\x00\xff\n,= ")])
     assert fields(client.read_all(topic, 1, 3)) == [
@@ -111,7 +110,7 @@ def test_nulls_and_empty_values_come_back(
     ("name", "codec"),
     [(name, codec) for name in CLIENTS for codec in CLIENTS[name]("").abilities.codecs],
 )
-def test_every_codec(bootstrap_servers: str, name: str, codec: str) -> None:
+def test_every_codec_is_preserved(bootstrap_servers: str, name: str, codec: str) -> None:
     client, topic = CLIENTS[name](bootstrap_servers), new_topic(codec)
     client.create_topic(topic, 1)
     values = [compressible(1_000, number) for number in range(100)]
@@ -120,7 +119,9 @@ def test_every_codec(bootstrap_servers: str, name: str, codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_from_1_byte_to_1_megabyte(client: ClientUnderTest, topic: str, codec: str) -> None:
+def test_values_from_1_byte_to_1_megabyte_are_preserved(
+    client: ClientUnderTest, topic: str, codec: str
+) -> None:
     values = [compressible(size, size) for size in SIZES]
     client.produce(topic, [Sent(value) for value in values], codec=codec)
     assert [record.value for record in client.read_all(topic, 1, len(values))] == values
@@ -168,7 +169,7 @@ def test_seek_by_time(bootstrap_servers: str, client: ClientUnderTest, topic: st
     assert client.offset_at(topic, 0, STARTED_MS - 1) == 0
     assert client.offset_at(topic, 0, STARTED_MS + 40_000) == 40
     assert client.offset_at(topic, 0, STARTED_MS + 40_001) == 41
-    # kcat, like librdkafka, may answer the end of the log for a time after all records.
+    # kcat and librdkafka may return the log end for a time after all records.
     assert client.offset_at(topic, 0, STARTED_MS + 100_000) in (None, 100)
     offset = client.offset_at(topic, 0, STARTED_MS + 98_500)
     assert offset == 99
@@ -178,9 +179,9 @@ def test_seek_by_time(bootstrap_servers: str, client: ClientUnderTest, topic: st
 
 
 @pytest.mark.parametrize("codec", ["none", *CODECS])
-def test_every_client_reads_what_every_other_wrote(bootstrap_servers: str, codec: str) -> None:
-    """Of snappy there are two framings: librdkafka writes the one, the others write the other, and
-    all read both."""
+def test_every_client_reads_the_records_of_every_other(bootstrap_servers: str, codec: str) -> None:
+    """Snappy has two framings: librdkafka writes one, the other clients the other, and all read
+    both."""
     clients = {name: make(bootstrap_servers) for name, make in CLIENTS.items()}
     able = {
         name: client

@@ -1,7 +1,7 @@
-"""Consumer groups with unmodified clients: members come, go, crash and come back, and each
+"""Consumer groups with unmodified clients: members join, leave, crash and return, and each
 partition has one owner at a time.
 
-What is checked is what the consumers themselves saw.
+The tests check the events that the consumers report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.compat.group_clients import (
     ConfluentMember,
     KafkaPythonMember,
     Member,
-    check_commits_rise,
+    check_commits_never_decrease,
     check_one_owner,
     wait_for,
     wait_shared,
@@ -40,7 +40,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Sessions may be short here, so that a crash is noticed soon."""
+    """A broker that allows short sessions, so that crashes are detected soon."""
     with running(
         PenstockProcess(
             tmp_path_factory.mktemp("groups"), "group.min.session.timeout.ms=1000", port=0
@@ -59,7 +59,7 @@ def topic(bootstrap: str) -> str:
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
-    """So many records to every partition."""
+    """Produce `count` records to every partition."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in range(PARTITIONS):
         for number in range(count):
@@ -70,16 +70,16 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
 def committed(bootstrap: str, topic: str, group: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
-        found = consumer.committed(
+        offsets = consumer.committed(
             [TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30
         )
-        return {one.partition: one.offset for one in found}
+        return {partition.partition: partition.offset for partition in offsets}
     finally:
         consumer.close()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_members_come_and_go_and_everything_is_read(
+def test_everything_is_consumed_while_members_join_and_leave(
     bootstrap: str, topic: str, client: type[Member]
 ) -> None:
     everyone: list[Member] = []
@@ -103,7 +103,7 @@ def test_members_come_and_go_and_everything_is_read(
         for member in present:
             member.leave()
     check_one_owner(everyone)
-    check_commits_rise(everyone)
+    check_commits_never_decrease(everyone)
     assert committed(bootstrap, topic, topic) == dict.fromkeys(range(PARTITIONS), sent)
 
 
@@ -117,8 +117,8 @@ def _reached(members: list[Member]) -> dict[int, int]:
     return reached
 
 
-def test_clients_of_all_kinds_share_a_group(bootstrap: str, topic: str) -> None:
-    """With the one assignor that all of them know."""
+def test_different_clients_share_a_group(bootstrap: str, topic: str) -> None:
+    """The clients use the only assignor that all of them have."""
     members: list[Member] = [
         ConfluentMember(
             bootstrap, topic, topic, "confluent", **{"partition.assignment.strategy": "roundrobin"}
@@ -147,21 +147,21 @@ def _kafka_python_roundrobin() -> object:
 
 
 class MemberProcess:
-    """A member in a process of its own, which prints what it owns whenever that changes."""
+    """A member in its own process, which prints its partitions whenever they change."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         code = (
-            f"from tests.compat.test_compat_groups import be_member; be_member({bootstrap!r}, "
+            f"from tests.compat.test_compat_groups import run_member; run_member({bootstrap!r}, "
             f"{topic!r}, {group!r})"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
         )
 
-    def wait_owns(self, least: int) -> None:
+    def wait_owns(self, minimum: int) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if len(re.findall(r"\d+", line)) >= least:
+            if len(re.findall(r"\d+", line)) >= minimum:
                 return
         raise AssertionError("the member ended")
 
@@ -172,7 +172,7 @@ class MemberProcess:
         self.process.stdout.close()
 
 
-def be_member(bootstrap: str, topic: str, group: str) -> None:
+def run_member(bootstrap: str, topic: str, group: str) -> None:
     member = ConfluentMember(bootstrap, topic, group, "in-a-process")
     owned: frozenset[int] = frozenset()
     while member.error is None:
@@ -184,7 +184,7 @@ def be_member(bootstrap: str, topic: str, group: str) -> None:
     raise member.error
 
 
-def test_what_a_member_that_was_killed_owned_goes_to_the_others(bootstrap: str, topic: str) -> None:
+def test_the_partitions_of_a_killed_member_are_reassigned(bootstrap: str, topic: str) -> None:
     doomed = MemberProcess(bootstrap, topic, topic)
     try:
         doomed.wait_owns(PARTITIONS)
@@ -196,20 +196,19 @@ def test_what_a_member_that_was_killed_owned_goes_to_the_others(bootstrap: str, 
         wait_shared([member], PARTITIONS)
         assert time.monotonic() - killed < SESSION_MS / 1000 + 20
         member.leave()
-        check_commits_rise([member])
+        check_commits_never_decrease([member])
     finally:
         doomed.end()
 
 
-def test_a_member_that_was_paused_too_long_commits_nothing(bootstrap: str, topic: str) -> None:
-    """Its session ends, another owns its partitions and reads on: what it still wants to commit is
-    refused."""
+def test_a_member_paused_past_its_session_cannot_commit(bootstrap: str, topic: str) -> None:
+    """Its session times out and another member owns its partitions; its late commit is refused."""
     paused = MemberProcess(bootstrap, topic, topic)
     try:
         paused.wait_owns(PARTITIONS)
         wait_for(
             lambda: set(committed(bootstrap, topic, topic).values()) == {5},
-            lambda: "not all was read",
+            lambda: "not all records were consumed",
         )
         os.kill(paused.process.pid, signal.SIGSTOP)
         member = ConfluentMember(bootstrap, topic, topic, "next")
@@ -217,18 +216,18 @@ def test_a_member_that_was_paused_too_long_commits_nothing(bootstrap: str, topic
         produce(bootstrap, topic, 20)
         wait_for(
             lambda: set(committed(bootstrap, topic, topic).values()) == {25},
-            lambda: "the next owner did not read on",
+            lambda: "the next owner did not continue",
         )
         os.kill(paused.process.pid, signal.SIGCONT)
-        paused.wait_owns(3)  # it has joined again, under another id
+        paused.wait_owns(3)  # It has rejoined with another member id.
         assert set(committed(bootstrap, topic, topic).values()) == {25}
         member.leave()
-        check_commits_rise([member])
+        check_commits_never_decrease([member])
     finally:
         paused.end()
 
 
-def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: str) -> None:
+def test_a_restarted_static_member_causes_no_rebalance(bootstrap: str, topic: str) -> None:
     slow = {"session.timeout.ms": 30_000}
 
     def static(number: int) -> ConfluentMember:
@@ -248,7 +247,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: st
             [event for event in first.events if event.kind != "read" and event.kind != "committed"]
         ),
     )
-    second.leave()  # a static member does not say that it leaves
+    second.leave()  # A static member sends no LeaveGroup.
     again = static(2)
     wait_for(lambda: again.owned == owned, lambda: f"it owned {owned}, and now {again.owned}")
     assert (
@@ -264,7 +263,9 @@ def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: st
     again.leave()
 
 
-def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: str) -> None:
+def test_a_cooperative_rebalance_revokes_only_partitions_that_move(
+    bootstrap: str, topic: str
+) -> None:
     cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
     members: list[Member] = [ConfluentMember(bootstrap, topic, topic, "first", **cooperative)]
     wait_shared(members, PARTITIONS)
@@ -278,7 +279,7 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: st
         sum(len(member.owned) for member in members) != PARTITIONS
         or min(len(member.owned) for member in members) != 2
     ):
-        produce(bootstrap, topic, 1)  # something to read in every moment
+        produce(bootstrap, topic, 1)  # There is always something to consume.
         time.sleep(0.02)
         assert time.monotonic() - began < 40
     kept = first.owned
@@ -289,7 +290,9 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: st
             if event.kind == "revoked" and event.at > began
         )
     )
-    assert revoked == frozenset(range(PARTITIONS)) - kept, "only what moved was taken away"
+    assert revoked == frozenset(range(PARTITIONS)) - kept, (
+        "partitions that did not move were revoked"
+    )
     assert any(
         event.kind == "read" and event.partitions <= kept and event.at > began
         for event in first.events
@@ -297,4 +300,4 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: st
     for member in members:
         member.leave()
     check_one_owner(members)
-    check_commits_rise(members)
+    check_commits_never_decrease(members)

@@ -1,4 +1,4 @@
-"""Leaves the tests that need Java out where there is none, and says so."""
+"""Skip the tests of this directory, with a message, if Java or Maven is missing."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ collect_ignore_glob = ["test_java_*.py"] if _REASON else []
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _REASON:
-        terminalreporter.write_line(f"tests/java was left out: {_REASON}")
+        terminalreporter.write_line(f"tests/java was skipped: {_REASON}")

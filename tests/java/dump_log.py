@@ -1,7 +1,7 @@
-"""Kafka's DumpLogSegments, run over files, and what it has to complain of.
+"""Run Kafka's DumpLogSegments over files, and find the problems it reports.
 
-The tool exits with 0 whatever it finds, and its complaints have many forms. So everything it prints
-that is not one of the lines of a healthy file is a complaint.
+The tool always exits with 0, and reports problems in many formats. Every line that is not a known
+line of a healthy file counts as a problem.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _HEALTHY = re.compile(
 _GAPS = re.compile(
     r"Non-consecutive offsets in \S+/(\d{20})\.log\n((?:  -?\d+ is followed by \d+\n)+)"
 )
-# Compaction keeps a producer's last batch without its records. Its header has their time, but the
-# tool looks for it in records alone.
+# Compaction keeps a producer's last batch without its records. The header has their largest
+# timestamp, but the tool looks for it only in records.
 _TIME_OF_AN_EMPTY_BATCH = re.compile(
     r"Found timestamp mismatch in :\S+\n(?:  Index timestamp: \d+, log timestamp: -1\n)+"
 )
@@ -47,8 +47,8 @@ _TIME_OF_AN_EMPTY_BATCH = re.compile(
 def dump(
     files: Sequence[Path], flags: Sequence[str], *, compacted: bool = False
 ) -> tuple[str, list[str]]:
-    """What the tool printed, and the lines among it that are complaints. Gaps and empty batches of
-    a compacted log are none."""
+    """Return the tool's output and the lines that report problems. Gaps and empty batches of a
+    compacted log are not problems."""
     command = [
         "java",
         "-Xmx256m",
@@ -81,8 +81,7 @@ def _complaints_on_stderr(text: str, compacted: bool) -> list[str]:
             (int(before), int(after))
             for before, after in re.findall(r"(-?\d+) is followed by (\d+)", found[2])
         ]
-        # DumpLogSegments of 4.3.0 takes -1 for the offset before the first of every file: an error
-        # of its own.
+        # DumpLogSegments 4.3.0 wrongly expects offset 0 at the start of every file.
         sound = all(
             (before, after) == (-1, start) or (compacted and max(before, start - 1) < after)
             for before, after in gaps
@@ -94,14 +93,14 @@ def _complaints_on_stderr(text: str, compacted: bool) -> list[str]:
 
 
 def dumped_batches(printed: str) -> Iterator[dict[str, str]]:
-    """The fields of every batch that was printed, by Kafka's names."""
+    """Return the fields of every printed batch, with Kafka's names."""
     for line in printed.splitlines():
         if line.startswith("baseOffset: "):
             yield dict(re.findall(r"(\w+): (\S+)", line))
 
 
 def dumped_records(printed: str) -> Iterator[tuple[int, str, str]]:
-    """Offset, key and value, as the tool writes them, of every record that was printed."""
+    """Return offset, key and value of every printed record, as printed."""
     for line in printed.splitlines():
         if found := re.fullmatch(
             r"\| offset: (\d+) .* headerKeys: \[\] key: (.*) payload: (.*)", line
@@ -110,13 +109,13 @@ def dumped_records(printed: str) -> Iterator[tuple[int, str, str]]:
 
 
 def dumped_metadata(printed: str) -> list[tuple[str, dict[str, Any]]]:
-    """Type and data of every metadata record that was printed, and the name of every control
+    """Return type and data of every printed metadata record, and the name of every control
     record."""
     records: list[tuple[str, dict[str, Any]]] = []
     for line in printed.splitlines():
         if line.startswith("| offset: "):
             name, fields = re.findall(r" headerKeys: \[\] (\w+):? (.*)", line)[0]
-            # What the decoder cannot read is no JSON but a sentence.
+            # Records that the decoder cannot read are printed as text, not JSON.
             decoded = json.loads(fields)
             records.append(
                 (decoded["type"], decoded["data"]) if name == "payload" else (name, decoded)

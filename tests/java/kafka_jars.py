@@ -1,8 +1,6 @@
-"""Apache Kafka's own jars, fetched by Maven from the names in pom.xml, and running Java programs on
-them.
+"""Fetch Apache Kafka's jars with Maven (pom.xml), and run Java programs with them.
 
-Owns the directory .kafka-peer (git-ignored). Knows nothing of Penstock: everything here is the
-other side of a comparison.
+Owns the git-ignored directory .kafka-peer. Knows nothing about Penstock.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ JAVA_TIMEOUT_S = 300
 
 
 class JavaError(Exception):
-    """A Java tool is missing, or a program failed; the text says which, and what to do."""
+    """A Java tool is missing, or a program failed; the message says what to do."""
 
 
 def say(text: str) -> None:
@@ -32,7 +30,7 @@ def say(text: str) -> None:
 
 
 def missing_tools() -> str | None:
-    """Why Java programs cannot run here, or None."""
+    """Return why Java programs cannot run, or None."""
     wanted = ["java", "javac"] if LIBS.is_dir() else ["java", "javac", "mvn"]
     missing = [tool for tool in wanted if shutil.which(tool) is None]
     if not missing:
@@ -44,7 +42,7 @@ def missing_tools() -> str | None:
 
 
 def fetch_jars() -> Path:
-    """The directory with the jars, fetched where it is not there yet."""
+    """Return the directory of the jars; fetches them if it does not exist."""
     reason = missing_tools()
     if reason is not None:
         raise JavaError(reason)
@@ -53,13 +51,13 @@ def fetch_jars() -> Path:
     )
 
 
-def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
-    """The jars that a file here names, in a directory that appears only once it is whole."""
+def copy_dependencies(label: str, names: str, libs: Path, *options: str) -> Path:
+    """Fetch the jars of a pom file into a directory, which is created atomically."""
     if libs.is_dir():
         return libs
     PEER.mkdir(exist_ok=True)
     partial = PEER / f"{libs.name}.partial-{os.getpid()}"
-    say(f"fetching {what} with Maven")
+    say(f"fetching {label} with Maven")
     command = ["mvn", "-q", "-B", "-f", str(HERE / names), *options, "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
     done = subprocess.run(
@@ -68,7 +66,7 @@ def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
     if done.returncode != 0 or not partial.is_dir():
         shutil.rmtree(partial, ignore_errors=True)
         raise JavaError(
-            f"Maven could not fetch {what} (is Maven Central "
+            f"Maven could not fetch {label} (is Maven Central "
             f"reachable?):\n{done.stdout}{done.stderr}"
         )
     try:
@@ -76,13 +74,13 @@ def copy_dependencies(what: str, names: str, libs: Path, *options: str) -> Path:
     except OSError:
         if not libs.is_dir():
             raise
-        shutil.rmtree(partial)  # another run was first
+        shutil.rmtree(partial)  # Another run was faster.
     return libs
 
 
 def compile_java(source: str, libs: Path | None = None) -> Path:
-    """Compiles tests/java/<source>.java, against Kafka's jars or others, and gives the directory
-    with its classes."""
+    """Compile tests/java/<source>.java against Kafka's or other jars; return the directory of its
+    classes."""
     libs = libs or fetch_jars()
     classes = PEER / "classes" / source
     classes.mkdir(parents=True, exist_ok=True)
@@ -114,8 +112,7 @@ def compile_java(source: str, libs: Path | None = None) -> Path:
 def run_java(
     main: str, *arguments: str, classes: Path | None = None, expect_success: bool = True
 ) -> str:
-    """Runs a class of Kafka's (or of ours, with its `classes`) to its end and gives what it
-    printed."""
+    """Run a class of Kafka's (or ours, with `classes`) to its end, and return its output."""
     path = f"{fetch_jars()}/*" if classes is None else f"{classes}{os.pathsep}{fetch_jars()}/*"
     command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", path, main, *arguments]
     done = subprocess.run(

@@ -1,5 +1,4 @@
-"""One node of a real Apache Kafka, broker and controller in one, in a directory of its own and on
-free ports of the loopback address."""
+"""A combined node of Apache Kafka in its own directory, on free ports of the loopback address."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ SMALL = {
 
 
 class KafkaNode:
-    """Formats its directory when made; `start` and `stop` may follow each other any number of
-    times, on the same ports."""
+    """Formats its directory on construction; `start` and `stop` may be repeated on the same
+    ports."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.directory = directory
@@ -85,7 +84,7 @@ class KafkaNode:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """A clean shutdown: indexes trimmed, checkpoints and producer snapshots written."""
+        """Shut down cleanly: Kafka trims indexes and writes checkpoints and producer snapshots."""
         if self._process is None:
             return
         self._process.terminate()
@@ -105,9 +104,9 @@ class KafkaNode:
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [int(bound.getsockname()[1]) for bound in sockets]
+    for bound in sockets:
+        bound.close()
     return ports
 
 

@@ -1,7 +1,6 @@
-"""Apache Kafka's own command line tools, run as people run them: with arguments, stdin and an exit
-code. One Java process at a time.
+"""Run Apache Kafka's command line tools with arguments and stdin, one Java process at a time.
 
-Knows Penstock by its address only.
+Knows only the address of the broker.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
-# These have the address before their subcommand, ClusterTool has it after, and the others do not
-# mind.
+# These tools take the address before the subcommand, ClusterTool after it, and the others in any
+# position.
 _ADDRESS_FIRST = (QUORUM, FEATURES)
 
 
 def java(main: str, *arguments: str) -> list[str]:
-    """The command for a small and quickly started Java."""
+    """Return the command of a small, fast-starting JVM."""
     return [
         "java",
         "-Xmx256m",
@@ -52,7 +51,7 @@ class Ended(NamedTuple):
 
 
 class Tools:
-    """Kafka's tools, pointed at one broker."""
+    """Kafka's tools with the address of one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -73,7 +72,7 @@ class Tools:
         return [*address, *arguments] if main in _ADDRESS_FIRST else [*arguments, *address]
 
     def __call__(self, main: str, *arguments: str, stdin: str = "") -> str:
-        """What the tool printed, once it has ended well."""
+        """Run a tool to its successful end, and return its output."""
         ended = self.run(main, *arguments, stdin=stdin)
         assert ended.code == 0, f"{main} {arguments}: {ended}"
         return ended.stdout
@@ -93,15 +92,15 @@ class Tools:
         ).splitlines()
 
     def settings(self, *entity: str) -> list[str]:
-        """The lines of kafka-configs --describe below its heading."""
+        """Return the lines of kafka-configs --describe after the heading."""
         return [line.strip() for line in self(CONFIGS, "--describe", *entity).splitlines()[1:]]
 
     def log_directory(self, topic: str) -> tuple[Path, dict[str, int]]:
-        """The broker's log directory, and the size of each partition of the topic in it."""
+        """Return the broker's log directory, and the size of each partition of the topic in it."""
         printed = self(LOG_DIRS, "--describe", "--topic-list", topic).splitlines()[-1]
         (broker,) = json.loads(printed)["brokers"]
         (directory,) = broker["logDirs"]
         assert (broker["broker"], directory["error"]) == (1, None)
         return Path(directory["logDir"]), {
-            one["partition"]: one["size"] for one in directory["partitions"]
+            partition["partition"]: partition["size"] for partition in directory["partitions"]
         }

@@ -1,9 +1,9 @@
-"""Makes tests/fixtures/kafka-4.3: a log directory as Apache Kafka 4.3.0 leaves it after a clean
-shutdown, and what its clients read in it.
+"""Create tests/fixtures/kafka-4.3: a log directory of Apache Kafka 4.3.0 after a clean shutdown,
+and the records that its clients read from it.
 
 Run from the project's root: python -m tests.java.make_fixtures. Needs a JDK, Maven (for the first
 run) and confluent-kafka. Kafka chooses topic ids, producer ids and some timestamps, so a second run
-gives an equivalent directory, not an equal one.
+creates an equivalent directory, not an identical one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def wait_until_compacted(checkpoint: Path) -> None:
 
 
 def keep(data: Path, seen: str) -> None:
-    """Replaces the fixture with the log directory, and what was read beside it."""
+    """Replace the fixture with the log directory and the records read from it."""
     lines = [json.loads(line) for line in seen.splitlines()]
     partitions = [line["partition"] for line in lines if "partition" in line]
     records = [

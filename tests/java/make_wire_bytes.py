@@ -1,8 +1,7 @@
-"""Makes tests/protocol/fixtures/java-bytes.jsonl.gz: every message in every version as Apache Kafka
-writes it (see WireBytes.java).
+"""Create tests/protocol/fixtures/java-bytes.jsonl.gz: every version of every message, as encoded by
+Apache Kafka (see WireBytes.java).
 
-Run from the project's root: python -m tests.java.make_wire_bytes. The same input gives the same
-file, byte for byte.
+Run from the project's root: python -m tests.java.make_wire_bytes. The output is deterministic.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A log directory written by Penstock, for Apache Kafka to read: several segments, every codec,
-transactions, a clean close."""
+"""Write a log directory with Penstock for Apache Kafka to read: several segments, every codec,
+transactions, a clean shutdown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 EPOCH = 0
 TOPICS = ("segments", "codecs", "transactions", "append-time")
-# Of the topic `transactions`, what read_committed may see: the last stable offset is where the open
-# one began, 13.
+# The offsets of `transactions` that read_committed returns. The last stable offset is 13, the start
+# of the open transaction.
 COMMITTED_OFFSETS = [0, 1, 2, 7, 8, 11]
 
 
 def write_penstock_log(directory: Path, topic_ids: dict[str, UUID]) -> None:
-    """Writes partition 0 of each of the TOPICS."""
+    """Write partition 0 of each of the TOPICS."""
 
     async def write(world: World) -> None:
         opened = LogDirectory(str(directory), UUID(int=4242))
@@ -71,7 +71,7 @@ def _fill_plainly(log: Log) -> None:
 
 
 def _fill_segments(log: Log) -> None:
-    """Idempotent, so that snapshots have a producer; the clock steps back once."""
+    """Write with an idempotent producer, for the snapshots; the clock steps back once."""
     sequence = 0
     for number in range(60):
         at = 100 * number - (3_000 if number > 30 else 0)
@@ -97,7 +97,7 @@ def _fill_codecs(log: Log) -> None:
 
 
 def _fill_transactions(log: Log) -> None:
-    """Producer 1 commits, 2 aborts, two interleave, and 3 stays open; a marker is last."""
+    """Producer 1 commits, 2 aborts, two transactions interleave, 3 stays open; a marker is last."""
     _in_transaction(log, 1, 0, 3)
     _end(log, 1, commit=True)
     _in_transaction(log, 2, 0, 2)

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector beside ours, in one session."""
+"""A Spark session with Spark's Kafka connector and ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fetch_connector() -> list[Path]:
 
 
 def both_formats() -> SparkSession:
-    """A session that knows format("penstock") and format("kafka")."""
+    """Return a session with format("penstock") and format("kafka")."""
     return penstock.spark.session(
         **{"spark.master": "local[2]", "spark.jars": ",".join(map(str, fetch_connector()))}
     )

@@ -60,14 +60,13 @@ def play(kafka: KafkaNode) -> Play[Any]:
 async def read_all(consumer: Consumer) -> list[ConsumerRecord]:
     ends = await consumer.end_offsets()
     records: list[ConsumerRecord] = []
-    while any(consumer.positions[one] < end for one, end in ends.items()):
+    while any(consumer.positions[partition] < end for partition, end in ends.items()):
         records += await consumer.poll()
     return records
 
 
 async def eventually(ask: Callable[[], Coroutine[Any, Any, T]], expected: T) -> None:
-    """A broker of Kafka's learns what the controller decided a moment after the controller has
-    answered."""
+    """Wait until Kafka's broker has applied metadata that the controller has already committed."""
     while await ask() != expected:
         await asyncio.sleep(0.02)
 
@@ -79,7 +78,9 @@ async def partition_count(client: Client, name: str) -> int:
 async def own_settings(client: Client, name: str) -> list[tuple[str, str]]:
     entries = await client.admin.describe_configs(ConfigResourceType.TOPIC, name)
     return [
-        (one.name, str(one.value)) for one in entries if one.source == ConfigSource.DYNAMIC_TOPIC
+        (entry.name, str(entry.value))
+        for entry in entries
+        if entry.source == ConfigSource.DYNAMIC_TOPIC
     ]
 
 
@@ -99,7 +100,7 @@ def test_topics_from_creation_to_deletion(play: Play[None]) -> None:
         assert "life" in await admin.list_topics()
         (topic,) = await admin.describe_topics(["life"])
         assert (topic.id, topic.internal, len(topic.partitions)) == (topic_id, False, 2)
-        assert [(one.leader, one.replicas, one.isr) for one in topic.partitions] == [
+        assert [(info.leader, info.replicas, info.isr) for info in topic.partitions] == [
             (1, (1,), (1,))
         ] * 2
         await admin.create_partitions("life", 5)
@@ -122,13 +123,13 @@ def test_topics_from_creation_to_deletion(play: Play[None]) -> None:
     play(scenario)
 
 
-def test_the_cluster_and_its_brokers_settings(play: Play[None], kafka: KafkaNode) -> None:
+def test_the_cluster_and_the_configs_of_its_brokers(play: Play[None], kafka: KafkaNode) -> None:
     async def scenario(client: Client) -> None:
         cluster = await client.admin.describe_cluster()
-        assert [f"{one.host}:{one.port}" for one in cluster.brokers] == [kafka.bootstrap]
+        assert [f"{broker.host}:{broker.port}" for broker in cluster.brokers] == [kafka.bootstrap]
         settings = {
-            one.name: one
-            for one in await client.admin.describe_configs(ConfigResourceType.BROKER, "1")
+            entry.name: entry
+            for entry in await client.admin.describe_configs(ConfigResourceType.BROKER, "1")
         }
         assert settings["message.max.bytes"].value == "200000"
         assert settings["message.max.bytes"].source == ConfigSource.STATIC_BROKER
@@ -137,7 +138,7 @@ def test_the_cluster_and_its_brokers_settings(play: Play[None], kafka: KafkaNode
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_produced_is_consumed(play: Play[None], codec: Codec) -> None:
+def test_produced_records_are_consumed(play: Play[None], codec: Codec) -> None:
     async def scenario(client: Client) -> None:
         name = f"round-{codec.name.lower()}"
         await client.admin.create_topic(name, partitions=3)
@@ -155,22 +156,28 @@ def test_what_is_produced_is_consumed(play: Play[None], codec: Codec) -> None:
         async with client.consumer() as consumer:
             await consumer.assign({TopicPartition(name, index): BEGINNING for index in range(3)})
             records = await read_all(consumer)
-        read = {(one.partition, one.offset): one.value for one in records}
+        read = {(record.partition, record.offset): record.value for record in records}
         assert read == {
-            (one.partition, one.offset): f"value {number}".encode()
-            for number, one in enumerate(delivered)
+            (metadata.partition, metadata.offset): f"value {number}".encode()
+            for number, metadata in enumerate(delivered)
         }
-        assert all(one.headers == (("n", (one.value or b"").split()[1]),) for one in records)
+        assert all(
+            record.headers == (("n", (record.value or b"").split()[1]),) for record in records
+        )
         for index in range(3):
             numbers = [
-                int((one.value or b"").split()[1]) for one in records if one.partition == index
+                int((record.value or b"").split()[1])
+                for record in records
+                if record.partition == index
             ]
             assert all(before < after for before, after in pairwise(numbers))
 
     play(scenario)
 
 
-def test_keys_go_where_librdkafkas_murmur2_puts_them(play: Play[None], kafka: KafkaNode) -> None:
+def test_keys_go_to_the_partitions_of_librdkafkas_murmur2(
+    play: Play[None], kafka: KafkaNode
+) -> None:
     async def scenario(client: Client) -> None:
         await client.admin.create_topic("keyed", partitions=7)
         keys = [bytes(range(length)) for length in range(1, 40)]
@@ -185,7 +192,9 @@ def test_keys_go_where_librdkafkas_murmur2_puts_them(play: Play[None], kafka: Ka
         async with client.consumer() as consumer:
             await consumer.assign({TopicPartition("keyed", index): BEGINNING for index in range(7)})
             records = await read_all(consumer)
-        placed = {one.key: one.partition for one in records if one.value == b"librdkafka"}
+        placed = {
+            record.key: record.partition for record in records if record.value == b"librdkafka"
+        }
         assert placed == {
             key: future.result().partition for key, future in zip(keys, ours, strict=True)
         }
@@ -226,7 +235,7 @@ def test_positions_by_offset_end_and_time(play: Play[None]) -> None:
     play(scenario)
 
 
-def test_aborted_records_are_not_seen_by_read_committed(play: Play[None], kafka: KafkaNode) -> None:
+def test_read_committed_skips_aborted_records(play: Play[None], kafka: KafkaNode) -> None:
     async def scenario(client: Client) -> None:
         await client.admin.create_topic("transactions")
         partition = TopicPartition("transactions", 0)
@@ -243,7 +252,7 @@ def test_aborted_records_are_not_seen_by_read_committed(play: Play[None], kafka:
         async def values(isolation: IsolationLevel) -> list[bytes]:
             async with client.consumer(isolation=isolation) as consumer:
                 await consumer.assign({partition: BEGINNING})
-                return [one.value or b"" for one in await read_all(consumer)]
+                return [record.value or b"" for record in await read_all(consumer)]
 
         plain = [b"plain"] * 6
         assert sorted(await values(IsolationLevel.READ_COMMITTED)) == [b"1", b"3", b"5", *plain]
@@ -260,7 +269,7 @@ def test_aborted_records_are_not_seen_by_read_committed(play: Play[None], kafka:
     play(scenario)
 
 
-def test_one_refused_record_does_not_harm_the_others(play: Play[None]) -> None:
+def test_a_refused_record_does_not_affect_the_others(play: Play[None]) -> None:
     async def scenario(client: Client) -> None:
         await client.admin.create_topic("large")
         async with client.producer(batch_bytes=10_000) as producer:
@@ -280,7 +289,7 @@ def test_one_refused_record_does_not_harm_the_others(play: Play[None]) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_fewer_acknowledgements(play: Play[None], acks: int) -> None:
+def test_records_are_written_with_acks_0_and_1(play: Play[None], acks: int) -> None:
     async def scenario(client: Client) -> None:
         name = f"acks-{acks}"
         await client.admin.create_topic(name)
@@ -294,7 +303,7 @@ def test_fewer_acknowledgements(play: Play[None], acks: int) -> None:
     play(scenario)
 
 
-def test_a_topic_is_created_by_producing_to_it(play: Play[None]) -> None:
+def test_producing_creates_the_topic(play: Play[None]) -> None:
     async def scenario(client: Client) -> None:
         async with client.producer() as producer:
             future = await producer.send("by-itself", b"hello")
@@ -310,7 +319,7 @@ def command(kafka: KafkaNode, *arguments: str, stdin: str | None = None) -> str:
     return result.stdout if result.exit_code == 0 else f"{result.exit_code}: {result.stderr}"
 
 
-def test_the_commands(kafka: KafkaNode) -> None:
+def test_the_penstock_commands_work_with_apache_kafka(kafka: KafkaNode) -> None:
     assert (
         command(kafka, "topics", "create", "cli", "--partitions", "2", "-c", "retention.ms=100000")
         == "Created topic cli.\n"
@@ -348,7 +357,7 @@ def test_the_commands(kafka: KafkaNode) -> None:
     )
 
 
-def test_a_restart_of_the_broker_loses_and_doubles_nothing(
+def test_a_broker_restart_neither_loses_nor_duplicates_records(
     play: Play[None], kafka: KafkaNode
 ) -> None:
     async def scenario(client: Client) -> None:
@@ -365,7 +374,7 @@ def test_a_restart_of_the_broker_loses_and_doubles_nothing(
         assert [future.result().partition for future in futures] == [0] * 400
         async with client.consumer() as consumer:
             await consumer.assign({TopicPartition("restarted", 0): BEGINNING})
-            assert [one.value for one in await read_all(consumer)] == [
+            assert [record.value for record in await read_all(consumer)] == [
                 b"%d" % number for number in range(400)
             ]
 

@@ -1,5 +1,7 @@
-"""Apache Kafka's own tools against a cluster, `penstock up --brokers 3`: what they see of it, whole
-and with brokers gone, and that our scripts of the same names say the same. Run by `make test-java`.
+"""Apache Kafka's tools and our scripts of the same names print the same of a cluster.
+
+The cluster is `penstock up --brokers 3`, with all brokers and with some killed. Run by `make
+test-java`.
 """
 
 from __future__ import annotations
@@ -60,13 +62,13 @@ def tools(cluster: PenstockCluster) -> Tools:
 
 
 def ours(tools: Tools, tool: str, *arguments: str) -> Ended:
-    """Penstock's script in place of Kafka's tool."""
+    """Run Penstock's script instead of Kafka's tool."""
     command = [str(COMMAND.parent / OURS[tool]), *tools.addressed(tool, *arguments)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def said_by_both(tools: Tools, tool: str, *arguments: str) -> str:
+def output_of_both(tools: Tools, tool: str, *arguments: str) -> str:
     theirs = tools(tool, *arguments)
     assert ours(tools, tool, *arguments) == Ended(0, theirs, "")
     return theirs
@@ -74,8 +76,8 @@ def said_by_both(tools: Tools, tool: str, *arguments: str) -> str:
 
 @contextmanager
 def without(cluster: PenstockCluster, broker: int, *, topic: str) -> Iterator[None]:
-    """While the broker is killed and out of the ISR of the topic's partitions; afterwards all is
-    whole again."""
+    """Kill a broker and wait until it has left the ISR of the topic's partitions; restart it
+    afterwards."""
 
     async def partitions(client: Client) -> Sequence[PartitionInfo]:
         return (await client.admin.describe_partitions([topic]))[0].partitions
@@ -89,10 +91,10 @@ def without(cluster: PenstockCluster, broker: int, *, topic: str) -> Iterator[No
         )
 
     cluster.nodes("kill", str(broker))
-    wait(lambda one: broker not in one.isr)
+    wait(lambda partition: broker not in partition.isr)
     yield
     cluster.nodes("restart", str(broker))
-    wait(lambda one: len(one.isr) == len(one.replicas))
+    wait(lambda partition: len(partition.isr) == len(partition.replicas))
 
 
 def line(
@@ -105,7 +107,7 @@ def line(
     return f"\tTopic: {topic}\t{fields}\n"
 
 
-def test_topics_with_a_broker_gone_are_described_alike(
+def test_topics_are_described_alike_with_a_broker_killed(
     cluster: PenstockCluster, tools: Tools
 ) -> None:
     tools.create(
@@ -129,20 +131,20 @@ def test_topics_with_a_broker_gone_are_described_alike(
         "cleanup.policy=compact",
     )
     tools.create("alone", "--replica-assignment", "2,1")
-    whole = said_by_both(tools, TOPICS, "--describe")
+    whole = output_of_both(tools, TOPICS, "--describe")
     assert sorted(re.findall(r"Topic: orders\tPartition: \d\tLeader: (\d)", whole)) == [
         "1",
         "2",
         "3",
     ]
     with without(cluster, 2, topic="orders"):
-        cluster.wait_partition("alone", lambda one: one.leader == -1)
-        assert said_by_both(tools, TOPICS, "--describe") != whole
+        cluster.wait_partition("alone", lambda partition: partition.leader == -1)
+        assert output_of_both(tools, TOPICS, "--describe") != whole
         assert (
-            said_by_both(tools, TOPICS, "--describe", "--topic", "orders").count("\tIsr: 1,3\t")
+            output_of_both(tools, TOPICS, "--describe", "--topic", "orders").count("\tIsr: 1,3\t")
             >= 1
         )
-        found = {one: said_by_both(tools, TOPICS, "--describe", one) for one in FILTERS}
+        found = {flag: output_of_both(tools, TOPICS, "--describe", flag) for flag in FILTERS}
     offline = line("alone", 0, "none", "2", "", "2", "2")
     below = line("pair", 0, "1", "1,2", "1", "2") + line("pair", 1, "3", "2,3", "3", "2")
     assert found["--unavailable-partitions"] == offline
@@ -154,7 +156,7 @@ def test_topics_with_a_broker_gone_are_described_alike(
     assert under_replicated.count("\tTopic: orders\t") == 3
 
 
-def test_a_factor_above_the_brokers_is_refused(tools: Tools) -> None:
+def test_a_replication_factor_above_the_number_of_brokers_is_refused(tools: Tools) -> None:
     refused = ["--create", "--topic", "four", "--replication-factor", "4"]
     theirs, own = tools.run(TOPICS, *refused), ours(tools, TOPICS, *refused)
     assert (theirs.code, own.code) == (1, 1)
@@ -189,7 +191,7 @@ def test_the_quorum_is_described_alike(cluster: PenstockCluster, tools: Tools) -
     ]
     assert roles == [
         (leader, "0", "Leader"),
-        *((one, "0", "Follower") for one in ("1", "2", "3") if one != leader),
+        *((node, "0", "Follower") for node in ("1", "2", "3") if node != leader),
     ]
 
 
@@ -215,21 +217,21 @@ def test_preferred_and_unclean_leaders_are_elected(cluster: PenstockCluster, too
     assert elect("preferred") == Ended(
         0, "Successfully completed leader election (PREFERRED) for partitions led-0\n", ""
     )
-    cluster.wait_partition("led", lambda one: one.leader == 2)
+    cluster.wait_partition("led", lambda partition: partition.leader == 2)
     assert elect("preferred") == Ended(
         0, "Valid replica already elected for partitions led-0\n", ""
     )
     cluster.nodes("kill", "3")
-    cluster.wait_partition("led", lambda one: one.isr == (2,))
+    cluster.wait_partition("led", lambda partition: partition.isr == (2,))
     cluster.nodes("kill", "2")
     cluster.nodes("restart", "3")
-    cluster.wait_partition("led", lambda one: one.leader == -1)
+    cluster.wait_partition("led", lambda partition: partition.leader == -1)
     assert elect("unclean") == Ended(
         0, "Successfully completed leader election (UNCLEAN) for partitions led-0\n", ""
     )
-    cluster.wait_partition("led", lambda one: one.leader == 3)
+    cluster.wait_partition("led", lambda partition: partition.leader == 3)
     cluster.nodes("restart", "2")
-    cluster.wait_partition("led", lambda one: sorted(one.isr) == [2, 3])
+    cluster.wait_partition("led", lambda partition: sorted(partition.isr) == [2, 3])
 
 
 def test_configs_of_topics_brokers_and_all_brokers(tools: Tools) -> None:
@@ -249,23 +251,23 @@ def test_configs_of_topics_brokers_and_all_brokers(tools: Tools) -> None:
         "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=7000, "
         "DEFAULT_CONFIG:message.max.bytes=1048588"
     )
-    assert f"DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000, {layers}" in said_by_both(
+    assert f"DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000, {layers}" in output_of_both(
         tools, CONFIGS, "--describe", *topic
     )
     assert (
         tools(CONFIGS, "--alter", *third, "--add-config", "message.max.bytes=6000")
         == "Completed updating config for broker 3.\n"
     )
-    assert f"DYNAMIC_BROKER_CONFIG:message.max.bytes=6000, {layers}" in said_by_both(
+    assert f"DYNAMIC_BROKER_CONFIG:message.max.bytes=6000, {layers}" in output_of_both(
         tools, CONFIGS, "--describe", *third
     )
-    assert "\n  message.max.bytes=7000 sensitive=false " in said_by_both(
+    assert "\n  message.max.bytes=7000 sensitive=false " in output_of_both(
         tools, CONFIGS, "--describe", *every
     )
-    said_by_both(tools, CONFIGS, "--describe", *third, "--all")
+    output_of_both(tools, CONFIGS, "--describe", *third, "--all")
     tools(CONFIGS, "--alter", *third, "--delete-config", "message.max.bytes")
     tools(CONFIGS, "--alter", *every, "--delete-config", "message.max.bytes")
-    assert "message.max.bytes" not in said_by_both(tools, CONFIGS, "--describe", *brokers)
+    assert "message.max.bytes" not in output_of_both(tools, CONFIGS, "--describe", *brokers)
 
 
 def test_features_are_described_and_changed(tools: Tools) -> None:
@@ -287,28 +289,28 @@ def test_features_are_described_and_changed(tools: Tools) -> None:
 
 
 def levels(tools: Tools) -> dict[str, tuple[str, str, str]]:
-    """The lowest and the highest that is supported, and the one in force, of each feature."""
+    """Return the supported minimum and maximum and the finalized level of each feature."""
     pattern = (
         r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: "
         r"(\S+)\s+FinalizedVersionLevel: (\S+)\s+Epoch: \d+"
     )
     found = [re.fullmatch(pattern, text) for text in tools(FEATURES, "describe").splitlines()]
-    return {one[1]: (one[2], one[3], one[4]) for one in found if one}
+    return {match[1]: (match[2], match[3], match[4]) for match in found if match}
 
 
-def test_every_broker_tells_its_api_versions(cluster: PenstockCluster, tools: Tools) -> None:
+def test_every_broker_reports_its_api_versions(cluster: PenstockCluster, tools: Tools) -> None:
     told = re.split(r"(?m)^\)\n", tools(API_VERSIONS))
     assert told.pop() == ""
     heads = {text.split(" -> ")[0] for text in told}
     assert heads == {
-        f"127.0.0.1:{cluster.port + one - 1} (id: {one} rack: null isFenced: false)"
-        for one in (1, 2, 3)
+        f"127.0.0.1:{cluster.port + broker - 1} (id: {broker} rack: null isFenced: false)"
+        for broker in (1, 2, 3)
     }
     assert len({text.split(" -> ")[1] for text in told}) == 1
     assert "UNKNOWN" not in told[0]
 
 
-def test_a_broker_is_added_lost_and_unregistered(cluster: PenstockCluster, tools: Tools) -> None:
+def test_a_broker_is_added_killed_and_unregistered(cluster: PenstockCluster, tools: Tools) -> None:
     def endpoints() -> list[tuple[str, str]]:
         rows = [
             text.split()
@@ -330,12 +332,12 @@ def test_a_broker_is_added_lost_and_unregistered(cluster: PenstockCluster, tools
     assert "BrokerIdNotRegisteredException: Broker ID 4 is not currently registered" in again.stderr
 
 
-def test_the_verifiable_producer_through_lost_leaders(
+def test_the_verifiable_producer_loses_nothing_when_leaders_are_killed(
     cluster: PenstockCluster, tools: Tools, tmp_path: Path
 ) -> None:
-    """A leader is killed with -9 and comes back, then the active controller, while Kafka's producer
-    goes on. Kafka's consumer finds every acknowledged number where the acknowledgement said, each
-    once and in order."""
+    """A leader, then the active controller, is killed and restarted while Kafka's producer
+    runs. Kafka's consumer finds every acknowledged number at its acknowledged offset, once and in
+    order."""
     partitions, count = 3, 30_000
     tools.create(
         "numbers",

@@ -1,7 +1,7 @@
-"""Apache Kafka's own command line tools against a real `penstock up`, as people run them: with
-arguments, stdin and an exit code.
+"""Apache Kafka's command line tools against `penstock up`.
 
-Knows Penstock by its address and by what kafka-log-dirs says of its files. Run by `make test-java`.
+Knows only Penstock's address, and the directory that kafka-log-dirs reports. Run by `make
+test-java`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_topics_from_creation_to_deletion(tools: Tools) -> None:
     ],
     ids=["factor-4", "exists", "unknown-config", "fewer-partitions"],
 )
-def test_topics_refused_as_kafka_refuses_them(
+def test_invalid_topics_are_refused_with_kafkas_errors(
     tools: Tools, arguments: list[str], refusal: str
 ) -> None:
     tools(TOPICS, "--create", "--if-not-exists", "--topic", "there", "--partitions", "2")
@@ -211,7 +211,7 @@ def test_configs_of_a_group(tools: Tools) -> None:
     assert tools(CONFIGS, "--describe", "--entity-type", "groups") == ""
 
 
-def test_lines_through_the_console_producer_and_consumer(tools: Tools) -> None:
+def test_the_console_producer_and_consumer_exchange_lines(tools: Tools) -> None:
     tools.create("lines")
     tools(PRODUCER, "--topic", "lines", stdin="one\ntwo\ndreißig\n")
     keyed = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
@@ -222,7 +222,7 @@ def test_lines_through_the_console_producer_and_consumer(tools: Tools) -> None:
     assert tools.consume("lines", 2, *shown, since="3") == ["Offset:3\tk1\tv1", "Offset:4\tk2\tv2"]
 
 
-def test_every_compression_of_the_console_producer(tools: Tools) -> None:
+def test_every_codec_of_the_console_producer(tools: Tools) -> None:
     codecs = ["gzip", "snappy", "lz4", "zstd"]
     tools.create("packed")
     for codec in codecs:
@@ -239,7 +239,7 @@ def test_every_compression_of_the_console_producer(tools: Tools) -> None:
     ]
 
 
-def test_the_console_consumer_gives_up_where_there_is_no_more(tools: Tools) -> None:
+def test_the_console_consumer_exits_after_the_timeout(tools: Tools) -> None:
     tools.create("few")
     tools(PRODUCER, "--topic", "few", stdin="only\n")
     ended = tools.run(
@@ -258,7 +258,7 @@ def test_the_console_consumer_gives_up_where_there_is_no_more(tools: Tools) -> N
     assert ended == Ended(0, "only\n", "Processed a total of 1 messages\n")
 
 
-def test_offsets_by_kind_and_by_time(tools: Tools) -> None:
+def test_offsets_by_spec_and_by_timestamp(tools: Tools) -> None:
     tools.create("times", "--partitions", "2")
     now = int(time.time() * 1000)
     producer = LibrdkafkaProducer({"bootstrap.servers": tools.bootstrap})
@@ -269,11 +269,11 @@ def test_offsets_by_kind_and_by_time(tools: Tools) -> None:
     assert tools.offsets("times", "-2") == ["times:0:0", "times:1:0"]
     assert tools.offsets("times", "-3") == [
         "times:1:1"
-    ]  # an empty partition has no largest timestamp
+    ]  # An empty partition has no largest timestamp.
     assert tools.offsets("times", str(now - 2999)) == ["times:1:1"]
 
 
-def test_the_performance_tool_with_its_default_settings(tools: Tools) -> None:
+def test_the_producer_performance_tool_with_default_settings(tools: Tools) -> None:
     tools.create("fast", "--partitions", "3")
     printed = tools(
         PERFORMANCE,
@@ -301,11 +301,11 @@ def test_the_performance_tool_with_its_default_settings(tools: Tools) -> None:
         assert len(data) == size
         assert all(
             header.producer_id >= 0 for header in headers
-        )  # idempotent, or this test says less than its name
+        )  # The producer must be idempotent, as by default.
         assert sum(header.record_count for header in headers) == ends[partition.replace("-", ":")]
 
 
-def test_deleted_records(tools: Tools, tmp_path: Path) -> None:
+def test_delete_records_moves_the_log_start(tools: Tools, tmp_path: Path) -> None:
     tools.create("shed")
     tools(PRODUCER, "--topic", "shed", stdin="one\ntwo\nthree\n")
 
@@ -331,7 +331,7 @@ def test_deleted_records(tools: Tools, tmp_path: Path) -> None:
     assert tools.offsets("shed", "-2") == ["shed:0:3"]
 
 
-def test_log_directories(tools: Tools) -> None:
+def test_log_dirs_reports_sizes(tools: Tools) -> None:
     tools.create("placed", "--partitions", "2")
     tools(PRODUCER, "--topic", "placed", stdin="something\n")
     directory, sizes = tools.log_directory("placed")
@@ -350,7 +350,11 @@ def test_api_versions(tools: Tools) -> None:
         re.fullmatch(r"\t(\w+)\(\d+\): (\d+)(?: to (\d+))? \[usable: (\d+)\],?", line)
         for line in lines
     ]
-    spans = {one[1]: (int(one[2]), int(one[3] or one[2]), int(one[4])) for one in found if one}
+    spans = {
+        match[1]: (int(match[2]), int(match[3] or match[2]), int(match[4]))
+        for match in found
+        if match
+    }
     for name, (lowest, highest) in WHAT_CLIENTS_USE.items():
         low, high, usable = spans[name]
         assert (low <= lowest, high >= highest, usable >= highest) == (True, True, True), (
@@ -358,7 +362,7 @@ def test_api_versions(tools: Tools) -> None:
         )
     assert not [
         line for line in lines if "UNKNOWN" in line
-    ]  # every API that Penstock names is one that Kafka 4.3 knows
+    ]  # Kafka 4.3 knows every API that Penstock advertises.
 
 
 def test_the_cluster_id_is_that_of_the_directory(tools: Tools) -> None:

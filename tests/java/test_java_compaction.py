@@ -1,5 +1,7 @@
-"""Kafka's DumpLogSegments over what a broker of Penstock has compacted: a topic, and the offsets of
-groups. Run by `make test-java`."""
+"""Kafka's DumpLogSegments on a compacted topic and compacted __consumer_offsets of Penstock.
+
+Run by `make test-java`.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +71,11 @@ def assert_indexes_are_sound(files: list[Path]) -> None:
         assert complaints == []
 
 
-def test_the_tool_reads_a_compacted_topic_as_a_consumer_does(
+def test_dump_log_reads_the_same_compacted_topic_as_a_consumer(
     broker: PenstockProcess, record_property: Callable[[str, object], None]
 ) -> None:
     create(broker.bootstrap)
-    # Producers whose only record is soon out of date: their last batch stays, empty.
+    # Producers whose only record is superseded: compaction keeps their last batch, without records.
     for _ in range(3):
         once = Updates(broker.bootstrap)
         once.send(1)
@@ -98,8 +100,8 @@ def test_the_tool_reads_a_compacted_topic_as_a_consumer_does(
     assert len(cleaned) == KEYS
     assert set(cleaned.values()) == {1}
     batches = list(dumped_batches(printed))
-    assert [int(one["lastOffset"]) for one in batches if one["count"] == "0"][:3] == [0, 1, 2]
-    assert len({one["producerId"] for one in batches}) == 4
+    assert [int(batch["lastOffset"]) for batch in batches if batch["count"] == "0"][:3] == [0, 1, 2]
+    assert len({batch["producerId"] for batch in batches}) == 4
     assert_indexes_are_sound(files_of(broker, TOPIC))
     record_property(
         "note",
@@ -110,7 +112,7 @@ def test_the_tool_reads_a_compacted_topic_as_a_consumer_does(
     )
 
 
-def test_the_tool_reads_the_compacted_offsets_of_a_group(
+def test_dump_log_reads_the_compacted_offsets_of_a_group(
     broker: PenstockProcess, record_property: Callable[[str, object], None]
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -138,7 +140,7 @@ def test_the_tool_reads_the_compacted_offsets_of_a_group(
     told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])[
         "readers"
     ].result(30)
-    committed = {one.partition: one.offset for one in told.topic_partitions}
+    committed = {partition.partition: partition.offset for partition in told.topic_partitions}
     assert committed == dict.fromkeys(range(GROUP_SIZE), COMMITS - 1)
     assert {partition: at for _offset, partition, at in commits} == committed
     clean = clean_offset(data_of(broker), OFFSETS)

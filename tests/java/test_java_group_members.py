@@ -1,7 +1,7 @@
-"""The Java client as member of groups: members come, leave, crash, are paused and come back, with
-every way of rebalancing.
+"""The Java client in groups: members join, leave, crash, pause and return, with every rebalance
+protocol.
 
-What is checked is what the members themselves saw. Run by `make test-java`.
+The tests check the events that the members report. Run by `make test-java`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Group:
-    """A topic, the members that read it, and what was sent to it."""
+    """A topic, the members that consume it, and the records produced to it."""
 
     def __init__(self, bootstrap: str, directory: Path, name: str) -> None:
         self.bootstrap, self.directory, self.name = bootstrap, directory, name
@@ -80,24 +80,24 @@ class Group:
             self.present.remove(member)
 
     def wait_shared(self) -> None:
-        """Until every partition has one owner, and no member has two more than another."""
+        """Wait until every partition has one owner and the assignment is balanced."""
 
         def shared() -> bool:
             owned = [member.owned() for member in self.present]
-            counts = [len(one) for one in owned]
+            counts = [len(partitions) for partitions in owned]
             everything = frozenset().union(*owned) == frozenset(range(PARTITIONS))
             return everything and sum(counts) == PARTITIONS and max(counts) - min(counts) <= 1
 
         wait_for(
             shared,
             lambda: (
-                "not shared out: "
+                "the partitions are not assigned evenly: "
                 f"{ {member.name: sorted(member.owned()) for member in self.present} }"
             ),
         )
 
     def produce(self, count: int = 10) -> None:
-        """So many records to every partition, and waits until the group has committed them."""
+        """Produce records to every partition, and wait until the group has committed them."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for number in range(count * PARTITIONS):
             producer.produce(self.name, str(number).encode(), partition=number % PARTITIONS)
@@ -115,7 +115,7 @@ class Group:
                 [TopicPartition(self.name, partition) for partition in range(PARTITIONS)],
                 timeout=30,
             )
-            return {one.partition: one.offset for one in found}
+            return {partition.partition: partition.offset for partition in found}
         finally:
             consumer.close()
 
@@ -126,7 +126,7 @@ class Group:
         return kind
 
     def check(self) -> int:
-        """How often a partition was given to a member."""
+        """Check all events; return how often a partition was assigned."""
         committed = [
             event
             for member in self.everyone
@@ -143,9 +143,9 @@ class Group:
 
 @pytest.fixture
 def group(bootstrap: str, tmp_path: Path) -> Iterator[Group]:
-    one = Group(bootstrap, tmp_path, tmp_path.name)
-    yield one
-    one.end()
+    group = Group(bootstrap, tmp_path, tmp_path.name)
+    yield group
+    group.end()
 
 
 def wait_for(condition: Callable[[], bool], what: Callable[[], str]) -> None:
@@ -156,7 +156,7 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 
 
 class Untouched:
-    """Checks, where rebalancing is incremental, that nobody lost for a while what it kept."""
+    """Check, for incremental rebalances, that members keep the partitions that do not move."""
 
     def __init__(self, members: list[JavaMember]) -> None:
         self._before = {member: (len(member.events()), member.owned()) for member in members}
@@ -170,7 +170,7 @@ class Untouched:
 @pytest.mark.parametrize(
     "words", [EAGER, COOPERATIVE, NEW], ids=["eager", "cooperative", "consumer"]
 )
-def test_members_come_leave_crash_and_are_paused(
+def test_partitions_have_one_owner_while_members_join_leave_crash_and_pause(
     group: Group, words: tuple[str, ...], record_property: Callable[[str, object], None]
 ) -> None:
     incremental = words != EAGER
@@ -214,7 +214,7 @@ def test_members_come_leave_crash_and_are_paused(
 @pytest.mark.parametrize(
     "words", [("--session-timeout", "30000"), NEW], ids=["classic", "consumer"]
 )
-def test_a_static_member_that_restarts_disturbs_nobody(
+def test_a_restarted_static_member_causes_no_rebalance(
     group: Group, words: tuple[str, ...]
 ) -> None:
     (first,) = group.join(1, *words, "--group-instance-id", "first")
@@ -222,7 +222,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(
     group.wait_shared()
     group.produce()
     owned, seen = second.owned(), changes(first)
-    group.leave(second)  # a static member does not say that it leaves for good
+    group.leave(second)  # A static member sends no LeaveGroup.
     (again,) = group.join(1, *words, "--group-instance-id", "second")
     wait_for(lambda: again.owned() == owned, lambda: f"it owned {owned}, and now {again.owned()}")
     group.produce()
@@ -239,7 +239,7 @@ def changes(member: JavaMember) -> list[str]:
     ]
 
 
-def test_a_live_group_goes_over_to_the_consumer_protocol_and_back(group: Group) -> None:
+def test_a_live_group_migrates_to_the_consumer_protocol_and_back(group: Group) -> None:
     classic = group.join(2, *EAGER)
     group.wait_shared()
     assert group.kind() == ConsumerGroupType.CLASSIC

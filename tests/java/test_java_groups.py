@@ -1,5 +1,7 @@
-"""Apache Kafka's own consumers, its tools for groups and Kafka Streams against `penstock up
---brokers 3`. Run by `make test-java`."""
+"""Apache Kafka's consumers, group tools and Kafka Streams against `penstock up --brokers 3`.
+
+Run by `make test-java`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def tools(cluster: PenstockCluster) -> Tools:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Java starts slowly, and a group waits for its members."""
+    """Wait long: Java starts slowly, and a rebalance waits for its members."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {PATIENCE_S:g} s"
@@ -56,9 +58,7 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_console_consumer_in_a_group_and_what_the_tools_say_of_it(
-    tools: Tools, protocol: str
-) -> None:
+def test_the_console_consumer_in_a_group_and_the_group_tools(tools: Tools, protocol: str) -> None:
     topic, group = f"console-{protocol}", f"readers-{protocol}"
     tools.create(topic, "--partitions", "3", "--replication-factor", "3")
     produce(tools.bootstrap, topic, [str(number) for number in range(30)])
@@ -103,7 +103,7 @@ def test_the_console_consumer_in_a_group_and_what_the_tools_say_of_it(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_performance_tool_reads_in_a_group(tools: Tools, protocol: str) -> None:
+def test_the_consumer_performance_tool_in_a_group(tools: Tools, protocol: str) -> None:
     topic = f"perf-{protocol}"
     tools.create(topic, "--partitions", "3", "--replication-factor", "3")
     produce(tools.bootstrap, topic, ["x" * 100] * 5_000)
@@ -131,7 +131,7 @@ def test_the_performance_tool_reads_in_a_group(tools: Tools, protocol: str) -> N
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_verifiable_consumer_lives_through_the_bounce_of_every_broker(
+def test_the_verifiable_consumer_survives_a_restart_of_every_broker(
     cluster: PenstockCluster, tools: Tools, tmp_path: Path, protocol: str
 ) -> None:
     topic, group = f"verified-{protocol}", f"verifiers-{protocol}"
@@ -189,7 +189,7 @@ def consumed(logs: list[Path]) -> set[str]:
     }
 
 
-def test_a_word_count_of_kafka_streams_survives_the_death_of_a_broker(
+def test_a_kafka_streams_word_count_survives_a_killed_broker(
     cluster: PenstockCluster, tools: Tools, tmp_path: Path
 ) -> None:
     for topic in ("lines", "counts"):
@@ -249,7 +249,7 @@ def count_lines(bootstrap: str, count: int) -> Counter[str]:
 
 
 def counts(bootstrap: str) -> Counter[str]:
-    """The last one of each word, as a fresh reader of the output finds them."""
+    """Return the last count of each word in the output topic."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": f"look-{time.monotonic_ns()}",

@@ -1,5 +1,7 @@
-"""Kafka's DumpLogSegments over the metadata log and the snapshots of a cluster, `penstock up
---brokers 3`. Run by `make test-java`."""
+"""Kafka's DumpLogSegments on the metadata log and snapshots of `penstock up --brokers 3`.
+
+Run by `make test-java`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Dumped = list[tuple[str, dict[str, Any]]]
 
 
 def live_through(cluster: PenstockCluster) -> None:
-    """A bit of everything of which a cluster keeps a record."""
+    """Make changes of every kind that the metadata log records."""
     for number in range(12):
         cluster.create_topic(f"written-{number}", [[1, 2, 3]], retention_ms="5000")
     cluster.command("topics", "delete", "written-0", "--bootstrap-server", cluster.bootstrap)
@@ -33,25 +35,25 @@ def live_through(cluster: PenstockCluster) -> None:
     cluster.nodes("kill", "4")
     Tools(cluster.bootstrap)(CLUSTER, "unregister", "--id", "4")
     cluster.nodes("kill", "1")
-    cluster.wait_partition("written-1", lambda one: 1 not in one.isr)
+    cluster.wait_partition("written-1", lambda partition: 1 not in partition.isr)
     cluster.nodes("restart", "1")
-    cluster.wait_partition("written-1", lambda one: 1 in one.isr)
+    cluster.wait_partition("written-1", lambda partition: 1 in partition.isr)
 
 
-def test_the_metadata_log_and_its_snapshots_are_as_kafka_writes_them(tmp_path: Path) -> None:
+def test_kafkas_tool_reads_the_metadata_log_and_its_snapshots(tmp_path: Path) -> None:
     with running(
         PenstockCluster(tmp_path, "metadata.log.max.record.bytes.between.snapshots=2000")
     ) as cluster:
         directories = [cluster.directory / str(node) / METADATA_DIRECTORY for node in (1, 2, 3)]
         live_through(cluster)
         wait_for(
-            lambda: {log_bytes(one) for one in directories},
+            lambda: {log_bytes(directory) for directory in directories},
             lambda found: len(found) == 1,
             "one log on all nodes",
             cluster.logs,
         )
         snapshots = wait_for(
-            lambda: [newest_snapshot(one) for one in directories],
+            lambda: [newest_snapshot(directory) for directory in directories],
             all,
             "a snapshot on every node",
             cluster.logs,
@@ -77,7 +79,7 @@ def dumped(*files: Path) -> Dumped:
 
 
 def check_log(log: Dumped) -> None:
-    """It begins as every log of Kafka's does, and the rest has Kafka's names."""
+    """Check that the log starts as Kafka's does, and has only record types of Kafka's."""
     assert [name for name, _data in log][:3] == [
         "LeaderChange",
         "FEATURE_LEVEL_RECORD",
@@ -97,7 +99,7 @@ def check_log(log: Dumped) -> None:
 
 
 def check_snapshot(snapshot: Dumped, log: Dumped) -> None:
-    """It has what the log has up to its end, and nothing that was taken back."""
+    """Check that the snapshot has the log's state up to its end offset."""
     assert (snapshot[0][0], snapshot[-1][0]) == ("SnapshotHeader", "SnapshotFooter")
     removed = [data["topicId"] for name, data in log if name == "REMOVE_TOPIC_RECORD"]
     topics = [

@@ -1,6 +1,8 @@
-"""One streaming job by Spark's own Kafka connector and by ours, unchanged but for the format's
-name, on Penstock and on Apache Kafka: equal rows. Both brokers serve the segments that Apache Kafka
-wrote: every codec, headers, nulls, both kinds of timestamps, transactions."""
+"""A streaming job reads equal rows with Spark's Kafka connector and with ours.
+
+Only the format's name differs. The job runs on Penstock and on Apache Kafka, with segments written
+by Apache Kafka: every codec, headers, nulls, both timestamp types, transactions.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.java
 
-WROTE = [one for one in partitions() if not one.name.topic.startswith("__")]
+WROTE = [partition for partition in partitions() if not partition.name.topic.startswith("__")]
 
-# The records are old, and both brokers would delete them.
+# Without this setting both brokers would delete the old records.
 KEPT = "log.retention.ms"
 
 
@@ -45,7 +47,7 @@ def servers(
     )
     try:
         broker.start()
-        for topic, count in Counter(one.name.topic for one in WROTE).items():
+        for topic, count in Counter(partition.name.topic for partition in WROTE).items():
             create_topics(broker.bootstrap, count, topic)
         broker.stop()
         transplant(directory, WROTE)
@@ -56,7 +58,7 @@ def servers(
 
 
 def run(spark: SparkSession, form: str, servers: str, directory: Path) -> list[dict[str, Any]]:
-    """The job: the rows of all topics, in batches, to Parquet."""
+    """Write the rows of all topics to Parquet in batches."""
     source = (
         spark.readStream.format(form)
         .option("kafka.bootstrap.servers", servers)
@@ -79,11 +81,11 @@ def run(spark: SparkSession, form: str, servers: str, directory: Path) -> list[d
     return [row.asDict(recursive=True) for row in found.collect()]
 
 
-def test_equal_rows(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+def test_both_connectors_read_equal_rows(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     ours, theirs = (run(spark, form, servers, tmp_path) for form in ("penstock", "kafka"))
-    assert len(ours) == sum(shown(one) for one in WROTE)
+    assert len(ours) == sum(shown(partition) for partition in WROTE)
     assert ours == theirs
 
 
 def shown(wrote: Partition) -> int:
-    return sum(one.read_committed for one in wrote.read())
+    return sum(record.read_committed for record in wrote.read())

@@ -1,5 +1,7 @@
-"""Apache Kafka's own tools and broker over files that Penstock wrote. Run by `make test-java`:
-needs a JDK, and Maven for the first run."""
+"""Apache Kafka's tools and broker on files that Penstock wrote.
+
+Run by `make test-java`; needs a JDK, and Maven for the first run.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ def files_of(directory: Path) -> list[Path]:
     return sorted(path for pattern in READABLE for path in directory.glob(pattern))
 
 
-def test_the_kept_wire_bytes_are_what_kafka_writes() -> None:
+def test_the_wire_bytes_fixture_is_what_kafka_encodes() -> None:
     assert gzip.decompress(WIRE_BYTES.read_bytes()).decode() == wire_bytes()
 
 
 @pytest.mark.parametrize("flags", [CONTENTS, SANITY, VERIFY], ids=["contents", "sanity", "verify"])
-def test_the_tool_has_no_complaint_of_kafkas_own_files(flags: tuple[str, ...]) -> None:
+def test_dump_log_reports_no_problem_in_kafkas_files(flags: tuple[str, ...]) -> None:
     files = [path for name in ("segments-0", "transactions-0") for path in files_of(DATA / name)]
     _printed, complaints = dump(files, flags)
     assert complaints == []
@@ -51,7 +53,7 @@ def test_the_tool_has_no_complaint_of_kafkas_own_files(flags: tuple[str, ...]) -
         ("00000000000000000120.snapshot", 20),
     ],
 )
-def test_the_tool_complains_of_one_flipped_bit(tmp_path: Path, name: str, position: int) -> None:
+def test_dump_log_reports_a_flipped_bit(tmp_path: Path, name: str, position: int) -> None:
     directory = tmp_path / "segments-0"
     shutil.copytree(DATA / "segments-0", directory)
     data = bytearray((directory / name).read_bytes())
@@ -81,7 +83,7 @@ def test_penstock_writes_every_kind_of_file(penstock_wrote: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [CONTENTS, SANITY, VERIFY], ids=["contents", "sanity", "verify"])
-def test_the_tool_has_no_complaint_of_penstocks_files(
+def test_dump_log_reports_no_problem_in_penstocks_files(
     penstock_wrote: Path, flags: tuple[str, ...]
 ) -> None:
     printed, complaints = dump(written(penstock_wrote), flags)
@@ -89,7 +91,7 @@ def test_the_tool_has_no_complaint_of_penstocks_files(
     assert printed.count("Dumping ") == len(written(penstock_wrote))
 
 
-def test_the_tool_reads_what_penstock_reads(penstock_wrote: Path) -> None:
+def test_dump_log_reads_the_same_records_as_penstock(penstock_wrote: Path) -> None:
     logs = [path for path in written(penstock_wrote) if path.suffix == ".log"]
     printed, _complaints = dump(logs, CONTENTS)
     dumped = [
@@ -101,14 +103,21 @@ def test_the_tool_reads_what_penstock_reads(penstock_wrote: Path) -> None:
     ]
     headers = [header for path in logs for _position, header in batches(path.read_bytes())]
     assert dumped == [
-        (one.base_offset, one.last_offset, one.record_count, one.producer_id, one.size, one.crc)
-        for one in headers
+        (
+            header.base_offset,
+            header.last_offset,
+            header.record_count,
+            header.producer_id,
+            header.size,
+            header.crc,
+        )
+        for header in headers
     ]
 
 
 def test_apache_kafka_serves_a_directory_that_penstock_wrote(tmp_path: Path) -> None:
-    """The broker of Apache Kafka finds Penstock's partitions in place of its own empty ones, and
-    its consumer reads them."""
+    """Apache Kafka starts with Penstock's partitions in place of its own empty ones, and its
+    consumer reads them."""
     node = KafkaNode(tmp_path / "kafka", {"log.retention.ms": "-1", "num.partitions": "1"})
     try:
         node.start()
@@ -137,16 +146,18 @@ def test_apache_kafka_serves_a_directory_that_penstock_wrote(tmp_path: Path) -> 
             path.read_bytes()
             for path in sorted((tmp_path / "penstock" / f"{topic}-0").glob("*.log"))
         )
-        read = [one["record"] for one in seen if one.get("record", {}).get("topic") == topic]
-        assert [(one["offset"], one["timestamp"]) for one in read] == [
+        read = [event["record"] for event in seen if event.get("record", {}).get("topic") == topic]
+        assert [(record["offset"], record["timestamp"]) for record in read] == [
             (record.offset, record.timestamp) for record in read_records(data)
         ]
         if topic == "transactions":
-            assert [one["offset"] for one in read if one["readCommitted"]] == COMMITTED_OFFSETS
+            assert [
+                record["offset"] for record in read if record["readCommitted"]
+            ] == COMMITTED_OFFSETS
 
 
 def put_in_place(directory: Path, data: Path) -> None:
-    """Penstock's partitions, under the topic ids that Kafka gave, instead of Kafka's."""
+    """Replace Kafka's partitions by Penstock's, with the topic ids that Kafka chose."""
     metadata = {
         topic: (data / f"{topic}-0" / names.PARTITION_METADATA).read_bytes() for topic in TOPICS
     }

@@ -1,7 +1,7 @@
-"""Kafka's VerifiableConsumer as a process, a member of a group: a line of JSON for whatever it is
-given, reads, commits and has taken away.
+"""Kafka's VerifiableConsumer as a process, a group member that prints its events as JSON lines.
 
-Knows Penstock by its address only; what the lines must say is for the tests.
+It prints assigned and revoked partitions, consumed records and commits. Knows only the broker's
+address; the tests check the events.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ def events(log: Path) -> list[Event]:
 def assert_committed_offsets_never_go_back(committed: list[Event]) -> None:
     highest: Counter[int] = Counter()
     for event in sorted(
-        (one for one in committed if one["success"]), key=lambda one: one["timestamp"]
+        (commit for commit in committed if commit["success"]),
+        key=lambda commit: commit["timestamp"],
     ):
-        for one in event["offsets"]:
-            assert one["offset"] >= highest[one["partition"]], event
-            highest[one["partition"]] = one["offset"]
+        for committed_offset in event["offsets"]:
+            partition, offset = committed_offset["partition"], committed_offset["offset"]
+            assert offset >= highest[partition], event
+            highest[partition] = offset
 
 
 class JavaMember:
-    """Reads, and commits what it read, until it is told to leave, or killed."""
+    """Consumes and commits until it leaves or is killed."""
 
     def __init__(
         self, directory: Path, bootstrap: str, topic: str, group: str, name: str, *words: str
     ) -> None:
         self.name = name
         self.log = directory / name
-        # From then on it did nothing any more by the names of what it owned: it was killed, or
-        # stopped until its session was over.
+        # When it lost its partitions without an event: it was killed, or paused past its session
+        # timeout.
         self.gone_ms: list[int] = []
         given = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group]
-        if "consumer" not in words:  # in that protocol the broker says how often, and how long
+        if "consumer" not in words:  # In the consumer protocol the broker sets these.
             settings = directory / "classic.properties"
             settings.write_text(f"heartbeat.interval.ms={HEARTBEAT_MS}\n")
             given += ["--command-config", str(settings), "--session-timeout", str(SESSION_MS)]
@@ -69,7 +71,7 @@ class JavaMember:
         return now_owned(self.events()) if self._process.poll() is None else frozenset()
 
     def terminate(self) -> None:
-        """SIGTERM: it leaves its group as a consumer that is closed does. `ended` waits for it."""
+        """Send SIGTERM: the consumer closes and leaves its group. `ended` waits for it."""
         self._process.terminate()
 
     def ended(self) -> None:
@@ -77,7 +79,7 @@ class JavaMember:
         assert self.events()[-1]["name"] == "shutdown_complete", self.log.read_text()[-2000:]
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.gone_ms.append(_now_ms())
         self._process.kill()
         self._process.wait()
@@ -90,7 +92,7 @@ class JavaMember:
         self._process.send_signal(signal.SIGCONT)
 
     def ownership(self) -> Iterator[tuple[int, int, int]]:
-        """A partition, since when and until when (in ms) this member owned it."""
+        """Yield each partition with the start and end, in ms, of this member's ownership."""
         since: dict[int, int] = {}
         for event in [*self.events(), {"name": "end", "timestamp": _now_ms()}]:
             at = event["timestamp"]
@@ -109,11 +111,11 @@ class JavaMember:
 
 
 def partitions_of(event: Event) -> list[int]:
-    return [one["partition"] for one in event["partitions"]]
+    return [partition["partition"] for partition in event["partitions"]]
 
 
 def now_owned(happened: Sequence[Event]) -> frozenset[int]:
-    """What a member has after all this, which began with nothing."""
+    """Return a member's partitions after these events."""
     owned: frozenset[int] = frozenset()
     for event in happened:
         if event["name"] == "partitions_assigned":
@@ -133,8 +135,10 @@ def revoked(happened: Sequence[Event]) -> frozenset[int]:
 
 
 def assert_one_owner_at_a_time(members: Sequence[JavaMember]) -> int:
-    """By the members' own logs, whose clock is one: a partition is taken away before the next has
-    it. Gives how often one was given out."""
+    """Check, by the members' logs, that a partition is revoked before the next member gets it.
+
+    All members have the same clock. Returns how often a partition was assigned.
+    """
     spans = sorted(
         (partition, start, end, member.name)
         for member in members

@@ -1,7 +1,7 @@
-"""Kafka's VerifiableProducer as a process: numbers 0, 1, 2, ... with acks=all, and a line of JSON
-for each that was acknowledged or lost.
+"""Kafka's VerifiableProducer as a process: produces the numbers 0, 1, 2, ... with acks=all, and
+prints a JSON line for each that is acknowledged or lost.
 
-Knows Penstock by its address only.
+Knows only the broker's address.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tests.java.kafka_jars import JAVA_TIMEOUT_S
 from tests.java.kafka_tools import java
 
 TOOL = "org.apache.kafka.tools.VerifiableProducer"
-# The tool itself would not retry. These are the producer's own defaults.
+# The tool disables retries. These are the producer's defaults.
 PATIENT = "retries=2147483647\nenable.idempotence=true\n"
 
 
 class VerifiableProducer:
-    """Runs until it has sent so many numbers, so many a second."""
+    """Runs until it has sent `count` numbers at a rate per second."""
 
     def __init__(
         self, directory: Path, bootstrap: str, topic: str, *, count: int, per_second: int
@@ -59,11 +59,11 @@ class VerifiableProducer:
             self._process.wait()
 
     def acknowledged(self) -> int:
-        """How many were, so far."""
+        """Return the number of acknowledgements so far."""
         return self._printed.read_bytes().count(b'"producer_send_success"')
 
     def end(self) -> list[dict[str, Any]]:
-        """Everything it printed, in order, once it has ended well and without complaint."""
+        """Return all events in order after a successful end without errors."""
         assert self._process is not None
         code = self._process.wait(JAVA_TIMEOUT_S)
         assert (code, self._complained.read_text()) == (0, "")
