@@ -61,7 +61,7 @@ class KcatClient:
     def produce(
         self, topic: str, records: list[Sent], *, codec: str = "none", idempotent: bool = False
     ) -> list[int]:
-        """Call kcat once per run of records with equal key and headers: a call has only one of each.
+        """Call kcat once per run of records with equal key and headers; a call takes one of each.
         kcat reports no offsets."""
         options = [
             "-z",
