@@ -1,4 +1,4 @@
-"""The command line: one module per noun, imported when its command runs, to keep starts fast."""
+"""The command line, with one module per noun, imported when its command runs."""
 
 from __future__ import annotations
 

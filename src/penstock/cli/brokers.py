@@ -1,4 +1,4 @@
-"""penstock brokers: list the brokers of a cluster."""
+"""List the brokers of a cluster (penstock brokers)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""penstock consume: write the records of a topic to standard output, one per line.
+"""Write the records of a topic to standard output, one per line (penstock consume).
 
 Nothing else is written to standard output.
 """

@@ -1,4 +1,4 @@
-"""penstock elect-leaders: elect preferred or, on request, unclean leaders."""
+"""Elect preferred or, on request, unclean leaders (penstock elect-leaders)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""penstock format: format a node's log directories, as kafka-storage.sh format does.
+"""Format a node's log directories, as kafka-storage.sh format does (penstock format).
 
 Every log directory, including the metadata log's, gets a meta.properties with the cluster id, the
 node id and a directory id. Unlike Kafka, no bootstrap.checkpoint with initial metadata records is

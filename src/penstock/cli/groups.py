@@ -1,4 +1,4 @@
-"""penstock groups: list, describe and delete consumer groups, and reset their offsets."""
+"""List, describe and delete consumer groups, and reset offsets (penstock groups)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""penstock log: inspect the files of a log."""
+"""Inspect the files of a log (penstock log)."""
 
 from __future__ import annotations
 

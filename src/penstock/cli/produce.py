@@ -1,4 +1,4 @@
-"""penstock produce: write each line of standard input as a record."""
+"""Write each line of standard input as a record (penstock produce)."""
 
 from __future__ import annotations
 

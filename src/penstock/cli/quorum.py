@@ -1,4 +1,4 @@
-"""penstock quorum: describe the controller quorum, in the format of kafka-metadata-quorum.sh."""
+"""Describe the controller quorum as kafka-metadata-quorum.sh does (penstock quorum)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: the client session, error reporting and tables."""
+"""Client session, error reporting and tables shared by the commands."""
 
 from __future__ import annotations
 

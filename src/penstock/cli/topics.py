@@ -1,4 +1,4 @@
-"""penstock topics: create, list, describe, alter and delete topics.
+"""Create, list, describe, alter and delete topics (penstock topics).
 
 `describe_lines` gives the output of kafka-topics.sh --describe too.
 """

@@ -1,4 +1,4 @@
-"""The client's entry point: producers, consumers and administration of one cluster.
+"""The client's entry point, with producers, consumers and administration.
 
 async with Client(world, "localhost:9092") as client:
     await client.admin.create_topic("events", partitions=3)

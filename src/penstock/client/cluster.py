@@ -1,4 +1,4 @@
-"""A cluster's brokers: one connection to each, opened on first use, and cached metadata.
+"""Connections to a cluster's brokers, opened on first use, and cached metadata.
 
 Must not know about producing, consuming or administration.
 """

@@ -1,4 +1,4 @@
-"""One connection to one broker: negotiates API versions, pipelines requests, matches responses.
+"""One connection to one broker, with API versions, pipelining and response matching.
 
 A request that times out closes the connection: responses arrive in order, so the responses behind
 it would be late as well. Must not know partition leaders, and must not retry.

@@ -1,4 +1,4 @@
-"""The byte stream of one connection: split it into frames, and match responses to requests.
+"""Split a connection's byte stream into frames, and match responses to requests.
 
 Knows neither the network nor retries.
 """

@@ -1,4 +1,4 @@
-"""Requests to partition leaders about offsets: ListOffsets and DeleteRecords."""
+"""ListOffsets and DeleteRecords requests to partition leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Send requests to the broker that can execute them: a partition's leader or a group's coordinator.
+"""Send requests to a partition's leader or a group's coordinator.
 
 Both are looked up, remembered, and looked up again after a broker refuses or disconnects.
 """

@@ -1,1 +1,1 @@
-"""Clusters that `penstock up` runs on this machine: one process per node, under a supervisor."""
+"""Clusters that `penstock up` runs on this machine, one process per node."""

@@ -1,4 +1,4 @@
-"""Run a cluster of several nodes: prepare their directories, supervise them, announce readiness."""
+"""Prepare the directories of a cluster's nodes, run them, and announce readiness."""
 
 from __future__ import annotations
 

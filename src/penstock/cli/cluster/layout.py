@@ -1,4 +1,4 @@
-"""The layout of a cluster's directory: its nodes, their ports and their server.properties.
+"""The nodes of a cluster's directory, with their ports and server.properties.
 
 DIR/cluster.json is written at the first start and extended by `penstock nodes add`. DIR/<id>/ has
 a node's settings, data and log. Knows nothing about processes.

@@ -1,4 +1,4 @@
-"""penstock nodes: list and control the node processes of a running `penstock up`."""
+"""List and control the node processes of a running `penstock up` (penstock nodes)."""
 
 from __future__ import annotations
 

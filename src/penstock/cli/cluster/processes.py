@@ -1,4 +1,4 @@
-"""A node's process: forked from `penstock up`, controlled by signals, and never outliving it.
+"""A node's process, forked from `penstock up` and controlled by signals.
 
 Forking is faster than starting an interpreter, and shares the memory of imported modules. It
 needs a parent without threads and without an event loop, as the supervisor is. Knows nothing

@@ -1,4 +1,4 @@
-"""The supervisor of a cluster's processes: starts and stops nodes, executes control requests.
+"""Start, stop and watch a cluster's processes, and execute control requests.
 
 One thread and no event loop, so that it can fork at any time. A node that ends is not restarted;
 the user decides with `penstock nodes restart`.

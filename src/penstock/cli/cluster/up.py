@@ -1,4 +1,4 @@
-"""penstock up: run a node or a cluster. penstock start: run a node from its server.properties.
+"""Run a node or a cluster (penstock up, penstock start).
 
 A single node runs in this process. Several nodes run in processes of their own (`launch`).
 """

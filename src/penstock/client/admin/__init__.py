@@ -1,1 +1,1 @@
-"""Administrative requests: topics, configs, consumer groups, the controller quorum."""
+"""Administrative requests for topics, configs, consumer groups and the quorum."""

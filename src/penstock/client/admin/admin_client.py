@@ -1,4 +1,4 @@
-"""AdminClient: topics, partitions, configs, offsets, leader elections and the cluster itself.
+"""AdminClient for topics, configs, offsets, leader elections and the cluster itself.
 
 Every failure is a KafkaError with the reason.
 """

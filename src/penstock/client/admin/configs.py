@@ -1,4 +1,4 @@
-"""Configs of topics, brokers and groups: describe them and alter them."""
+"""Describe and alter configs of topics, brokers and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration of consumer groups: list, describe and delete groups and their offsets.
+"""List, describe and delete consumer groups and their offsets.
 
 Joining a group is `consumer.coordinator`.
 """

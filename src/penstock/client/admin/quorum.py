@@ -1,4 +1,4 @@
-"""DescribeQuorum: the state of the controller quorum, as its leader reports it."""
+"""The state of the controller quorum (DescribeQuorum)."""
 
 from __future__ import annotations
 

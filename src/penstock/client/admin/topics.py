@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics with eligible leader replicas (KIP-966), fetched in pages."""
+"""Topics with eligible leader replicas, in pages (DescribeTopicPartitions, KIP-966)."""
 
 from __future__ import annotations
 

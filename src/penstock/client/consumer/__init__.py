@@ -1,1 +1,1 @@
-"""The consumer: fetcher, group coordinator client, and consumers with and without a group."""
+"""Consumers with and without a group, their fetcher and their coordinator."""

@@ -1,4 +1,4 @@
-"""Decode fetched record batches: skip control batches and, with read_committed, aborted ones.
+"""Decode fetched batches, without control batches and, if read_committed, aborted ones.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""ConsumerCoordinator: a member of a classic group. Joins, syncs, sends heartbeats and leaves.
+"""ConsumerCoordinator, which joins a classic group, syncs, sends heartbeats and leaves.
 
 Must not know about fetching.
 """

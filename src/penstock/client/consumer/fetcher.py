@@ -1,4 +1,4 @@
-"""The fetcher: at most one fetch in flight per leader, without fetch sessions.
+"""Fetcher with at most one fetch in flight per leader, without fetch sessions.
 
 Owns the positions: a position advances when the records before it are returned.
 """

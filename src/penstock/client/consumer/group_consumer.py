@@ -1,5 +1,4 @@
-"""A consumer that is a member of a group: the group assigns its partitions and stores its
-offsets."""
+"""A consumer whose group assigns its partitions and stores its offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RecordAccumulator: collects a partition's records into batches, with a future per record.
+"""RecordAccumulator, which collects a partition's records into batches.
 
 Knows nothing about brokers; `sender` sends the batches.
 """

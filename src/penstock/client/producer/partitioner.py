@@ -1,4 +1,4 @@
-"""Kafka's default partitioner: murmur2 of the key, or sticky for records without a key."""
+"""Kafka's default partitioner, murmur2 of the key, or sticky without a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer: chooses partitions, bounds buffered memory, and runs one sender per partition."""
+"""The producer, which chooses partitions, bounds memory and runs the senders."""
 
 from __future__ import annotations
 

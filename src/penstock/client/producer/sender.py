@@ -1,4 +1,4 @@
-"""Sender: delivers one partition's batches to its leader in order, exactly once, with retries.
+"""Sender, which delivers a partition's batches in order, exactly once, with retries.
 
 One task per partition sends batches with up to five requests in flight and handles responses in
 the order of the requests. After a failure it sends nothing until all responses have arrived, then
