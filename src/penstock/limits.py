@@ -281,17 +281,24 @@ MAX_REGEX_STEPS = 50_000_000
 MAX_REBALANCE_REASONS = 8
 MAX_CLIENT_REASON_LENGTH = 200
 
-# Offsets that a shard checks for expiry in one turn of the event loop: some milliseconds.
-EXPIRY_OFFSETS_A_TURN = 5_000
+# Expiry of offsets and deletion of groups are cut into steps. A step looks at so many offsets for
+# expiry (a few milliseconds), and removes at most so many records (about ten milliseconds) of so
+# many bytes, a fraction of the batch that an internal topic takes by default.
+EXPIRY_OFFSETS_PER_STEP = 5_000
+MAX_REMOVALS_PER_STEP = 1_000
+MAX_REMOVAL_BYTES = 256 * 1024
 
-# What a group coordinator reads from its log at a time while it loads, and the records that it
-# replays in one turn of the event loop: one or two milliseconds each.
-GROUP_LOAD_BYTES = 64 * 1024
-GROUP_RECORDS_A_TURN = 128
+# Steps of due work that a shard runs before it yields to the event loop.
+MAX_DUE_STEPS = 16
 
-# Group ids whose partition of __consumer_offsets is cached. Computing it takes microseconds, and
-# heartbeats arrive by the thousand.
-MAX_CACHED_GROUP_IDS = 8_192
+# Bytes of its log that a shard reads at a time while it loads, and the records that it replays
+# before it yields to the event loop: one or two milliseconds each.
+SHARD_LOAD_BYTES = 64 * 1024
+SHARD_LOAD_RECORDS = 128
+
+# Keys, such as group ids, whose partition of an internal topic is cached: the hash takes
+# microseconds, and heartbeats arrive by the thousand.
+MAX_CACHED_SHARD_KEYS = 8_192
 
 # The heartbeat interval of members while their consumer group's assignment changes, instead of the
 # configured one (5 s by default). Each heartbeat takes a member one step towards its new

@@ -34,6 +34,7 @@ from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
+from penstock.node.shards.shard_set import ShardEnv
 from penstock.node.supervisor import Supervisor
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
@@ -113,15 +114,16 @@ def build(world: World, config: NodeConfig) -> Built:
         actions,
         applied_offset=lambda: quorum.applied_offset,
     )
-    groups = Groups(
+    shard_env = ShardEnv(
         world,
-        config,
+        config.node_id,
         metadata,
         replicas.partitions,
         controllers.create_missing,
         quorum.wait_applied,
         supervisor.spawn,
     )
+    groups = Groups(shard_env, config)
     node = Node(
         world.disk,
         config,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from penstock.node.shards.groups import positive_hash
+from penstock.node.shards.shard_set import positive_hash
 from tests.compat.group_clients import (
     ConfluentMember,
     Event,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import penstock
 from penstock.errors import ErrorCode
-from penstock.node.shards.group_topic import OFFSETS_TOPIC
+from penstock.node.shards.internal_topics import OFFSETS_TOPIC
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -36,8 +36,9 @@ from penstock.node.metadata import MetadataView
 from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
-from penstock.node.shards.group_topic import auto_created
+from penstock.node.shards.internal_topics import auto_created
 from penstock.node.shards.groups import Groups
+from penstock.node.shards.shard_set import ShardEnv
 from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
@@ -123,7 +124,9 @@ class FakePartition:
     def append_produced(self, records: Buffer, *, acks_all: bool = False) -> Appended:
         return self.append(records, acks_all=acks_all)
 
-    def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
+    def append(
+        self, records: Buffer, *, acks_all: bool = False, from_client: bool = True
+    ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
         base = self.log_end_offset
@@ -367,15 +370,16 @@ class FakeNode:
             self.world.disk.make_dirs(directory.path)
         self.replicas = FakeReplicas(store)
         self.controllers = FakeControllers(self)
-        self.groups = Groups(
+        shard_env = ShardEnv(
             self.world,
-            self.config,
+            1,
             self.metadata,
             cast(Any, self.replicas.partitions),
             self.controllers.create_missing,
             _wait_applied,
             self.spawn,
         )
+        self.groups = Groups(shard_env, self.config)
         self.parts = BrokerParts(
             clock=self.world.clock,
             disk=self.world.disk,

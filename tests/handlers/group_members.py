@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from penstock.errors import ErrorCode
-from penstock.node.shards.group_topic import OFFSETS_TOPIC
+from penstock.node.shards.internal_topics import OFFSETS_TOPIC
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest

@@ -16,7 +16,7 @@ from penstock.controller.topics.delete import delete_topics
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import GROUP_RECORDS_A_TURN
 from penstock.node.partition.partition import Partition
-from penstock.node.shards.groups import positive_hash
+from penstock.node.shards.shard_set import positive_hash
 from penstock.node.shards.loading import Loading
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest

@@ -140,15 +140,6 @@ CONSUMER_MIGRATION_POLICY = Setting(
     "Which live groups may change between the classic and the consumer protocol.",
     IgnoringCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")),
 )
-CONSUMER_REGEX_REFRESH_INTERVAL_MS = Setting(
-    "group.consumer.regex.refresh.interval.ms",
-    INT,
-    600_000,
-    MEDIUM,
-    "How often regular expressions are looked up among the topics again, at the least.",
-    at_least(10_000),
-    internal=True,
-)
 
 # Offsets, and their topic.
 OFFSET_METADATA_MAX_BYTES = Setting(

@@ -1,8 +1,9 @@
-"""DeleteGroups: takes away groups without members, and what they committed.
+"""DeleteGroups: deletes groups without members, with their offsets.
 
 Behaviour
-  Every group has its own outcome: NON_EMPTY_GROUP where it has members, GROUP_ID_NOT_FOUND where it
-  is not there.
+  Every group has its own result: NON_EMPTY_GROUP if it has members, GROUP_ID_NOT_FOUND if it does
+  not exist. A group with very many offsets is deleted in several steps; if the coordinator moves in
+  between, the client gets NOT_COORDINATOR and a retry deletes the rest.
 
 Version notes
   v2 is flexible; nothing else changes.
@@ -16,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import all_of, with_answer
+from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
@@ -32,23 +32,7 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: DeleteGroupsRequest, _context: RequestContext
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    deleted = all_of(_delete(parts, group_id) for group_id in dict.fromkeys(request.groups_names))
-    return with_answer(
-        deleted,
-        lambda answers: DeleteGroupsResponse(
-            results=tuple(result for one in answers for result in one.results)
-        ),
+    deleted = all_of(
+        parts.groups.delete_group(group_id) for group_id in dict.fromkeys(request.groups_names)
     )
-
-
-def _delete(parts: Parts, group_id: str) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    def refused(error: KafkaError) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(
-            results=(DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code),)
-        )
-
-    return parts.groups.ask(
-        group_id,
-        lambda shard, ticket, now_ms: shard.delete_groups((group_id,), ticket, now_ms),
-        refused,
-    )
+    return then(deleted, lambda results: DeleteGroupsResponse(results=tuple(results)))

@@ -1,12 +1,12 @@
-"""LeaveGroup: members leave a classic group, so that nobody waits for their session to end.
+"""LeaveGroup: members leave a classic group, so that the group need not wait for their sessions to
+time out.
 
 Behaviour
-  Each member has its own outcome. A static member can be removed by its instance id alone, which is
-  how administrators do it.
+  Each member has its own result. Administrators remove a static member by its instance id alone.
 
 Version notes
-  Up to v2 one member leaves, and its error is the answer's. v3 brings many members, and instance
-  ids; v5 a reason.
+  Up to v2 one member leaves, and its error is the response's. v3 adds many members and instance
+  ids, v5 a reason.
 
 Not implemented
   -
@@ -17,25 +17,20 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import caller_of, with_answer
+from penstock.handlers.group_calls import caller_of, then
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
-    from penstock.node.metadata import MetadataView
     from penstock.node.shards.groups import Groups
-    from penstock.world import Clock
-
-Member = LeaveGroupResponse.Member
-
-_BATCHED_SINCE = 3
 
 
 class Parts(Protocol):
-    clock: Clock
-    metadata: MetadataView
     groups: Groups
+
+
+_BATCHED_VERSION = 3
 
 
 def handle(
@@ -43,31 +38,28 @@ def handle(
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    caller = caller_of(parts, context)
-    answer = parts.groups.ask(
-        request.group_id,
-        lambda shard, ticket, now_ms: shard.leave_group(request, caller, ticket, now_ms),
-        _refused,
-    )
+    response = parts.groups.leave_group(request, caller_of(context))
     return (
-        with_answer(answer, lambda one: _of_each(request, one))
-        if context.version >= _BATCHED_SINCE
-        else answer
+        then(response, lambda left: _with_member_errors(request, left))
+        if context.version >= _BATCHED_VERSION
+        else response
     )
 
 
-def _refused(error: KafkaError) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=error.code)
-
-
-def _of_each(request: LeaveGroupRequest, response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """A group that is not there does not know its members, rather than the request: Kafka tells
-    each."""
+def _with_member_errors(
+    request: LeaveGroupRequest, response: LeaveGroupResponse
+) -> LeaveGroupResponse:
+    """A group that does not exist makes every member unknown, not the request: Kafka sends an error
+    per member."""
     if response.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
         return response
-    code = ErrorCode.UNKNOWN_MEMBER_ID
-    members = (
-        Member(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=code)
-        for one in request.members
+    return LeaveGroupResponse(
+        members=tuple(
+            LeaveGroupResponse.Member(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+            for member in request.members
+        )
     )
-    return LeaveGroupResponse(members=tuple(members))

@@ -1,11 +1,11 @@
 """ListGroups: the groups that this broker coordinates.
 
 Behaviour
-  COORDINATOR_LOAD_IN_PROGRESS, and no groups, while any of them are being loaded. Filters do not
-  care about case.
+  COORDINATOR_LOAD_IN_PROGRESS, and no groups, while any of them are being loaded. Filters ignore
+  case.
 
 Version notes
-  v4 brings the state, and a filter by it, v5 the type (classic, consumer), and one by that.
+  v4 adds the state and a filter by it, v5 the type (classic, consumer) and a filter by it.
 
 Not implemented
   Share and streams groups.
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import all_of, with_answer
+from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from penstock.coordinator.groups.shard import Shard
     from penstock.node.shards.groups import Groups
+
 
 Listed = list[ListGroupsResponse.Group] | KafkaError
 
@@ -35,19 +35,16 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: ListGroupsRequest, _context: RequestContext
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
-    def look(shard: Shard) -> Listed:
-        return shard.list_groups(request.states_filter, request.types_filter)
-
     listed: list[Listed] | Awaitable[list[Listed]] = all_of(
-        parts.groups.read_all(look, lambda error: error)
+        parts.groups.list_groups(request.states_filter, request.types_filter)
     )
-    return with_answer(listed, _response)
+    return then(listed, _response)
 
 
 def _response(listed: list[Listed]) -> ListGroupsResponse:
-    for one in listed:
-        if isinstance(one, KafkaError):
-            return ListGroupsResponse(error_code=one.code)
-    return ListGroupsResponse(
-        groups=tuple(group for one in listed if not isinstance(one, KafkaError) for group in one)
-    )
+    groups: list[ListGroupsResponse.Group] = []
+    for of_shard in listed:
+        if isinstance(of_shard, KafkaError):
+            return ListGroupsResponse(error_code=of_shard.code)
+        groups += of_shard
+    return ListGroupsResponse(groups=tuple(groups))

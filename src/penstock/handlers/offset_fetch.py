@@ -1,13 +1,13 @@
-"""OffsetFetch: how far groups have read.
+"""OffsetFetch: the offsets that groups have committed.
 
 Behaviour
-  A partition for which nothing was committed has offset -1 and no error; so has a group that is not
-  there. What is told is committed in the log: the answer waits for that where it must.
-  require_stable changes nothing, since no transaction can be open.
+  A partition without a committed offset has offset -1 and no error; so has a group that does not
+  exist. The response leaves when what it says is committed in the log. require_stable changes
+  nothing, since no transaction can be open.
 
 Version notes
-  v1 has a group's error in each of its partitions. v2 brings all partitions of a group (topics
-  null) and an error for the whole, v5 the leader epoch, v8 many groups, v9 the member and its epoch
+  v1 has a group's error in each of its partitions. v2 adds all partitions of a group (topics null)
+  and an error of the whole, v5 the leader epoch, v8 many groups, v9 the member and its epoch
   (STALE_MEMBER_EPOCH), v10 names topics by id.
 
 Not implemented
@@ -19,83 +19,71 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import all_of, with_answer
+from penstock.handlers.group_calls import all_of, then
 from penstock.ids import UNKNOWN_OFFSET
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
     from penstock.node.shards.groups import Groups
 
-Asked = OffsetFetchRequest.Group
-Group = OffsetFetchResponse.Group
-Topic = OffsetFetchResponse.Topic
-Partition = Topic.Partition
-
-_WHOLE_ERROR_SINCE = 2
-_BATCHED_SINCE = 8
-
 
 class Parts(Protocol):
     groups: Groups
 
 
+GroupRequest = OffsetFetchRequest.Group
+GroupResponse = OffsetFetchResponse.Group
+Topic = OffsetFetchResponse.Topic
+Partition = Topic.Partition
+
+_GROUP_ERROR_VERSION = 2
+_BATCHED_VERSION = 8
+
+
 def handle(
     parts: Parts, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    if context.version >= _BATCHED_SINCE:
-        return _fetch_all(parts, request, context.version)
-    asked = _as_group(request)
-    fetched = _fetch(parts, asked, request.require_stable, context.version)
-    return with_answer(fetched, lambda group: _as_whole(group, asked, context.version))
-
-
-def _fetch_all(
-    parts: Parts, request: OffsetFetchRequest, version: int
-) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    fetched = [_fetch(parts, asked, request.require_stable, version) for asked in request.groups]
-    return with_answer(all_of(fetched), lambda groups: OffsetFetchResponse(groups=tuple(groups)))
-
-
-def _fetch(
-    parts: Parts, asked: Asked, require_stable: bool, version: int
-) -> Group | Awaitable[Group]:
-    def refused(error: KafkaError) -> Group:
-        # Older clients know no other error by which they would look for the coordinator again.
-        lost = error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return Group(
-            group_id=asked.group_id, error_code=ErrorCode.NOT_COORDINATOR if lost else error.code
-        )
-
-    return parts.groups.read(
-        asked.group_id, lambda shard: shard.fetch_offsets(asked, require_stable, version), refused
+    version = context.version
+    if version >= _BATCHED_VERSION:
+        fetched = [
+            parts.groups.offset_fetch(group, request.require_stable, version)
+            for group in request.groups
+        ]
+        return then(all_of(fetched), lambda groups: OffsetFetchResponse(groups=tuple(groups)))
+    group = _as_group(request)
+    return then(
+        parts.groups.offset_fetch(group, request.require_stable, version),
+        lambda response: _as_single(response, group, version),
     )
 
 
-# One group, as it was asked for before many could be.
+# Before v8 a request is for one group.
 
 
-def _as_group(request: OffsetFetchRequest) -> Asked:
+def _as_group(request: OffsetFetchRequest) -> GroupRequest:
     topics = request.topics
     if topics is None:
-        return Asked(group_id=request.group_id, topics=None)
-    wanted = (
-        Asked.Topic(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics
+        return GroupRequest(group_id=request.group_id, topics=None)
+    return GroupRequest(
+        group_id=request.group_id,
+        topics=tuple(
+            GroupRequest.Topic(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in topics
+        ),
     )
-    return Asked(group_id=request.group_id, topics=tuple(wanted))
 
 
-def _as_whole(group: Group, asked: Asked, version: int) -> OffsetFetchResponse:
-    if group.error_code and version < _WHOLE_ERROR_SINCE:
-        topics = tuple(_failed(topic, group.error_code) for topic in asked.topics or ())
+def _as_single(response: GroupResponse, request: GroupRequest, version: int) -> OffsetFetchResponse:
+    if response.error_code and version < _GROUP_ERROR_VERSION:
+        topics = tuple(_with_error(topic, response.error_code) for topic in request.topics or ())
         return OffsetFetchResponse(topics=topics)
     return OffsetFetchResponse(
-        topics=tuple(_as_topic(topic) for topic in group.topics), error_code=group.error_code
+        topics=tuple(_as_topic(topic) for topic in response.topics), error_code=response.error_code
     )
 
 
-def _failed(topic: Asked.Topic, code: int) -> Topic:
+def _with_error(topic: GroupRequest.Topic, code: int) -> Topic:
     partitions = (
         Partition(
             partition_index=index, committed_offset=UNKNOWN_OFFSET, metadata="", error_code=code
@@ -105,15 +93,15 @@ def _failed(topic: Asked.Topic, code: int) -> Topic:
     return Topic(name=topic.name, partitions=tuple(partitions))
 
 
-def _as_topic(topic: Group.Topic) -> Topic:
+def _as_topic(topic: GroupResponse.Topic) -> Topic:
     partitions = (
         Partition(
-            partition_index=one.partition_index,
-            committed_offset=one.committed_offset,
-            committed_leader_epoch=one.committed_leader_epoch,
-            metadata=one.metadata,
-            error_code=one.error_code,
+            partition_index=partition.partition_index,
+            committed_offset=partition.committed_offset,
+            committed_leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.metadata,
+            error_code=partition.error_code,
         )
-        for one in topic.partitions
+        for partition in topic.partitions
     )
     return Topic(name=topic.name, partitions=tuple(partitions))

@@ -1,12 +1,11 @@
-"""SyncGroup: the leader of a classic group says who is assigned what, and every member is told its
-own.
+"""SyncGroup: the leader of a classic group assigns, and every member gets its assignment.
 
 Behaviour
-  The answer waits for the leader's, which is written to the log first. A generation or member that
-  is not the group's is refused.
+  The responses wait for the leader's assignment and its commit in the log. A stale generation or
+  unknown member is refused.
 
 Version notes
-  v3 brings instance ids, v5 the type and name of the protocol, which must be the group's.
+  v3 adds instance ids, v5 the type and name of the protocol, which must be the group's.
 
 Not implemented
   -
@@ -17,40 +16,23 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.coordinator.classic.responses import sync_refused
-from penstock.errors import ErrorCode, KafkaError
+from penstock.coordinator.classic.responses import sync_error
+from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import caller_of, check_size
+from penstock.handlers.group_calls import caller_of
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from penstock.node.metadata import MetadataView
     from penstock.node.shards.groups import Groups
-    from penstock.world import Clock
 
 
 class Parts(Protocol):
-    clock: Clock
-    metadata: MetadataView
     groups: Groups
 
 
 def handle(
     parts: Parts, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    try:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have an id")
-        check_size(parts, sum(len(one.assignment) for one in request.assignments))
-    except KafkaError as error:
-        return _refused(error)
-    caller = caller_of(parts, context)
-    return parts.groups.ask(
-        request.group_id,
-        lambda shard, ticket, now_ms: shard.sync_group(request, caller, ticket, now_ms),
-        _refused,
-    )
-
-
-def _refused(error: KafkaError) -> SyncGroupResponse:
-    return sync_refused(error.code)
+    if not request.group_id:
+        return sync_error(ErrorCode.INVALID_GROUP_ID)
+    return parts.groups.sync_group(request, caller_of(context))

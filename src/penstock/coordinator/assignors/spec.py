@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 Assignment = Mapping[UUID, frozenset[int]]
-NOTHING: Assignment = {}
+EMPTY_ASSIGNMENT: Assignment = {}
 
 
 @dataclass(frozen=True, slots=True)

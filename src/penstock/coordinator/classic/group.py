@@ -1,22 +1,29 @@
-"""A classic group: members, generation, state, and the rules about who may do what. PURE.
+"""A classic group: members, generation, state, and the checks of its requests. PURE.
 
-Owns what a group is. When it changes state is decided in `classic_rebalance` and the files beside
-it; here is no time and no answer.
+What GroupMetadataValue holds, the last complete generation, changes only when `classic/records.py`
+replays a record. Between generations, in PreparingRebalance and CompletingRebalance, the members and the next
+generation are soft state: a coordinator that fails loses them, and its successor continues from the
+last complete generation, as in Kafka. Pending member ids, members that have not synced, and the
+protocols that were not chosen are always soft.
+
+`classic/rebalance.py` and `classic/membership.py` decide when the group changes; here are no
+deadlines and no replies.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from penstock.coordinator.classic.member import ClassicMember
-from penstock.coordinator.groups.records import group_record, group_tombstone
-from penstock.coordinator.runtime.step import Record
+from penstock.coordinator.runtime.step import Ticket
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import NO_TIMESTAMP
 from penstock.limits import MAX_REBALANCE_REASONS
-from penstock.protocol.internal.classic_group_records import GroupMetadataValue
+from penstock.protocol.internal.classic_group_records import GroupMetadataKey
 from penstock.protocol.internal.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_consumer_protocol,
@@ -26,7 +33,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class State(Enum):
-    """As Kafka's tools show it. There is no Dead: a group that is gone is not in the table."""
+    """Named as Kafka's tools show it. There is no Dead state: a deleted group is not in the
+    table."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -34,8 +42,52 @@ class State(Enum):
     STABLE = "Stable"
 
 
+class Protocol(NamedTuple):
+    """An assignor that a member supports, with the member's metadata for it, for example a
+    subscription."""
+
+    name: str
+    metadata: bytes
+
+
+class Parked(NamedTuple):
+    """A JoinGroup or SyncGroup request that waits for the rest of the group."""
+
+    ticket: Ticket
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMember:
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    # Has not been in a generation yet. Its client may have disconnected, so a parked JoinGroup does
+    # not keep it alive.
+    is_new: bool = False
+    joining: Parked | None = None
+    syncing: Parked | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """Return the member's first protocol among those that all members support."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    @property
+    def is_kept_alive(self) -> bool:
+        """True while a request of the member is parked here: its client sends no heartbeats."""
+        return not self.is_new and (self.joining is not None or self.syncing is not None)
+
+
 class ClassicGroup:
-    """Members keep the order in which they came: it decides who leads, and must not depend on
+    """Members keep the order in which they joined. It decides the leader, so it must not depend on
     hashes."""
 
     kind = "classic"
@@ -43,7 +95,7 @@ class ClassicGroup:
     def __init__(self, group_id: str, state_since_ms: int = NO_TIMESTAMP) -> None:
         self.id = group_id
         self.state = State.EMPTY
-        # Time of day, since offsets expire by it, also after a restart.
+        # Wall clock time: offsets expire by it, also after a restart.
         self.state_since_ms = state_since_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -51,20 +103,28 @@ class ClassicGroup:
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_ids: dict[str, str] = {}
-        # Were given an id (MEMBER_ID_REQUIRED) and have not come back with it.
+        # Ids sent with MEMBER_ID_REQUIRED whose clients have not joined with them yet.
         self.pending_ids: dict[str, None] = {}
         self.unsynced_ids: dict[str, None] = {}
-        # None: not known, since the members do not speak the consumer protocol or could not be
-        # understood.
+        # None: the members do not use the consumer protocol type, or a subscription is malformed.
         self.subscribed_topics: frozenset[str] | None = None
-        # The first rebalance of an empty group waits for more members to come, as long as they do.
+        # The first rebalance of an empty group waits for more members while new ones keep joining.
         self.is_initial = False
         self.initial_left_ms = 0
         self.initial_delay_ms = 0
-        self.came_while_waiting = False
-        # For the line that tells of a rebalance.
+        self.joined_while_waiting = False
+        # For the log line about a rebalance.
         self.rebalance_began_ms = 0
-        self.rebalance_reasons: list[str] = []
+        self.rebalance_reasons: tuple[str, ...] = ()
+
+    def copy(self) -> ClassicGroup:
+        """Members are values, so that copying the dictionaries is enough."""
+        other = copy(self)
+        other.members = dict(self.members)
+        other.static_ids = dict(self.static_ids)
+        other.pending_ids = dict(self.pending_ids)
+        other.unsynced_ids = dict(self.unsynced_ids)
+        return other
 
     @property
     def state_name(self) -> str:
@@ -74,28 +134,37 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is State.EMPTY
 
+    def tombstone_keys(self) -> tuple[object, ...]:
+        return (GroupMetadataKey(group=self.id),)
+
+    # A rebalance in progress
+
     def enter(self, state: State, wall_ms: int) -> None:
         self.state = state
         self.state_since_ms = wall_ms
 
-    def note(self, reason: str) -> None:
-        """Why the rebalance that is under way is so, as far as one line has room for it."""
+    def add_reason(self, reason: str) -> None:
+        """Add a reason for the rebalance in progress, up to what one log line shows."""
         if len(self.rebalance_reasons) < MAX_REBALANCE_REASONS:
-            self.rebalance_reasons.append(reason)
+            self.rebalance_reasons += (reason,)
+
+    def put(self, member: ClassicMember) -> None:
+        """Add a member, or replace the member with the same id."""
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.id
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         if not self.members:
             self.protocol_type = protocol_type
-        if member.instance_id is not None:
-            self.static_ids[member.instance_id] = member.id
         if self.leader_id is None:
             self.leader_id = member.id
-        self.members[member.id] = member
+        self.put(member)
         self.pending_ids.pop(member.id, None)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """The member that has gone, or None where only an id was given out. If it led, the first of
-        the others does."""
+        """Remove a member or a pending id; return the member. If it led, the first of the others
+        becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None:
             self.static_ids.pop(member.instance_id, None)
@@ -105,18 +174,36 @@ class ClassicGroup:
         self.unsynced_ids.pop(member_id, None)
         return member
 
-    def replace_static(self, old_id: str, new_id: str) -> ClassicMember:
-        """The same member under another id, in the same place."""
-        member = self.members[old_id]
-        member.id = new_id
-        self.members = {m.id: m for m in self.members.values()}
+    def with_replaced(self, former_id: str, member: ClassicMember) -> dict[str, ClassicMember]:
+        """Return the members with this one in the place of the former."""
+        return {
+            (member.id if known.id == former_id else known.id): (
+                member if known.id == former_id else known
+            )
+            for known in self.members.values()
+        }
+
+    def replace_static(self, former_id: str, member: ClassicMember) -> None:
+        """Put a static member that returns under a new id in the place of the former."""
+        self.members = self.with_replaced(former_id, member)
         if member.instance_id is not None:
-            self.static_ids[member.instance_id] = new_id
-        if self.leader_id == old_id:
-            self.leader_id = new_id
-        if old_id in self.unsynced_ids:
-            self.unsynced_ids = {new_id if i == old_id else i: None for i in self.unsynced_ids}
-        return member
+            self.static_ids[member.instance_id] = member.id
+        if self.leader_id == former_id:
+            self.leader_id = member.id
+
+    def rename_unsynced(self, former_id: str, member_id: str) -> None:
+        if former_id in self.unsynced_ids:
+            self.unsynced_ids = {
+                member_id if known == former_id else known: None for known in self.unsynced_ids
+            }
+
+    def begin_generation(self, wall_ms: int) -> None:
+        """Start the next generation; it waits for the leader's assignment."""
+        self.generation += 1
+        self.protocol = voted_protocol(self.members.values())
+        self.subscribed_topics = self.subscriptions()
+        self.enter(State.COMPLETING, wall_ms)
+        self.unsynced_ids = dict.fromkeys(self.members)
 
     @property
     def joining_count(self) -> int:
@@ -133,34 +220,16 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols can work with those that are there."""
+        """Return True if a member with these protocols shares one with all present members."""
         if self.is_empty:
             return protocol_type != "" and any(True for _ in names)
-        common = self._common_protocols()
+        common = _common_protocols(self.members.values())
         return protocol_type == self.protocol_type and any(
             not self.members or name in common for name in names
         )
 
-    def _common_protocols(self) -> set[str]:
-        known = [{name for name, _ in member.protocols} for member in self.members.values()]
-        return set.intersection(*known) if known else set()
-
-    def voted_protocol(self) -> str:
-        """The one that most members prefer among those that all know; the earliest voted for where
-        there is a tie."""
-        common = self._common_protocols()
-        return Counter(member.vote(common) for member in self.members.values()).most_common(1)[0][0]
-
-    def begin_generation(self, wall_ms: int) -> None:
-        """With members it waits for the leader's assignment; without any it is empty."""
-        self.generation += 1
-        self.protocol = self.voted_protocol() if self.members else None
-        self.subscribed_topics = self.subscriptions()
-        self.enter(State.COMPLETING if self.members else State.EMPTY, wall_ms)
-        self.unsynced_ids = dict.fromkeys(self.members)
-
     def subscriptions(self) -> frozenset[str] | None:
-        """What consumers told each other that they want to read."""
+        """Return the topics in the members' embedded subscriptions."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         try:
@@ -174,6 +243,8 @@ class ClassicGroup:
         except ProtocolError:
             return None
 
+    # Checks
+
     def check_member(self, member_id: str, instance_id: str | None) -> None:
         if instance_id is not None:
             known = self.static_ids.get(instance_id)
@@ -185,7 +256,7 @@ class ClassicGroup:
             if known != member_id:
                 raise KafkaError(
                     ErrorCode.FENCED_INSTANCE_ID,
-                    f"instance {instance_id} of group {self.id} is {known} now, not {member_id}",
+                    f"instance {instance_id} of group {self.id} is member {known}, not {member_id}",
                 )
         if member_id not in self.members:
             raise KafkaError(
@@ -202,13 +273,14 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, instance_id: str | None, epoch: int, _version: int
     ) -> None:
-        """Without a generation it comes from somebody who manages partitions alone: fine while the
-        group has no members."""
+        """A commit without a generation comes from a consumer that assigns partitions itself, which
+        is allowed while the group is empty."""
         if epoch < 0 and self.is_empty:
             return
         if epoch < 0 and not member_id and instance_id is None:
             raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.id} has members, and only they commit"
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {self.id} has members, and only they may commit offsets",
             )
         self.check_member(member_id, instance_id)
         self.check_generation(epoch)
@@ -219,13 +291,13 @@ class ClassicGroup:
             )
 
     def check_fetch(self, _member_id: str | None, _epoch: int) -> None:
-        """Anybody may."""
+        """OffsetFetch does not fence members of classic groups."""
 
     def check_delete_offsets(self) -> None:
         if not self.is_empty and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KafkaError(
                 ErrorCode.NON_EMPTY_GROUP,
-                f"group {self.id} has members, and what they read is not known",
+                f"group {self.id} has members whose subscriptions are unknown",
             )
 
     def check_delete(self) -> None:
@@ -233,7 +305,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {self.id} has members")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """To be careful, yes, where consumers could not be understood."""
+        """A consumer group with a malformed subscription counts as subscribed to everything."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
@@ -249,35 +321,15 @@ class ClassicGroup:
             return commit_timestamp_ms
         return None
 
-    def record(self) -> Record:
-        """The group as the log keeps it: with the metadata of the protocol that was chosen
-        alone."""
-        return group_record(
-            self.id,
-            GroupMetadataValue(
-                protocol_type=self.protocol_type or "",
-                generation=self.generation,
-                protocol=self.protocol,
-                leader=self.leader_id,
-                current_state_timestamp=self.state_since_ms,
-                members=tuple(
-                    _member_value(member, self.protocol) for member in self.members.values()
-                ),
-            ),
-        )
 
-    def tombstones(self) -> tuple[Record, ...]:
-        return (group_tombstone(self.id),)
+def _common_protocols(members: Iterable[ClassicMember]) -> set[str]:
+    known = [{name for name, _ in member.protocols} for member in members]
+    return set.intersection(*known) if known else set()
 
 
-def _member_value(member: ClassicMember, protocol: str | None) -> GroupMetadataValue.Member:
-    return GroupMetadataValue.Member(
-        member_id=member.id,
-        group_instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        rebalance_timeout=member.rebalance_timeout_ms,
-        session_timeout=member.session_timeout_ms,
-        subscription=member.metadata(protocol),
-        assignment=member.assignment,
-    )
+def voted_protocol(members: Iterable[ClassicMember]) -> str:
+    """Return the protocol that most members prefer among those that all support. In a tie the one
+    that got the first vote wins."""
+    voters = list(members)
+    common = _common_protocols(voters)
+    return Counter(member.vote(common) for member in voters).most_common(1)[0][0]

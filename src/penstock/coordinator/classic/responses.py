@@ -1,45 +1,46 @@
-"""Answers to members of classic groups. PURE."""
+"""Responses to members of classic groups, and parked requests. PURE."""
 
 from __future__ import annotations
 
-from penstock.coordinator.classic.group import ClassicGroup
-from penstock.coordinator.classic.member import ClassicMember, Parked
-from penstock.coordinator.runtime.turn import Turn
+from dataclasses import replace
+
+from penstock.coordinator.classic.group import ClassicGroup, ClassicMember, Parked
+from penstock.coordinator.groups.step import GroupStep
 from penstock.errors import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
 
-# Before, the name of the protocol may not be null.
+# Before this version the protocol name may not be null.
 _NULLABLE_PROTOCOL_VERSION = 7
-# KIP-814: the leader can be told that it need not assign.
+# KIP-814: from this version on the response can tell the leader not to assign.
 _SKIP_ASSIGNMENT_VERSION = 9
 
 
-def join_refused(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
+def join_error(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
     protocol = None if version >= _NULLABLE_PROTOCOL_VERSION else ""
     return JoinGroupResponse(error_code=code, protocol_name=protocol, member_id=member_id)
 
 
-def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """The leader is told of all members, since it assigns."""
-    return _joined(group, member_id, group.leader_id, skip_assignment=False)
+def join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
+    """The leader gets the list of all members, since it assigns."""
+    return _join_response(group, member_id, group.leader_id, skip_assignment=False)
 
 
-def came_back(
+def static_rejoin_response(
     group: ClassicGroup, member_id: str, former_leader_id: str | None, version: int
 ) -> JoinGroupResponse:
-    """For a static member under a new id, who need not assign even if it leads.
+    """A static member under a new id need not assign even if it leads.
 
-    Where that cannot be said, the leader's former id is named, so that it does not take itself for
-    the leader.
+    A version that cannot say so gets the leader's former id, so that the member does not take
+    itself for the leader.
     """
     can_skip = version >= _SKIP_ASSIGNMENT_VERSION
-    return _joined(
+    return _join_response(
         group, member_id, group.leader_id if can_skip else former_leader_id, skip_assignment=True
     )
 
 
-def _joined(
+def _join_response(
     group: ClassicGroup, member_id: str, leader_id: str | None, skip_assignment: bool
 ) -> JoinGroupResponse:
     is_leader = member_id == leader_id
@@ -57,13 +58,15 @@ def _joined(
 def _all_members(group: ClassicGroup) -> tuple[JoinGroupResponse.Member, ...]:
     return tuple(
         JoinGroupResponse.Member(
-            member_id=m.id, group_instance_id=m.instance_id, metadata=m.metadata(group.protocol)
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(group.protocol),
         )
-        for m in group.members.values()
+        for member in group.members.values()
     )
 
 
-def synced(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+def sync_response(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
@@ -71,36 +74,45 @@ def synced(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
     )
 
 
-def sync_refused(code: ErrorCode) -> SyncGroupResponse:
+def sync_error(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)
 
 
-def park_join(turn: Turn, member: ClassicMember, parked: Parked) -> None:
-    """A client that asks again has given up its first request, but that must be answered too."""
-    refuse_join(turn, member, ErrorCode.REBALANCE_IN_PROGRESS)
-    member.joining = parked
+def park_join(step: GroupStep, group: ClassicGroup, member_id: str, parked: Parked) -> None:
+    """Park a JoinGroup. A client that retries has given up its first request, which must get a
+    response too."""
+    refuse_join(step, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.put(replace(group.members[member_id], joining=parked))
 
 
-def park_sync(turn: Turn, member: ClassicMember, parked: Parked) -> None:
-    refuse_sync(turn, member, ErrorCode.REBALANCE_IN_PROGRESS)
-    member.syncing = parked
+def park_sync(step: GroupStep, group: ClassicGroup, member_id: str, parked: Parked) -> None:
+    refuse_sync(step, group, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.put(replace(group.members[member_id], syncing=parked))
 
 
-def refuse_join(turn: Turn, member: ClassicMember, code: ErrorCode) -> None:
+def refuse_join(step: GroupStep, group: ClassicGroup, member_id: str, code: ErrorCode) -> None:
+    member = group.members[member_id]
     if member.joining is not None:
-        # Who is not a member any more has no id.
-        member_id = "" if code is ErrorCode.UNKNOWN_MEMBER_ID else member.id
-        turn.answer(member.joining.ticket, join_refused(code, member_id, member.joining.version))
-        member.joining = None
+        reply_join_error(step, member, code)
+        group.put(replace(member, joining=None))
 
 
-def refuse_sync(turn: Turn, member: ClassicMember, code: ErrorCode) -> None:
+def refuse_sync(step: GroupStep, group: ClassicGroup, member_id: str, code: ErrorCode) -> None:
+    member = group.members[member_id]
     if member.syncing is not None:
-        turn.answer(member.syncing.ticket, sync_refused(code))
-        member.syncing = None
+        step.reply(member.syncing.ticket, sync_error(code))
+        group.put(replace(member, syncing=None))
 
 
-def refuse(turn: Turn, member: ClassicMember, code: ErrorCode) -> None:
-    """Whatever it waits for."""
-    refuse_join(turn, member, code)
-    refuse_sync(turn, member, code)
+def reply_join_error(step: GroupStep, member: ClassicMember, code: ErrorCode) -> None:
+    if member.joining is not None:
+        # A removed member has no id any more.
+        member_id = "" if code is ErrorCode.UNKNOWN_MEMBER_ID else member.id
+        step.reply(member.joining.ticket, join_error(code, member_id, member.joining.version))
+
+
+def refuse_parked(step: GroupStep, member: ClassicMember, code: ErrorCode) -> None:
+    """Reply to the parked requests of a member that is no longer in the group."""
+    reply_join_error(step, member, code)
+    if member.syncing is not None:
+        step.reply(member.syncing.ticket, sync_error(code))

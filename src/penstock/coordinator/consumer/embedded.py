@@ -1,5 +1,5 @@
-"""What classic consumers say inside JoinGroup and SyncGroup, where the coordinator must understand
-it: topics by name. PURE."""
+"""The consumer protocol embedded in JoinGroup and SyncGroup, which the coordinator reads and writes
+for classic members of consumer groups. It names topics; the coordinator uses ids. PURE."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from penstock.protocol.schema import schema_of
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """ProtocolError where it is none."""
+    """ProtocolError: the metadata is no subscription."""
     return decode_consumer_protocol(ConsumerProtocolSubscription, metadata)
 
 
 def owned_partitions(
     subscription: ConsumerProtocolSubscription, image: MetadataImage
 ) -> Assignment:
-    """What a member says it has; one of an eager assignor has nothing when it joins."""
+    """Return the partitions that a member reports to own. A member with an eager assignor owns none
+    when it joins."""
     return _by_id(
         ((topic.topic, topic.partitions) for topic in subscription.owned_partitions), image
     )
 
 
 def read_assignment(assignment: bytes, image: MetadataImage) -> Assignment:
-    """ProtocolError where it is none; empty where the member was never given one. Topics that are
-    gone are left out."""
+    """Return the assignment without deleted topics; empty if the member never got one.
+    ProtocolError: it is malformed."""
     if not assignment:
         return {}
     read = decode_consumer_protocol(ConsumerProtocolAssignment, assignment)
@@ -53,7 +54,7 @@ def _by_id(listed: Iterable[tuple[str, tuple[int, ...]]], image: MetadataImage) 
 def assignment_bytes(
     partitions: Mapping[UUID, Iterable[int]], metadata: bytes, image: MetadataImage
 ) -> bytes:
-    """In the version that the member's subscription (`metadata`) is in."""
+    """Encode an assignment in the version of the member's subscription, which is `metadata`."""
     assigned = tuple(
         ConsumerProtocolAssignment.AssignedPartition(
             topic=image.topic_names[topic], partitions=tuple(sorted(numbers))

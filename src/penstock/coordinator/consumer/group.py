@@ -1,26 +1,89 @@
-"""A consumer group (KIP-848): its members, its epochs, who is to have which partition and who has
-it. PURE.
+"""A consumer group (KIP-848): its members, its epochs, the target assignment and the current owners
+of partitions. PURE.
 
-Everything in here but the last few fields comes from records alone (`consumer_replay`); what
-decides reads it and writes records. A partition has one owner at most: `owners` has it from when it
-is assigned until its member has said that it gave it up.
+All fields but the last three come from records alone (`consumer/replay.py`). A partition has at
+most one owner: `owners` names the member from when the partition is assigned to it until the member
+reports that it has revoked it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from enum import IntEnum
 from uuid import UUID
 
 from penstock.coordinator.assignors.spec import Assignment
-from penstock.coordinator.consumer.member import ConsumerMember, MemberState
-from penstock.coordinator.consumer.records import group_tombstones
-from penstock.coordinator.runtime.step import Record
+from penstock.coordinator.classic.group import Protocol
+from penstock.coordinator.consumer.records import group_keys
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import TopicImage
 
-# From this version on OffsetCommit and OffsetFetch know members and their epochs.
-_EPOCHS_SINCE_VERSION = 9
+# Member epochs with a special meaning in requests; the last one also occurs in records.
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+
+# OffsetCommit and OffsetFetch carry member epochs from this version on.
+_MEMBER_EPOCH_VERSION = 9
+
+# By topic and partition: the member epoch in which the partition was assigned.
+Owned = Mapping[UUID, Mapping[int, int]]
+
+
+class MemberState(IntEnum):
+    """The numbers are those of records."""
+
+    STABLE = 0
+    # The member must revoke partitions and has not reported that it did.
+    UNREVOKED_PARTITIONS = 1
+    # The member waits for partitions that other members still own.
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """What a member that uses the classic protocol sent in JoinGroup."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of its assignments. All its protocols have the same subscription."""
+        return self.protocols[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    # Empty: the member does not subscribe by a regular expression.
+    regex: str = ""
+    assignor: str | None = None
+    rebalance_timeout_ms: int = -1
+    classic: ClassicSide | None = None
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = field(default_factory=dict)
+    revoking: Owned = field(default_factory=dict)
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    def has_only(self, owned: Mapping[UUID, frozenset[int]] | None) -> bool:
+        """Return True if the member reports what it owns, and owns only what it is assigned."""
+        return owned is not None and all(
+            partitions <= self.assigned.get(topic, {}).keys() for topic, partitions in owned.items()
+        )
 
 
 class ConsumerGroup:
@@ -35,16 +98,26 @@ class ConsumerGroup:
         self.target_at_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Assignment] = {}
-        # By expression, the topics that it matches.
+        # Regular expression -> topics that it matches.
         self.regexes: dict[str, frozenset[str]] = {}
-        # Follow from the members.
+        # Derived from the members.
         self.static_ids: dict[str, str] = {}
         self.owners: dict[UUID, dict[int, str]] = {}
-        # Not in records: the topics as they were when subscriptions were last looked at, and what
-        # the line about a rebalance says.
+        # Soft: the topics as of the last look at the subscriptions, and the log line about a
+        # rebalance.
         self.seen_topics: Mapping[str, TopicImage] | None = None
         self.rebalance_began_ms: int | None = None
-        self.rebalance_reasons: list[str] = []
+        self.rebalance_reasons: tuple[str, ...] = ()
+
+    def copy(self) -> ConsumerGroup:
+        """Members and targets are values, so that copying the dictionaries is enough."""
+        other = copy(self)
+        other.members = dict(self.members)
+        other.targets = dict(self.targets)
+        other.regexes = dict(self.regexes)
+        other.static_ids = dict(self.static_ids)
+        other.owners = {topic: dict(owners) for topic, owners in self.owners.items()}
+        return other
 
     def put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.id)
@@ -92,7 +165,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members.get(member_id)
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Those it named, and those that its expression matches."""
+        """Return the topics that the member names and those that its expression matches."""
         return (
             member.topics | self.regexes[member.regex]
             if member.regex in self.regexes
@@ -102,16 +175,13 @@ class ConsumerGroup:
     def subscribed_topics(self) -> set[str]:
         return {topic for member in self.members.values() for topic in self.topics_of(member)}
 
-    def uses_regex(self, regex: str) -> bool:
-        return any(member.regex == regex for member in self.members.values())
-
     @property
     def preferred_assignor(self) -> str | None:
-        """The one that most members ask for."""
-        asked = Counter(
+        """The assignor that most members name."""
+        named = Counter(
             member.assignor for member in self.members.values() if member.assignor is not None
         )
-        return asked.most_common(1)[0][0] if asked else None
+        return named.most_common(1)[0][0] if named else None
 
     @property
     def is_empty(self) -> bool:
@@ -119,6 +189,7 @@ class ConsumerGroup:
 
     @property
     def is_settled(self) -> bool:
+        """True if all members own exactly what the target assignment gives them."""
         return self.epoch <= self.target_epoch and all(
             member.is_reconciled_to(self.target_epoch) for member in self.members.values()
         )
@@ -132,7 +203,7 @@ class ConsumerGroup:
         return "Stable" if self.is_settled else "Reconciling"
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether another still has something that this one is to have."""
+        """Return True if another member still owns a partition of this member's target."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         target = self.targets.get(member.id, {})
@@ -146,17 +217,17 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, _instance_id: str | None, epoch: int, version: int, /
     ) -> None:
-        """Without an epoch it comes from an administrator or somebody who manages partitions alone:
-        fine while there are no members."""
+        """A commit without an epoch comes from an administrator or from a consumer that assigns
+        partitions itself, which is allowed while the group is empty."""
         if epoch < 0 and not self.members:
             return
         member = self.member(member_id)
-        if member.classic is None and version < _EPOCHS_SINCE_VERSION:
-            why = (
+        if member.classic is None and version < _MEMBER_EPOCH_VERSION:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the consumer "
-                "group protocol"
+                "group protocol",
             )
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
         _check_epoch(member, epoch)
 
     def check_fetch(self, member_id: str | None, epoch: int, /) -> None:
@@ -165,7 +236,7 @@ class ConsumerGroup:
         _check_epoch(self.member(member_id or ""), epoch)
 
     def check_delete_offsets(self) -> None:
-        """Those of topics that nobody is subscribed to may always go."""
+        """Offsets of topics that no member is subscribed to may always be deleted."""
 
     def check_delete(self) -> None:
         if self.members:
@@ -177,8 +248,8 @@ class ConsumerGroup:
     def retained_since_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms
 
-    def tombstones(self) -> tuple[Record, ...]:
-        return group_tombstones(self.id, tuple(self.members), tuple(self.regexes))
+    def tombstone_keys(self) -> tuple[object, ...]:
+        return group_keys(self.id, tuple(self.members), tuple(self.regexes))
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> None:
@@ -188,8 +259,6 @@ def _check_epoch(member: ConsumerMember, epoch: int) -> None:
         )
         raise KafkaError(
             code,
-            (
-                f"The received epoch {epoch} does not match the expected epoch {member.epoch} of "
-                f"member {member.id}."
-            ),
+            f"The received epoch {epoch} does not match the expected epoch {member.epoch} of "
+            f"member {member.id}.",
         )

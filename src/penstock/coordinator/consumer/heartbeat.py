@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, lives, changes what it wants, gives up and gets
+"""ConsumerGroupHeartbeat: a member joins, stays alive, changes its subscription, revokes and gets
 partitions, and leaves (KIP-848). PURE."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from dataclasses import replace
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
-from penstock.coordinator.consumer.advance import advance, replace_static
 from penstock.coordinator.consumer.checks import (
     check_epoch,
     check_released,
@@ -16,16 +15,19 @@ from penstock.coordinator.consumer.checks import (
     check_room,
     existing_member,
 )
-from penstock.coordinator.consumer.deadlines import REJOIN, SYNC
-from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.consumer.leave import leave
-from penstock.coordinator.consumer.member import JOINING, ConsumerMember
+from penstock.coordinator.consumer.group import JOIN_EPOCH, ConsumerGroup, ConsumerMember
+from penstock.coordinator.consumer.leaving import leave
 from penstock.coordinator.consumer.migration import upgrade
-from penstock.coordinator.consumer.settings import heartbeat_interval_ms
-from penstock.coordinator.groups.table import Groups
-from penstock.coordinator.runtime.step import Caller, Step, Ticket
-from penstock.coordinator.runtime.turn import Turn
-from penstock.errors import ErrorCode, KafkaError, invariant
+from penstock.coordinator.consumer.reconcile import advance, replace_static
+from penstock.coordinator.consumer.timeouts import (
+    REJOIN,
+    SYNC,
+    cancel_deadlines,
+    heartbeat_interval_ms,
+)
+from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.groups.table import Caller
+from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import uuid_text
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -35,96 +37,73 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 Response = ConsumerGroupHeartbeatResponse
 
 
-def decide(
-    groups: Groups,
-    request: ConsumerGroupHeartbeatRequest,
-    caller: Caller,
-    ticket: Ticket,
-    now_ms: int,
-) -> Step:
-    turn = Turn(groups, now_ms, caller.wall_ms)
-    try:
-        check_request(request, caller.version, groups)
-        response = (
-            _heartbeat(turn, request, caller)
-            if request.member_epoch >= JOINING
-            else _leave(turn, request)
-        )
-    except KafkaError as error:
-        invariant(
-            not turn.records,
-            (
-                f"a heartbeat of group {request.group_id} was refused after it had changed "
-                "something: "
-                f"{error}"
-            ),
-        )
-        response = Response(error_code=error.code, error_message=error.message, assignment=None)
-    turn.answer(ticket, response)
-    says_nothing_new = (
-        not turn.records
-        and response.member_epoch == request.member_epoch
-        and response.assignment is None
-    )
-    return turn.step(at_once=says_nothing_new and not response.error_code)
-
-
-def _leave(turn: Turn, request: ConsumerGroupHeartbeatRequest) -> Response:
-    group = turn.groups.by_id.get(request.group_id)
-    if not isinstance(group, ConsumerGroup):
-        raise KafkaError(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
-        )
-    return leave(turn, group, request)
-
-
-def _heartbeat(turn: Turn, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Response:
+def heartbeat(step: GroupStep, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Response:
+    """KafkaError refuses the request."""
+    check_request(request, caller.version, step.groups)
+    if request.member_epoch < JOIN_EPOCH:
+        group = step.groups.by_id.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise _not_found(request.group_id)
+        return leave(step, group, request)
     owned = _owned(request)
-    group = _group(turn, request)
-    member_id = request.member_id or uuid_text(turn.groups.new_uuid())
-    member = _member(turn, group, request, member_id, owned)
+    group = _group(step, request)
+    member_id = request.member_id or uuid_text(step.groups.new_uuid())
+    member = _member(step, group, request, member_id, owned)
     before = group.members.get(member_id)
     if member.classic is not None:
-        # It speaks the consumer protocol from now on.
-        for kind in (REJOIN, SYNC):
-            turn.groups.consumer_deadlines.cancel((kind, group.id, member_id))
-    after = advance(turn, group, _updated(member, request, caller), owned)
+        # From now on the member uses the consumer protocol.
+        cancel_deadlines(step, group.id, member_id, (REJOIN, SYNC))
+    after = advance(step, group, _updated(member, request, caller), owned)
     changed = before is None or before.assigned != after.assigned
     return Response(
         member_id=member_id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=heartbeat_interval_ms(turn.groups, group, after),
+        heartbeat_interval_ms=heartbeat_interval_ms(step.groups, group, after),
         assignment=_assignment(after) if changed or _is_full(request) else None,
     )
 
 
-def _group(turn: Turn, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-    """Who joins may found a group, or bring a classic one over to the consumer protocol."""
-    groups, group_id = turn.groups, request.group_id
+def says_nothing_new(request: ConsumerGroupHeartbeatRequest, response: Response) -> bool:
+    """Return True if the response tells the member nothing that it does not know."""
+    return (
+        not response.error_code
+        and response.member_epoch == request.member_epoch
+        and response.assignment is None
+    )
+
+
+def _not_found(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+
+
+def _group(step: GroupStep, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    """Return the group. A member that joins may create it, or upgrade a classic one."""
+    groups, group_id = step.groups, request.group_id
     known = groups.by_id.get(group_id)
     if isinstance(known, ConsumerGroup):
         check_room(len(known.members), request.member_id in known.members, groups.settings)
         return known
-    if request.member_epoch != JOINING:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+    if request.member_epoch != JOIN_EPOCH:
+        raise _not_found(group_id)
     check_room(0, is_member=False, settings=groups.settings)
     if isinstance(known, ClassicGroup) and known.members:
-        return upgrade(turn, known)
+        return upgrade(step, known)
     if known is not None:
-        turn.write(*known.tombstones())
-    founded = groups.by_id[group_id] = ConsumerGroup(group_id)
-    return founded
+        step.delete(*known.tombstone_keys())
+    step.save_group(group_id)
+    created = groups.by_id[group_id] = ConsumerGroup(group_id)
+    return created
 
 
 def _member(
-    turn: Turn,
+    step: GroupStep,
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeatRequest,
     member_id: str,
     owned: Mapping[UUID, frozenset[int]] | None,
 ) -> ConsumerMember:
-    """As it is known, or new."""
-    if request.member_epoch != JOINING:
+    """Return the known member, or a new one."""
+    if request.member_epoch != JOIN_EPOCH:
         member = existing_member(group, member_id, request.instance_id)
         check_epoch(member, request.member_epoch, owned)
         return member
@@ -133,23 +112,23 @@ def _member(
         return group.members.get(member_id, ConsumerMember(member_id))
     if former.classic is None:
         check_released(former, member_id)
-    return replace_static(turn, group, former, member_id)
+    return replace_static(step, group, former, member_id)
 
 
 def _updated(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerMember:
-    """What a request leaves out stays as it was. Most leave out everything, so that must be
-    quick."""
+    """Return the member with the fields that the request sets. Most requests set none, so that case
+    must be fast."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    said = request.rack_id, request.rebalance_timeout_ms, names, regex, request.server_assignor
-    is_as_before = member.classic is None and (member.client_id, member.client_host) == (
+    fields = request.rack_id, request.rebalance_timeout_ms, names, regex, request.server_assignor
+    is_same_client = member.classic is None and (member.client_id, member.client_host) == (
         caller.client_id,
         caller.client_host,
     )
     if (
-        is_as_before
-        and said == (None, -1, None, None, None)
+        is_same_client
+        and fields == (None, -1, None, None, None)
         and request.instance_id in (None, member.instance_id)
     ):
         return member
@@ -179,11 +158,11 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, frozenset[int]]
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Who says all of itself, as after an error, is told all."""
+    """Return True for a request with all fields, as after an error. Its response has them too."""
     subscribes = (
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )
-    return request.member_epoch == JOINING or (
+    return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
     )
 

@@ -1,77 +1,84 @@
-"""A live group goes from the classic protocol to the consumer protocol, and back (KIP-848). PURE.
+"""The migration of a live group between the classic and the consumer protocol (KIP-848). PURE.
 
-Up: the first member that speaks the consumer protocol brings the group over; classic members stay,
-and are served by `consumer_classic`. Down: when the last one that speaks it is gone and classic
-members are left.
+Upgrade: the first member that uses the consumer protocol converts the group. Members of the classic
+protocol stay, and `consumer/classic_members.py` serves them. Downgrade: the last member that uses
+the consumer protocol has left, and members of the classic protocol remain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from penstock.coordinator.assignors.spec import Assignment
-from penstock.coordinator.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, State
-from penstock.coordinator.classic.member import ClassicMember
-from penstock.coordinator.classic.rebalance import keep_session as keep_classic_session
+from penstock.coordinator.classic.group import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicMember,
+    voted_protocol,
+)
+from penstock.coordinator.classic.rebalance import extend_session as extend_classic_session
 from penstock.coordinator.classic.rebalance import prepare
-from penstock.coordinator.classic.responses import refuse
+from penstock.coordinator.classic.records import stable_value
+from penstock.coordinator.classic.responses import refuse_parked
 from penstock.coordinator.consumer.checks import check_room
-from penstock.coordinator.consumer.deadlines import forget_member, keep_session
 from penstock.coordinator.consumer.embedded import (
     assignment_bytes,
     read_assignment,
     read_subscription,
 )
-from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.consumer.member import ClassicSide, ConsumerMember
-from penstock.coordinator.consumer.write import (
+from penstock.coordinator.consumer.group import ClassicSide, ConsumerGroup, ConsumerMember
+from penstock.coordinator.consumer.records import (
     write_current,
     write_epoch,
     write_member,
     write_target,
     write_target_epoch,
 )
-from penstock.coordinator.groups.table import Groups
-from penstock.coordinator.runtime.turn import Turn
+from penstock.coordinator.consumer.timeouts import cancel_deadlines, extend_session
+from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.groups.table import GroupTable
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.protocol.internal.classic_group_records import GroupMetadataKey
 
 
-def upgrade(turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
-    """The same members in the same generation. Those who wait for a rebalance are told to join
-    again."""
-    _check_upgrade(turn.groups, classic)
+def upgrade(step: GroupStep, classic: ClassicGroup) -> ConsumerGroup:
+    """Convert a classic group: the same members in the same generation. Members that wait for a
+    rebalance must rejoin."""
+    _check_upgrade(step.groups, classic)
     try:
         members = [
-            _consumer_member(turn.groups, classic, member) for member in classic.members.values()
+            _consumer_member(step.groups, classic, member) for member in classic.members.values()
         ]
     except ProtocolError as error:
         raise _not_upgraded(
             classic, f"the embedded consumer protocol is malformed: {error}"
         ) from None
     for waiting in classic.members.values():
-        refuse(turn, waiting, ErrorCode.REBALANCE_IN_PROGRESS)
-    turn.write(*classic.tombstones())
-    group = turn.groups.by_id[classic.id] = ConsumerGroup(classic.id)
+        refuse_parked(step, waiting, ErrorCode.REBALANCE_IN_PROGRESS)
+    step.delete(*classic.tombstone_keys())
     for member in members:
-        write_member(turn, classic.id, member)
-    write_epoch(turn, classic.id, classic.generation, metadata_hash=0)
+        write_member(step, classic.id, member)
+    write_epoch(step, classic.id, classic.generation, metadata_hash=0)
     for member in members:
-        write_target(turn, classic.id, member.id, _partitions(member))
-    # No time: the next assignment need not wait.
-    write_target_epoch(turn, classic.id, classic.generation, at_ms=0)
+        write_target(step, classic.id, member.id, _partitions(member))
+    # Time 0: the next assignment need not wait for the interval.
+    write_target_epoch(step, classic.id, classic.generation, at_ms=0)
     for member in members:
-        write_current(turn, classic.id, member)
+        write_current(step, classic.id, member)
+    group = step.groups.by_id[classic.id]
+    assert isinstance(group, ConsumerGroup)
     for member in members:
-        keep_session(turn.groups, group, member, turn.now_ms)
-    turn.tell(
-        f"group {classic.id}: generation {classic.generation} of a classic group went over to the "
+        extend_session(step, group, member)
+    step.log(
+        f"group {classic.id}: generation {classic.generation} was upgraded from the classic to the "
         "consumer protocol"
     )
     return group
 
 
-def _check_upgrade(groups: Groups, classic: ClassicGroup) -> None:
+def _check_upgrade(groups: GroupTable, classic: ClassicGroup) -> None:
     if groups.settings.consumer_migration_policy.lower() not in ("upgrade", "bidirectional"):
         raise _not_upgraded(classic, "online upgrade is disabled")
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -81,15 +88,15 @@ def _check_upgrade(groups: Groups, classic: ClassicGroup) -> None:
     check_room(len(classic.members), is_member=False, settings=groups.settings)
 
 
-def _not_upgraded(classic: ClassicGroup, why: str) -> KafkaError:
+def _not_upgraded(classic: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Cannot upgrade classic group {classic.id} to consumer group because {why}.",
+        f"Cannot upgrade classic group {classic.id} to consumer group because {reason}.",
     )
 
 
 def _consumer_member(
-    groups: Groups, classic: ClassicGroup, member: ClassicMember
+    groups: GroupTable, classic: ClassicGroup, member: ClassicMember
 ) -> ConsumerMember:
     subscription = read_subscription(member.protocols[0].metadata)
     assigned = read_assignment(member.assignment, groups.image)
@@ -115,57 +122,63 @@ def _partitions(member: ConsumerMember) -> Assignment:
     return {topic: frozenset(epochs) for topic, epochs in member.assigned.items()}
 
 
-def may_downgrade(groups: Groups, group: ConsumerGroup, gone: Collection[ConsumerMember]) -> bool:
-    gone_ids = {member.id for member in gone}
-    left = [member for member in group.members.values() if member.id not in gone_ids]
+def may_downgrade(
+    groups: GroupTable, group: ConsumerGroup, leaving: Collection[ConsumerMember]
+) -> bool:
+    leaving_ids = {member.id for member in leaving}
+    remaining = [member for member in group.members.values() if member.id not in leaving_ids]
     return (
-        bool(left)
-        and all(member.classic is not None for member in left)
+        bool(remaining)
+        and all(member.classic is not None for member in remaining)
         and groups.settings.consumer_migration_policy.lower() in ("downgrade", "bidirectional")
-        and len(left) <= groups.settings.max_size
+        and len(remaining) <= groups.settings.max_size
     )
 
 
 def downgrade(
-    turn: Turn,
+    step: GroupStep,
     group: ConsumerGroup,
-    gone: Collection[ConsumerMember],
+    leaving: Collection[ConsumerMember],
     reason: str,
     rebalances: bool = True,
 ) -> None:
-    """Its members join again, unless each of them has what it is to have."""
-    classic = _classic_group(turn, group, {member.id for member in gone})
-    turn.write(*group.tombstones())
+    """Convert the group to a classic one. Its members rejoin, unless each of them owns its
+    target."""
+    draft = _classic_group(step, group, {member.id for member in leaving})
+    value = stable_value(draft, draft.members.values(), step.wall_ms)
     for member_id in group.members:
-        forget_member(turn.groups, group.id, member_id)
-    turn.groups.by_id[group.id] = classic
-    turn.write(classic.record())
-    for member in classic.members.values():
-        keep_classic_session(turn, classic, member)
-    turn.tell(
-        f"group {group.id}: epoch {group.epoch} of a consumer group went back to the classic "
+        cancel_deadlines(step, group.id, member_id)
+    step.delete(*group.tombstone_keys())
+    step.write(GroupMetadataKey(group=group.id), value)
+    classic = step.groups.by_id[group.id]
+    assert isinstance(classic, ClassicGroup)
+    for member in draft.members.values():
+        # The log has only the chosen protocol.
+        classic.put(replace(classic.members[member.id], protocols=member.protocols))
+        extend_classic_session(step, classic, member)
+    step.log(
+        f"group {group.id}: epoch {group.epoch} was downgraded from the consumer to the classic "
         f"protocol: {reason}"
     )
     if rebalances:
-        prepare(turn, classic, f"only classic members are left: {reason}")
+        prepare(step, classic, f"only members of the classic protocol remain: {reason}")
 
 
-def _classic_group(turn: Turn, group: ConsumerGroup, gone_ids: set[str]) -> ClassicGroup:
-    classic = ClassicGroup(group.id, turn.wall_ms)
+def _classic_group(step: GroupStep, group: ConsumerGroup, leaving_ids: set[str]) -> ClassicGroup:
+    """Return the classic group to be written; it is not in the table."""
+    classic = ClassicGroup(group.id)
     for member in group.members.values():
-        if member.id not in gone_ids and member.classic is not None:
+        if member.id not in leaving_ids and member.classic is not None:
             classic.add(
-                _classic_member(turn, member, member.classic, group.targets), CONSUMER_PROTOCOL_TYPE
+                _classic_member(step, member, member.classic, group.targets), CONSUMER_PROTOCOL_TYPE
             )
     classic.generation = group.epoch
-    classic.state = State.STABLE
-    classic.protocol = classic.voted_protocol()
-    classic.subscribed_topics = classic.subscriptions()
+    classic.protocol = voted_protocol(classic.members.values())
     return classic
 
 
 def _classic_member(
-    turn: Turn,
+    step: GroupStep,
     member: ConsumerMember,
     side: ClassicSide,
     targets: Mapping[str, Mapping[UUID, frozenset[int]]],
@@ -179,6 +192,6 @@ def _classic_member(
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         protocols=side.protocols,
         assignment=assignment_bytes(
-            targets.get(member.id, {}), side.protocol.metadata, turn.groups.image
+            targets.get(member.id, {}), side.protocol.metadata, step.groups.image
         ),
     )

@@ -1,8 +1,8 @@
-"""One step of a member towards its target assignment (KIP-848). PURE.
+"""The reconciliation of members with the target assignment (KIP-848). PURE.
 
-A member first gives up what is not its own any more, says so, and only then comes into the new
-epoch and gets what is free. So no partition ever has two owners, and what a member keeps never
-stops.
+A member first revokes what is no longer its own, reports that, and only then enters the new epoch
+and gets partitions that are free. So a partition never has two owners, and a member keeps reading
+what it keeps.
 """
 
 from __future__ import annotations
@@ -11,14 +11,99 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from penstock.coordinator.assignors.spec import Assignment
-from penstock.coordinator.consumer.member import ConsumerMember, MemberState, Owned
+from penstock.coordinator.assignors.spec import EMPTY_ASSIGNMENT, Assignment
+from penstock.coordinator.consumer.assignment import (
+    log_if_settled,
+    refresh_subscription,
+    topic_ids,
+    update_target,
+)
+from penstock.coordinator.consumer.group import ConsumerGroup, ConsumerMember, MemberState, Owned
+from penstock.coordinator.consumer.records import (
+    delete_member,
+    write_current,
+    write_member,
+    write_target,
+)
+from penstock.coordinator.consumer.timeouts import (
+    cancel_deadlines,
+    expect_revocation,
+    extend_session,
+)
+from penstock.coordinator.groups.step import GroupStep
+
+
+def advance(
+    step: GroupStep,
+    group: ConsumerGroup,
+    updated: ConsumerMember,
+    owned: Mapping[UUID, frozenset[int]] | None,
+) -> ConsumerMember:
+    """Handle a request of a member, in either protocol; return the member afterwards.
+
+    Write what it says of itself, bump the group epoch if that or the topics changed, compute a new
+    target assignment if one is due, and take the member one step towards its own. `updated` differs
+    from the group's member only in what the member says of itself; it may be new.
+    """
+    before = group.members.get(updated.id)
+    if updated != before:
+        write_member(step, group.id, updated)
+    has_changed = refresh_subscription(step, group, _bump_reason(before, updated))
+    update_target(step, group)
+    member = group.members[updated.id]
+    if has_changed or not member.is_reconciled_to(group.target_epoch):
+        member = _reconcile(step, group, member, owned)
+    extend_session(step, group, member)
+    log_if_settled(step, group)
+    return member
+
+
+def _bump_reason(before: ConsumerMember | None, updated: ConsumerMember) -> str | None:
+    if before is None:
+        return f"{updated.id} joined"
+    if before.topics != updated.topics or before.regex != updated.regex:
+        return f"{updated.id} changed its subscription"
+    return None
+
+
+def _reconcile(
+    step: GroupStep,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    owned: Mapping[UUID, frozenset[int]] | None,
+) -> ConsumerMember:
+    target = group.targets.get(member.id, EMPTY_ASSIGNMENT)
+    subscribed = topic_ids(step.groups.image, group.topics_of(member))
+    after = Reconciliation(group.target_epoch, target, subscribed, owned, group.owner).step(member)
+    if after != member:
+        write_current(step, group.id, after)
+        expect_revocation(step, group, after)
+    return group.members[member.id]
+
+
+def replace_static(
+    step: GroupStep, group: ConsumerGroup, former: ConsumerMember, member_id: str
+) -> ConsumerMember:
+    """Give a static member that returned under another id the partitions of its former one."""
+    target = group.targets.get(former.id, EMPTY_ASSIGNMENT)
+    member = replace(former, id=member_id, epoch=0, previous_epoch=0)
+    if former.id != member_id:
+        remove_member(step, group.id, former.id)
+    write_member(step, group.id, member)
+    write_target(step, group.id, member_id, target)
+    write_current(step, group.id, member)
+    return member
+
+
+def remove_member(step: GroupStep, group_id: str, member_id: str) -> None:
+    delete_member(step, group_id, member_id)
+    cancel_deadlines(step, group_id, member_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciling:
-    """What a member is to become. `owned` is what it says it has (None: it said nothing),
-    `subscribed` the topics it still wants."""
+class Reconciliation:
+    """`owned` is what the member reports that it owns (None: no report), `subscribed` the topics of
+    its present subscription."""
 
     target_epoch: int
     target: Assignment
@@ -27,33 +112,22 @@ class Reconciling:
     owner: Callable[[UUID, int], str | None]
 
     def step(self, member: ConsumerMember) -> ConsumerMember:
-        """The member after it; the same one if it can go no further."""
+        """Return the member after one step; the same one if it must wait."""
         if member.state is MemberState.STABLE and member.epoch == self.target_epoch:
-            return self._drop_unwanted(member)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and self._has_any(member.revoking):
-            return self._drop_unwanted(member)
+            return self._revoke_unsubscribed(member)
+        if member.state is MemberState.UNREVOKED_PARTITIONS and self._may_own(member.revoking):
+            return self._revoke_unsubscribed(member)
         return self._next(member)
 
     def _next(self, member: ConsumerMember) -> ConsumerMember:
         kept: dict[UUID, dict[int, int]] = {}
         revoking: dict[UUID, dict[int, int]] = {}
         for topic, epochs in member.assigned.items():
-            wanted = self._target(topic)
-            _put(
-                kept,
-                topic,
-                {partition: epoch for partition, epoch in epochs.items() if partition in wanted},
-            )
-            _put(
-                revoking,
-                topic,
-                {
-                    partition: epoch
-                    for partition, epoch in epochs.items()
-                    if partition not in wanted
-                },
-            )
-        if revoking and self._has_any(revoking):
+            target = self._target(topic)
+            for partition, epoch in epochs.items():
+                side = kept if partition in target else revoking
+                side.setdefault(topic, {})[partition] = epoch
+        if revoking and self._may_own(revoking):
             return replace(
                 member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
             )
@@ -62,7 +136,8 @@ class Reconciling:
             member,
             state=MemberState.STABLE if all_free else MemberState.UNRELEASED_PARTITIONS,
             epoch=self.target_epoch,
-            # A member that lost our answer may still come with it, until it is in a later one.
+            # A member that lost the response may still send its previous epoch, until it is in a
+            # later one.
             previous_epoch=member.previous_epoch
             if member.epoch == self.target_epoch
             else member.epoch,
@@ -71,13 +146,13 @@ class Reconciling:
         )
 
     def _with_free(self, member: ConsumerMember, kept: Owned) -> tuple[Owned, bool]:
-        """What it keeps and what nobody else has any more, and whether that is all it is to
-        have."""
+        """Return what the member keeps and what no other member owns, and whether that is its whole
+        target."""
         assigned = {topic: dict(epochs) for topic, epochs in kept.items()}
         all_free = True
         for topic in self.target:
             for partition in self._target(topic) - kept.get(topic, {}).keys():
-                # What it has just given up itself is free for it.
+                # What the member has just revoked itself is free for it.
                 if self.owner(topic, partition) is None or partition in member.revoking.get(
                     topic, {}
                 ):
@@ -86,25 +161,27 @@ class Reconciling:
                     all_free = False
         return assigned, all_free
 
-    def _drop_unwanted(self, member: ConsumerMember) -> ConsumerMember:
-        """Topics that it is not subscribed to any more go at once, also when there is no new target
-        yet."""
-        unwanted = {
+    def _revoke_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
+        """Revoke topics of which the member has unsubscribed immediately, without waiting for a new
+        target."""
+        unsubscribed = {
             topic: epochs
             for topic, epochs in member.assigned.items()
             if topic not in self.subscribed
         }
-        if not unwanted:
+        if not unsubscribed:
             return member
-        kept = {topic: epochs for topic, epochs in member.assigned.items() if topic not in unwanted}
+        kept = {
+            topic: epochs for topic, epochs in member.assigned.items() if topic not in unsubscribed
+        }
         revoking = {
             **member.revoking,
             **{
                 topic: {**member.revoking.get(topic, {}), **epochs}
-                for topic, epochs in unwanted.items()
+                for topic, epochs in unsubscribed.items()
             },
         }
-        if not self._has_any(revoking):
+        if not self._may_own(revoking):
             return replace(member, assigned=kept)
         return replace(
             member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
@@ -113,17 +190,9 @@ class Reconciling:
     def _target(self, topic: UUID) -> frozenset[int]:
         return self.target.get(topic, frozenset()) if topic in self.subscribed else frozenset()
 
-    def _has_any(self, partitions_by_topic: Owned) -> bool:
-        """Whether the member may still have some of these: it must say what it has for us to
-        know."""
+    def _may_own(self, partitions_by_topic: Owned) -> bool:
+        """Return True if the member owns one of these, or has not reported what it owns."""
         return self.owned is None or any(
             not partitions.isdisjoint(partitions_by_topic.get(topic, {}))
             for topic, partitions in self.owned.items()
         )
-
-
-def _put(
-    partitions_by_topic: dict[UUID, dict[int, int]], topic: UUID, epochs: dict[int, int]
-) -> None:
-    if epochs:
-        partitions_by_topic[topic] = epochs

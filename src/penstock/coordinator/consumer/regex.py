@@ -1,8 +1,8 @@
-"""Subscriptions by regular expression: RE2's syntax and its promise of linear time (KIP-848 asks
-for both). PURE.
+"""Subscriptions by regular expression, in RE2's syntax and with its guarantee of linear time
+(KIP-848 asks for both). PURE.
 
-Python's own engine backtracks: one client's expression could hold up a node for good. As in Kafka
-an expression must match a topic's whole name.
+Python's own engine backtracks: one client's expression could block a node for good. As in Kafka an
+expression must match a topic's whole name.
 """
 
 from __future__ import annotations
@@ -17,33 +17,31 @@ from penstock.limits import MAX_REGEX_CHARACTERS, MAX_REGEX_PROGRAM, MAX_REGEX_S
 
 
 class Expression(NamedTuple):
-    """`size` is that of RE2's program: matching takes at most this many steps for each
-    character."""
+    """`size` is that of RE2's program: matching takes at most so many steps for each character."""
 
     matches: Callable[[str], object]
     size: int
 
 
 def matching(expression: str, names: Collection[str]) -> frozenset[str]:
-    """Those of the names that the expression matches as a whole; INVALID_REGULAR_EXPRESSION says
-    why there is no answer."""
-    matches = affordable(expression, names).matches
+    """Return the names that the expression matches as a whole. INVALID_REGULAR_EXPRESSION: it is
+    malformed or too expensive."""
+    matches = check_cost(expression, names).matches
     return frozenset(name for name in names if matches(name))
 
 
-def affordable(expression: str, names: Collection[str]) -> Expression:
-    """The expression, if all names can be tried without holding up others."""
-    found = compiled(expression)
-    steps = found.size * sum(map(len, names))
+def check_cost(expression: str, names: Collection[str]) -> Expression:
+    """Return the compiled expression, if matching all names does not block the event loop for
+    long."""
+    compiled_expression = compiled(expression)
+    steps = compiled_expression.size * sum(map(len, names))
     if steps > MAX_REGEX_STEPS:
         raise _invalid(
             expression,
-            (
-                f"{len(names)} topics would take up to {steps} steps, and {MAX_REGEX_STEPS} are "
-                "allowed; make it simpler"
-            ),
+            f"matching {len(names)} topics would take up to {steps} steps, and {MAX_REGEX_STEPS} "
+            "are allowed; simplify the expression",
         )
-    return found
+    return compiled_expression
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +62,7 @@ def compiled(expression: str) -> Expression:
     if pattern.programsize > MAX_REGEX_PROGRAM:
         raise _invalid(
             expression,
-            f"it unfolds to {pattern.programsize} steps, and {MAX_REGEX_PROGRAM} are allowed",
+            f"its program has {pattern.programsize} steps, and {MAX_REGEX_PROGRAM} are allowed",
         )
     return Expression(pattern.fullmatch, pattern.programsize)
 

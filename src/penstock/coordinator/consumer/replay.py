@@ -1,24 +1,38 @@
-"""Records of consumer groups become state. PURE.
+"""Replaying the records of consumer groups. PURE.
 
-Used for the log at start and for every record that is written, so that both give the same.
-Compaction may have taken records away that came before others, so nothing is taken for granted: a
-tombstone of what is not there means nothing.
+The same code replays the log while loading and every record that a step writes, so that both give
+the same state. Compaction may have removed records that came before others, so replay takes nothing
+for granted: a tombstone of something absent does nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from penstock.coordinator.consumer.deadlines import forget_member
-from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.consumer.member import LEAVING, ConsumerMember
-from penstock.coordinator.consumer.records import target_of, with_current_value, with_member_value
-from penstock.coordinator.groups.table import Groups
+from penstock.coordinator.classic.group import Protocol
+from penstock.coordinator.consumer.group import (
+    LEAVE_EPOCH,
+    ClassicSide,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Owned,
+)
 from penstock.protocol.internal import consumer_group_records as log
 
+if TYPE_CHECKING:
+    from penstock.coordinator.groups.table import GroupTable
 
-def replay(groups: Groups, key: object, value: object | None) -> None:
-    """Records of other kinds of groups are passed over."""
+MemberValue = log.ConsumerGroupMemberMetadataValue
+CurrentValue = log.ConsumerGroupCurrentMemberAssignmentValue
+TargetValue = log.ConsumerGroupTargetAssignmentMemberValue
+
+_STATES = {state.value: state for state in MemberState}
+
+
+def replay(groups: GroupTable, key: object, value: object | None) -> None:
+    """Apply one record. Records of other types of groups are skipped."""
     match key, value:
         case log.ConsumerGroupMetadataKey(), (log.ConsumerGroupMetadataValue() | None):
             _group(groups, key.group_id, value)
@@ -42,94 +56,124 @@ def replay(groups: Groups, key: object, value: object | None) -> None:
             _regex(groups, key.group_id, key.regular_expression, value)
 
 
-def consumer_group(groups: Groups, group_id: str) -> ConsumerGroup | None:
+def _known(groups: GroupTable, group_id: str) -> ConsumerGroup | None:
     group = groups.by_id.get(group_id)
     return group if isinstance(group, ConsumerGroup) else None
 
 
-def _created(groups: Groups, group_id: str) -> ConsumerGroup:
-    """A classic group that only has offsets, as far as the log was read, turns out to be a consumer
-    group; its offsets stay."""
-    group = consumer_group(groups, group_id)
+def _created(groups: GroupTable, group_id: str) -> ConsumerGroup:
+    """Return the group, created if needed. It replaces a classic group, which only has offsets if
+    the log is still being loaded; the offsets stay."""
+    group = _known(groups, group_id)
     if group is None:
         group = groups.by_id[group_id] = ConsumerGroup(group_id)
     return group
 
 
-def _group(groups: Groups, group_id: str, value: log.ConsumerGroupMetadataValue | None) -> None:
+def _group(groups: GroupTable, group_id: str, value: log.ConsumerGroupMetadataValue | None) -> None:
     if value is not None:
         group = _created(groups, group_id)
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-    elif consumer_group(groups, group_id) is not None:
+    elif _known(groups, group_id) is not None:
         del groups.by_id[group_id]
 
 
-def _member(
-    groups: Groups,
-    group_id: str,
-    member_id: str,
-    value: log.ConsumerGroupMemberMetadataValue | None,
-) -> None:
+def _member(groups: GroupTable, group_id: str, member_id: str, value: MemberValue | None) -> None:
     if value is not None:
         group = _created(groups, group_id)
-        group.put(with_member_value(group.members.get(member_id, ConsumerMember(member_id)), value))
+        group.put(_with_member(group.members.get(member_id, ConsumerMember(member_id)), value))
         return
-    forget_member(groups, group_id, member_id)
-    known = consumer_group(groups, group_id)
+    known = _known(groups, group_id)
     if known is not None and member_id in known.members:
         known.remove(member_id)
 
 
+def _with_member(member: ConsumerMember, value: MemberValue) -> ConsumerMember:
+    classic = value.classic_member_metadata
+    protocols = (
+        ()
+        if classic is None
+        else tuple(
+            Protocol(protocol.name, protocol.metadata) for protocol in classic.supported_protocols
+        )
+    )
+    return replace(
+        member,
+        instance_id=value.instance_id,
+        rack=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topics=frozenset(value.subscribed_topic_names),
+        regex=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        assignor=value.server_assignor,
+        classic=None if classic is None else ClassicSide(classic.session_timeout_ms, protocols),
+    )
+
+
 def _target_epoch(
-    groups: Groups, group_id: str, value: log.ConsumerGroupTargetAssignmentMetadataValue | None
+    groups: GroupTable, group_id: str, value: log.ConsumerGroupTargetAssignmentMetadataValue | None
 ) -> None:
     if value is not None:
         group = _created(groups, group_id)
         group.target_epoch, group.target_at_ms = value.assignment_epoch, value.assignment_timestamp
-    elif (known := consumer_group(groups, group_id)) is not None:
+    elif (known := _known(groups, group_id)) is not None:
         known.target_epoch = -1
 
 
-def _target(
-    groups: Groups,
-    group_id: str,
-    member_id: str,
-    value: log.ConsumerGroupTargetAssignmentMemberValue | None,
-) -> None:
+def _target(groups: GroupTable, group_id: str, member_id: str, value: TargetValue | None) -> None:
     if value is not None:
-        _created(groups, group_id).targets[member_id] = target_of(value)
-    elif (known := consumer_group(groups, group_id)) is not None:
+        _created(groups, group_id).targets[member_id] = {
+            topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions
+        }
+    elif (known := _known(groups, group_id)) is not None:
         known.targets.pop(member_id, None)
 
 
-def _current(
-    groups: Groups,
-    group_id: str,
-    member_id: str,
-    value: log.ConsumerGroupCurrentMemberAssignmentValue | None,
-) -> None:
+def _current(groups: GroupTable, group_id: str, member_id: str, value: CurrentValue | None) -> None:
     if value is not None:
         group = _created(groups, group_id)
+        member = group.members.get(member_id, ConsumerMember(member_id))
         group.put(
-            with_current_value(group.members.get(member_id, ConsumerMember(member_id)), value)
+            replace(
+                member,
+                epoch=value.member_epoch,
+                previous_epoch=value.previous_member_epoch,
+                state=_STATES.get(value.state, MemberState.UNKNOWN),
+                assigned=_owned(value.assigned_partitions, value.member_epoch),
+                revoking=_owned(value.partitions_pending_revocation, value.member_epoch),
+            )
         )
         return
-    known = consumer_group(groups, group_id)
+    known = _known(groups, group_id)
     if known is not None and member_id in known.members:
-        gone = replace(
+        left = replace(
             known.members[member_id],
-            epoch=LEAVING,
-            previous_epoch=LEAVING,
+            epoch=LEAVE_EPOCH,
+            previous_epoch=LEAVE_EPOCH,
             assigned={},
             revoking={},
         )
-        known.put(gone)
+        known.put(left)
+
+
+def _owned(values: tuple[CurrentValue.TopicPartitions, ...], member_epoch: int) -> Owned:
+    """Before Kafka 4.3 records did not hold the epoch in which a partition was assigned."""
+    return {
+        value.topic_id: dict(zip(value.partitions, value.assignment_epochs, strict=True))
+        if value.assignment_epochs
+        else dict.fromkeys(value.partitions, member_epoch)
+        for value in values
+    }
 
 
 def _regex(
-    groups: Groups, group_id: str, regex: str, value: log.ConsumerGroupRegularExpressionValue | None
+    groups: GroupTable,
+    group_id: str,
+    regex: str,
+    value: log.ConsumerGroupRegularExpressionValue | None,
 ) -> None:
     if value is not None:
         _created(groups, group_id).regexes[regex] = frozenset(value.topics)
-    elif (known := consumer_group(groups, group_id)) is not None:
+    elif (known := _known(groups, group_id)) is not None:
         known.regexes.pop(regex, None)

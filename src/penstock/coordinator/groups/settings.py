@@ -1,5 +1,5 @@
-"""What a shard asks of the node's settings, as one value. PURE: knows neither files nor the table
-of settings."""
+"""The settings of the group machine, as one value. PURE: knows neither files nor the table of
+settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Defaults are Kafka's. A field's name is the setting's, with the unit last."""
+    """Defaults are Kafka's. A field has its setting's name, with the unit last."""
 
     # group.*: the classic protocol.
     min_session_timeout_ms: int = 6_000
@@ -30,10 +30,8 @@ class GroupSettings:
     consumer_max_size: int = _INT32_MAX
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
-    consumer_regex_refresh_interval_ms: int = 600_000
-    # What the log takes as one record: less than the topic's max.message.bytes, since a batch adds
-    # to it.
-    max_record_bytes: int = 1_000_000
+    # max.message.bytes of __consumer_offsets: the most that one step may write.
+    max_batch_bytes: int = 1_048_588
     # offset.metadata.max.bytes and offsets.*
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * 60_000

@@ -1,39 +1,86 @@
-"""The state of one shard: its groups and their offsets. PURE.
+"""The state of the group machine: the groups of one partition of __consumer_offsets, and their
+committed offsets. PURE.
 
-Everything that decides gets this, and changes it while it decides; `Turn` gathers what goes out.
-`deadlines` are those of classic groups; consumer groups have their own in `consumer_deadlines`, so
-that neither kind need know the other's keys.
+`GroupStep` changes it; everything else reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from penstock.coordinator.groups.group import Group
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.offsets.committed import Offsets
 from penstock.coordinator.runtime.deadlines import Deadlines
 from penstock.metadata.image import MetadataImage
 
-# Kinds of deadlines of classic groups. A key is the kind, the group and, for a session, the member.
-SESSION = "session"
-JOIN = "join"
-SYNC = "sync"
-
-ClassicDeadline = tuple[str, str, str]
+# The kind of deadline, the group id and, where a deadline is a member's, the member id. The kinds
+# are in `classic/rebalance.py` and `consumer/timeouts.py`.
+DeadlineKey = tuple[str, str, str]
 
 
-class Groups:
-    __slots__ = (
-        "by_id",
-        "consumer_deadlines",
-        "deadlines",
-        "image",
-        "new_uuid",
-        "offsets",
-        "settings",
-    )
+class Caller(NamedTuple):
+    """The client that sent a request, as groups are described with it, and the request's
+    version."""
+
+    client_id: str
+    client_host: str
+    version: int
+
+
+class Group(Protocol):
+    """What classic and consumer groups offer to offsets and to administrators.
+
+    The checks raise KafkaError with the code that the client receives.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def kind(self) -> str:
+        """The type that ListGroups shows: "classic" or "consumer"."""
+
+    @property
+    def protocol_type(self) -> str | None:
+        """None for a group that only commits offsets."""
+
+    @property
+    def state_name(self) -> str:
+        """The state that ListGroups shows, for example "Empty" or "Stable"."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def copy(self) -> Group:
+        """Return a copy that later changes of this group do not touch."""
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, version: int, /
+    ) -> None:
+        """Check that a member with this generation or member epoch may commit offsets."""
+
+    def check_fetch(self, member_id: str | None, epoch: int, /) -> None: ...
+
+    def check_delete_offsets(self) -> None: ...
+
+    def check_delete(self) -> None: ...
+
+    def is_subscribed_to(self, topic: str) -> bool: ...
+
+    def retained_since_ms(self, commit_timestamp_ms: int) -> int | None:
+        """Return the wall clock time from which the retention of an offset counts, if the group is
+        not subscribed to its topic. None: the offset does not expire."""
+
+    def tombstone_keys(self) -> tuple[object, ...]:
+        """Return the keys of all the group's records but its offsets."""
+
+
+class GroupTable:
+    """`new_uuid` makes member ids."""
+
+    __slots__ = ("by_id", "deadlines", "image", "new_uuid", "offsets", "settings")
 
     def __init__(
         self, settings: GroupSettings, image: MetadataImage, new_uuid: Callable[[], UUID]
@@ -43,5 +90,4 @@ class Groups:
         self.new_uuid = new_uuid
         self.by_id: dict[str, Group] = {}
         self.offsets = Offsets()
-        self.deadlines: Deadlines[ClassicDeadline] = Deadlines()
-        self.consumer_deadlines: Deadlines[tuple[str, ...]] = Deadlines()
+        self.deadlines: Deadlines[DeadlineKey] = Deadlines()

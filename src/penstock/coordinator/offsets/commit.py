@@ -1,29 +1,30 @@
-"""OffsetCommit: how far a group has read. PURE."""
+"""OffsetCommit. PURE."""
 
 from __future__ import annotations
 
 from penstock.coordinator.classic.group import ClassicGroup, State
-from penstock.coordinator.classic.rebalance import keep_session
+from penstock.coordinator.classic.rebalance import extend_session
 from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.groups.group import Group
+from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.groups.table import Caller, Group
 from penstock.coordinator.offsets.committed import Committed
-from penstock.coordinator.runtime.step import Caller
-from penstock.coordinator.runtime.turn import Turn
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import NO_TIMESTAMP, TopicPartition
+from penstock.ids import NO_TIMESTAMP
+from penstock.protocol.internal.classic_group_records import OffsetCommitKey
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
-# From here on topics are named by their ids, and from the other on a missing group is called so.
+# Topics are named by their ids from this version on.
 _TOPIC_ID_VERSION = 10
+# A missing group is GROUP_ID_NOT_FOUND from this version on.
 _GROUP_NOT_FOUND_VERSION = 9
 
 Topic = OffsetCommitRequest.Topic
 Partition = OffsetCommitRequest.Topic.Partition
 
 
-def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
-    names = [_topic_name(turn, topic, caller.version) for topic in request.topics]
-    refused = _group_error(turn, request, names, caller) if any(names) else ErrorCode.NONE
+def commit(step: GroupStep, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
+    names = [_topic_name(step, topic, caller.version) for topic in request.topics]
+    group_error = _group_error(step, request, names, caller) if any(names) else ErrorCode.NONE
     unknown = (
         ErrorCode.UNKNOWN_TOPIC_ID
         if caller.version >= _TOPIC_ID_VERSION
@@ -31,28 +32,29 @@ def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> OffsetCo
     )
     topics = []
     for topic, name in zip(request.topics, names, strict=True):
-        if name is None or refused:
-            codes = [unknown if name is None else refused] * len(topic.partitions)
+        if name is None or group_error:
+            codes = [unknown if name is None else group_error] * len(topic.partitions)
         else:
             codes = [
-                _commit_one(turn, request, topic, name, partition) for partition in topic.partitions
+                _commit_partition(step, request, topic, name, partition)
+                for partition in topic.partitions
             ]
-        topics.append(_answer(topic, codes))
+        topics.append(_result(topic, codes))
     return OffsetCommitResponse(topics=tuple(topics))
 
 
-def _topic_name(turn: Turn, topic: Topic, version: int) -> str | None:
-    """None where there is no such topic."""
+def _topic_name(step: GroupStep, topic: Topic, version: int) -> str | None:
+    """Return None if the topic does not exist."""
     if version >= _TOPIC_ID_VERSION:
-        return turn.groups.image.topic_names.get(topic.topic_id)
-    return topic.name if topic.name in turn.groups.image.topics else None
+        return step.groups.image.topic_names.get(topic.topic_id)
+    return topic.name if topic.name in step.groups.image.topics else None
 
 
 def _group_error(
-    turn: Turn, request: OffsetCommitRequest, names: list[str | None], caller: Caller
+    step: GroupStep, request: OffsetCommitRequest, names: list[str | None], caller: Caller
 ) -> ErrorCode:
-    """NONE where it may commit; the member that does so is alive."""
-    group = turn.groups.by_id.get(request.group_id)
+    """Return NONE if the sender may commit. A commit extends the session of a classic member."""
+    group = step.groups.by_id.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None:
         if epoch < 0:
@@ -66,26 +68,26 @@ def _group_error(
         group.check_commit(request.member_id, request.group_instance_id, epoch, caller.version)
     except KafkaError as error:
         has_owned = error.code is ErrorCode.STALE_MEMBER_EPOCH and _has_owned_all(
-            turn, group, request, names
+            step, group, request, names
         )
         return ErrorCode.NONE if has_owned else error.code
     if isinstance(group, ClassicGroup) and group.state in (State.STABLE, State.PREPARING):
-        keep_session(turn, group, group.members[request.member_id])
+        extend_session(step, group, group.members[request.member_id])
     return ErrorCode.NONE
 
 
 def _has_owned_all(
-    turn: Turn, group: Group, request: OffsetCommitRequest, names: list[str | None]
+    step: GroupStep, group: Group, request: OffsetCommitRequest, names: list[str | None]
 ) -> bool:
-    """KIP-1251: a member that has not heard of its new epoch may commit what has been its own since
-    the epoch that it knows."""
+    """KIP-1251: a member that does not know its new epoch yet may commit partitions that it has
+    owned since the epoch that it knows."""
     member = group.members.get(request.member_id) if isinstance(group, ConsumerGroup) else None
     epoch = request.generation_id_or_member_epoch
     if member is None or not 0 <= epoch < member.epoch:
         return False
     for topic, name in zip(request.topics, names, strict=True):
         if name is not None:
-            topic_id = turn.groups.image.topics[name].id
+            topic_id = step.groups.image.topics[name].id
             since = {**member.revoking.get(topic_id, {}), **member.assigned.get(topic_id, {})}
             if not all(
                 epoch >= since.get(partition.partition_index, member.epoch)
@@ -95,26 +97,27 @@ def _has_owned_all(
     return True
 
 
-def _commit_one(
-    turn: Turn, request: OffsetCommitRequest, topic: Topic, name: str, partition: Partition
+def _commit_partition(
+    step: GroupStep, request: OffsetCommitRequest, topic: Topic, name: str, partition: Partition
 ) -> ErrorCode:
     metadata = partition.committed_metadata or ""
-    if len(metadata) > turn.groups.settings.offset_metadata_max_bytes:
+    if len(metadata) > step.groups.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     retention_ms = request.retention_time_ms
     committed = Committed(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,
         metadata=metadata,
-        commit_timestamp_ms=turn.wall_ms,
-        expire_timestamp_ms=NO_TIMESTAMP if retention_ms == -1 else turn.wall_ms + retention_ms,
+        commit_timestamp_ms=step.wall_ms,
+        expire_timestamp_ms=NO_TIMESTAMP if retention_ms == -1 else step.wall_ms + retention_ms,
         topic_id=topic.topic_id,
     )
-    turn.put_offset(request.group_id, TopicPartition(name, partition.partition_index), committed)
+    key = OffsetCommitKey(group=request.group_id, topic=name, partition=partition.partition_index)
+    step.write(key, committed.value())
     return ErrorCode.NONE
 
 
-def _answer(topic: Topic, codes: list[ErrorCode]) -> OffsetCommitResponse.Topic:
+def _result(topic: Topic, codes: list[ErrorCode]) -> OffsetCommitResponse.Topic:
     return OffsetCommitResponse.Topic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -1,16 +1,23 @@
-"""Committed offsets by group and partition. PURE: one table, changed by records alone."""
+"""Committed offsets by group and partition. PURE: the table changes only by replay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from penstock.coordinator.classic.group import ClassicGroup
 from penstock.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, NO_UUID, TopicPartition
 from penstock.protocol.internal.classic_group_records import (
+    LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
+    OffsetCommitKey,
     OffsetCommitValue,
 )
+
+if TYPE_CHECKING:
+    from penstock.coordinator.groups.table import GroupTable
 
 
 class Committed(NamedTuple):
@@ -18,7 +25,7 @@ class Committed(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
-    # -1: when the group's retention says so. Old clients said it themselves.
+    # -1: the group's retention decides. OffsetCommit v2 to v4 set an expiry time.
     expire_timestamp_ms: int = NO_TIMESTAMP
     topic_id: UUID = NO_UUID
 
@@ -51,8 +58,8 @@ class Offsets:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, Committed]] = {}
-        # Offsets of transactions that have not ended, by producer id. Nothing fills it yet: records
-        # that carry a producer id are ignored.
+        # Offsets of open transactions, by producer id. Nothing fills it yet: the group machine does
+        # not replay transactional records.
         self.pending: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
 
     def put(self, group_id: str, partition: TopicPartition, committed: Committed) -> None:
@@ -65,6 +72,14 @@ class Offsets:
         of_group.pop(partition, None)
         if not of_group:
             del self._by_group[group_id]
+
+    def saved(self, key: OffsetCommitKey) -> Callable[[], None]:
+        """Return a call that restores the present offset of this key, or its absence."""
+        partition = TopicPartition(key.topic, key.partition)
+        committed = self.get(key.group, partition)
+        if committed is None:
+            return partial(self.remove, key.group, partition)
+        return partial(self.put, key.group, partition, committed)
 
     def get(self, group_id: str, partition: TopicPartition) -> Committed | None:
         return self.of_group(group_id).get(partition)
@@ -80,7 +95,7 @@ class Offsets:
         )
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that has not ended would change it."""
+        """Return True if an open transaction would change the offset."""
         return any(
             partition in of_groups.get(group_id, _NONE) for of_groups in self.pending.values()
         )
@@ -90,3 +105,19 @@ class Offsets:
 
 
 _NONE: Mapping[TopicPartition, Committed] = {}
+
+
+def replay_offset(
+    groups: GroupTable,
+    key: OffsetCommitKey | LegacyOffsetCommitKey,
+    value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+) -> None:
+    """Apply an offset record. The first offset of an unknown group creates a classic group that
+    only commits."""
+    partition = TopicPartition(key.topic, key.partition)
+    if value is None:
+        groups.offsets.remove(key.group, partition)
+        return
+    if key.group not in groups.by_id:
+        groups.by_id[key.group] = ClassicGroup(key.group)
+    groups.offsets.put(key.group, partition, committed_from(value))

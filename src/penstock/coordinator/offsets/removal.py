@@ -1,21 +1,31 @@
-"""How offsets go: OffsetDelete, DeleteGroups, deleted topics. PURE. That they expire is in
-`offset_expiry`."""
+"""Removal of offsets and groups: OffsetDelete, DeleteGroups, deleted topics and expiry. PURE.
+
+The amount of work is unbounded, except that of OffsetDelete. So it is queued in `Removals`, which
+does one bounded piece per step; the cursor stays between steps. A piece writes at most
+`MAX_REMOVALS_PER_STEP` records and `MAX_REMOVAL_BYTES`, so that its batch is never too large.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from functools import partial
+from typing import NamedTuple
 
-from penstock.coordinator.groups.group import Group
-from penstock.coordinator.runtime.turn import Turn
+from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.groups.table import Group, GroupTable
+from penstock.coordinator.offsets.committed import Committed
+from penstock.coordinator.runtime.step import Ticket
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import TopicPartition
+from penstock.ids import NO_TIMESTAMP, TopicPartition
+from penstock.limits import EXPIRY_OFFSETS_PER_STEP, MAX_REMOVAL_BYTES, MAX_REMOVALS_PER_STEP
 from penstock.metadata.image import MetadataImage
+from penstock.protocol.internal.classic_group_records import OffsetCommitKey
 from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
-def delete_offsets(turn: Turn, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    group = turn.groups.by_id.get(request.group_id)
+def delete_offsets(step: GroupStep, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    group = step.groups.by_id.get(request.group_id)
     if group is None:
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     try:
@@ -23,75 +33,204 @@ def delete_offsets(turn: Turn, request: OffsetDeleteRequest) -> OffsetDeleteResp
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return OffsetDeleteResponse(
-        topics=tuple(_delete_topic(turn, group, topic) for topic in request.topics)
+        topics=tuple(_delete_topic(step, group, topic) for topic in request.topics)
     )
 
 
 def _delete_topic(
-    turn: Turn, group: Group, topic: OffsetDeleteRequest.Topic
+    step: GroupStep, group: Group, topic: OffsetDeleteRequest.Topic
 ) -> OffsetDeleteResponse.Topic:
     code = ErrorCode.NONE
-    if topic.name not in turn.groups.image.topics:
+    if topic.name not in step.groups.image.topics:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif group.is_subscribed_to(topic.name):
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     else:
-        partitions = (
-            TopicPartition(topic.name, asked.partition_index) for asked in topic.partitions
-        )
-        _remove(turn, group.id, partitions)
+        for partition in topic.partitions:
+            _delete(step, group.id, TopicPartition(topic.name, partition.partition_index))
     return OffsetDeleteResponse.Topic(
         name=topic.name,
         partitions=tuple(
             OffsetDeleteResponse.Topic.Partition(
-                partition_index=asked.partition_index, error_code=code
+                partition_index=partition.partition_index, error_code=code
             )
-            for asked in topic.partitions
+            for partition in topic.partitions
         ),
     )
 
 
-def _remove(turn: Turn, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-    for partition in partitions:
-        if turn.groups.offsets.get(group_id, partition) is not None:
-            turn.remove_offset(group_id, partition)
-
-
-def delete_groups(turn: Turn, group_ids: Iterable[str]) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=tuple(
-            DeleteGroupsResponse.Result(group_id=group_id, error_code=_delete_group(turn, group_id))
-            for group_id in group_ids
+def _delete(step: GroupStep, group_id: str, partition: TopicPartition) -> None:
+    if step.groups.offsets.get(group_id, partition) is not None:
+        step.delete(
+            OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
         )
-    )
 
 
-def _delete_group(turn: Turn, group_id: str) -> ErrorCode:
-    group = turn.groups.by_id.get(group_id)
-    if group is None:
-        return ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-    try:
-        group.check_delete()
-    except KafkaError as error:
-        return error.code
-    _remove(turn, group_id, list(turn.groups.offsets.of_group(group_id)))
-    remove_group(turn, group)
-    return ErrorCode.NONE
+class _Deletion(NamedTuple):
+    """A DeleteGroups request of one group, in progress."""
+
+    group_id: str
+    partitions: deque[TopicPartition]
+    ticket: Ticket
 
 
-def remove_group(turn: Turn, group: Group) -> None:
-    """An empty one, without offsets."""
-    turn.write(*group.tombstones())
-    del turn.groups.by_id[group.id]
-
-
-def topics_deleted(turn: Turn, before: MetadataImage) -> None:
-    """Offsets of topics that were there before and are not any more; one that was made again is
+class _DeletedOffset(NamedTuple):
+    """An offset of a deleted topic. A later commit, for a new topic of the same name, is
     another."""
-    after = turn.groups.image
-    if after.topics is before.topics:
-        return
-    gone = {name for name, topic in before.topics.items() if topic.id not in after.topic_names}
-    if gone:
-        for group_id, partition in [key for key in turn.groups.offsets if key[1].topic in gone]:
-            turn.remove_offset(group_id, partition)
+
+    group_id: str
+    partition: TopicPartition
+    committed: Committed
+
+
+class Removals:
+    """The removals in progress, and the next expiry of offsets."""
+
+    def __init__(self, groups: GroupTable, expiry_due_ms: int) -> None:
+        self._groups = groups
+        self._deletions: dict[str, _Deletion] = {}
+        self._deleted_offsets: deque[_DeletedOffset] = deque()
+        self._expiry_due_ms = expiry_due_ms
+        # The cursor of an expiry in progress: groups, and partitions of the present group.
+        self._expiring_groups: list[str] = []
+        self._expiring_offsets: tuple[str, list[TopicPartition]] = ("", [])
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return when `run` is due next."""
+        return now_ms if self._deletions or self._deleted_offsets else self._expiry_due_ms
+
+    def is_deleting(self, group_id: str) -> bool:
+        return group_id in self._deletions
+
+    def run(self, step: GroupStep) -> None:
+        """Do one bounded piece of the work that is due."""
+        if self._deletions:
+            self._delete_group(step, next(iter(self._deletions.values())))
+        elif self._deleted_offsets:
+            self._delete_offsets(step)
+        elif step.now_ms >= self._expiry_due_ms:
+            self._expire(step)
+
+    # DeleteGroups
+
+    def delete_group(self, step: GroupStep, group_id: str, ticket: Ticket) -> None:
+        """Delete an empty group with its offsets. The reply is a DeleteGroupsResponse.Result; it
+        leaves with the last step."""
+        group = self._groups.by_id.get(group_id)
+        try:
+            if group is None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+                raise KafkaError(code, f"there is no group {group_id}")
+            group.check_delete()
+        except KafkaError as error:
+            step.reply(ticket, _deleted(group_id, error.code))
+            return
+        partitions = deque(self._groups.offsets.of_group(group_id))
+        step.undo.add(partial(self._deletions.pop, group_id, None))
+        self._delete_group(step, _Deletion(group_id, partitions, ticket))
+
+    def _delete_group(self, step: GroupStep, deletion: _Deletion) -> None:
+        group_id, partitions, ticket = deletion
+        while partitions and _has_room(step):
+            _delete(step, group_id, partitions.popleft())
+        if partitions:
+            self._deletions[group_id] = deletion
+            return
+        self._deletions.pop(group_id, None)
+        group = self._groups.by_id.get(group_id)
+        if group is not None:
+            step.delete(*group.tombstone_keys())
+        step.reply(ticket, _deleted(group_id, ErrorCode.NONE))
+
+    # Deleted topics
+
+    def topics_deleted(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Queue the offsets of topics that no longer exist. A topic that was created again has
+        another id."""
+        if after.topics is before.topics:
+            return
+        deleted = {
+            name for name, topic in before.topics.items() if topic.id not in after.topic_names
+        }
+        if deleted:
+            offsets = self._groups.offsets
+            self._deleted_offsets.extend(
+                _DeletedOffset(group_id, partition, committed)
+                for group_id, partition in offsets
+                if partition.topic in deleted
+                and (committed := offsets.get(group_id, partition)) is not None
+            )
+
+    def _delete_offsets(self, step: GroupStep) -> None:
+        while self._deleted_offsets and _has_room(step):
+            group_id, partition, committed = self._deleted_offsets.popleft()
+            if self._groups.offsets.get(group_id, partition) is committed:
+                _delete(step, group_id, partition)
+
+    # Expiry
+
+    def _expire(self, step: GroupStep) -> None:
+        """Go through all groups; a step looks at a bounded number of offsets."""
+        if not self._expiring_groups and not self._expiring_offsets[1]:
+            self._expiring_groups = list(self._groups.by_id)
+        looked_at = 0
+        while looked_at < EXPIRY_OFFSETS_PER_STEP and _has_room(step):
+            group_id, partitions = self._expiring_offsets
+            group = self._groups.by_id.get(group_id)
+            if partitions and group is not None:
+                looked_at += 1
+                self._expire_offset(step, group, partitions.pop())
+                if not partitions:
+                    _delete_if_unused(step, group)
+            elif self._expiring_groups:
+                group_id = self._expiring_groups.pop()
+                partitions = list(self._groups.offsets.of_group(group_id))
+                self._expiring_offsets = group_id, partitions
+                group = self._groups.by_id.get(group_id)
+                if not partitions and group is not None:
+                    looked_at += 1
+                    _delete_if_unused(step, group)
+            else:
+                self._expiring_offsets = "", []
+                interval_ms = self._groups.settings.offsets_retention_check_interval_ms
+                self._expiry_due_ms = step.now_ms + interval_ms
+                return
+
+    def _expire_offset(self, step: GroupStep, group: Group, partition: TopicPartition) -> None:
+        offsets = self._groups.offsets
+        committed = offsets.get(group.id, partition)
+        if (
+            committed is not None
+            and _is_expired(step, group, committed, partition.topic)
+            and not offsets.is_unstable(group.id, partition)
+        ):
+            _delete(step, group.id, partition)
+
+
+def _has_room(step: GroupStep) -> bool:
+    limit = min(MAX_REMOVAL_BYTES, step.groups.settings.max_batch_bytes // 2)
+    return len(step.records) < MAX_REMOVALS_PER_STEP and step.size < limit
+
+
+def _delete_if_unused(step: GroupStep, group: Group) -> None:
+    """Delete a group without members and offsets."""
+    offsets = step.groups.offsets
+    if (
+        group.is_empty
+        and not offsets.of_group(group.id)
+        and not offsets.is_in_transaction(group.id)
+    ):
+        step.delete(*group.tombstone_keys())
+
+
+def _is_expired(step: GroupStep, group: Group, committed: Committed, topic: str) -> bool:
+    since_ms = group.retained_since_ms(committed.commit_timestamp_ms)
+    if since_ms is None or group.is_subscribed_to(topic):
+        return False
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return step.wall_ms >= committed.expire_timestamp_ms
+    return step.wall_ms - since_ms >= step.groups.settings.offsets_retention_ms
+
+
+def _deleted(group_id: str, code: ErrorCode) -> DeleteGroupsResponse.Result:
+    return DeleteGroupsResponse.Result(group_id=group_id, error_code=code)

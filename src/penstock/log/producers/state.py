@@ -75,12 +75,16 @@ class ProducerStates:
         self._unreplicated: dict[int, int] = {}
 
     def check(self, header: BatchHeader) -> AppendedBatch | None:
-        """Check a client's batch. Return the earlier append that it repeats; None if it is new.
-        Raises KafkaError if it may not be appended."""
+        """Check a batch. Return the earlier append that it repeats; None if it is new. Raises
+        KafkaError if it may not be appended.
+
+        A batch without a sequence is a coordinator's (offsets of a transaction), which does not
+        retry appends; clients always send one."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return None
-        duplicate = self._duplicate(producer, header)
+        has_sequence = header.base_sequence != NO_SEQUENCE
+        duplicate = self._duplicate(producer, header) if has_sequence else None
         if duplicate is not None:
             return duplicate
         if header.producer_epoch < producer.epoch:
@@ -89,7 +93,8 @@ class ProducerStates:
                 f"producer {header.producer_id} of epoch {header.producer_epoch} was fenced by "
                 f"epoch {producer.epoch}",
             )
-        self._check_sequence(producer, header)
+        if has_sequence:
+            self._check_sequence(producer, header)
         if producer.txn_first_offset is not None and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -165,15 +170,16 @@ class ProducerStates:
         producer.last_timestamp = header.max_timestamp
         if header.is_control:
             return self._end_txn(header, producer, marker)
-        producer.batches.append(
-            AppendedBatch(
-                header.base_sequence,
-                header.last_sequence,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp,
+        if header.base_sequence != NO_SEQUENCE:
+            producer.batches.append(
+                AppendedBatch(
+                    header.base_sequence,
+                    header.last_sequence,
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                )
             )
-        )
         if header.is_transactional and producer.txn_first_offset is None:
             producer.txn_first_offset = self._open[header.producer_id] = header.base_offset
         return None

@@ -14,7 +14,7 @@ from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
 from penstock.errors import ErrorCode, KafkaError
 from penstock.node.controller.controller import NodeController
-from penstock.node.shards.group_topic import auto_created
+from penstock.node.shards.internal_topics import auto_created
 from penstock.protocol.apis import api_of, response_class
 from penstock.protocol.codec import decode, encode_bytes
 from penstock.protocol.headers import decode_response_header, encode_request_header

@@ -187,12 +187,12 @@ class LeaderRole:
             raise not_leader(partition.topic_partition, partition.leader_id)
         return self.append(records, acks_all=acks_all)
 
-    def append(self, records: Buffer, *, acks_all: bool) -> Appended:
+    def append(self, records: Buffer, *, acks_all: bool, from_client: bool = True) -> Appended:
         leader = self.leader
         if acks_all and not leader.enough_in_sync:
             raise self._too_few_in_sync(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self._log
-        appended = log.append_as_leader(records, leader.epoch)
+        appended = log.append_as_leader(records, leader.epoch, from_client=from_client)
         if appended.duplicate:
             return appended
         if self.partition.must_sync():

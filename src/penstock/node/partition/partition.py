@@ -241,8 +241,12 @@ class Partition:
         """Append a client's batch; in a task if the batch must be opened in the child process."""
         return self._leader_role().append_produced(records, acks_all=acks_all)
 
-    def append(self, records: Buffer, *, acks_all: bool = False) -> Appended:
-        return self._leader_role().append(records, acks_all=acks_all)
+    def append(
+        self, records: Buffer, *, acks_all: bool = False, from_client: bool = True
+    ) -> Appended:
+        """Append a batch. Batches of this node's coordinators may be markers, and have no
+        sequence."""
+        return self._leader_role().append(records, acks_all=acks_all, from_client=from_client)
 
     def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
         """Return a future that completes when the high watermark reaches an offset. The deadline is

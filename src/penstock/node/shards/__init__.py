@@ -1,1 +1,4 @@
-"""Shards: coordinator state machines bound to partitions of internal topics."""
+"""Shards: replicated state machines over the partitions of internal topics that this broker leads.
+
+The machines are in `coordinator`; here they are loaded, run, written down and unloaded.
+"""

@@ -1,299 +1,293 @@
-"""The coordinator of groups on this broker: a shard for every partition of `__consumer_offsets`
-that it leads, and who has which.
+"""The group coordinator of this broker: one method per API of groups, over the shards of
+__consumer_offsets.
 
-A shard lives as long as this broker leads its partition in one leader epoch. What it decides and
-how it is written is elsewhere: in the coordinator, and in `group_shard`.
+A method returns the response, or a future of it. Errors are responses too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Collection, Sequence
+from functools import partial
 from importlib import import_module
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, TypeVar
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING
 
 from penstock import coordinator
 from penstock.config import group_settings as settings
 from penstock.config.node import NodeConfig
+from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import TopicPartition
-from penstock.limits import MAX_CACHED_GROUP_IDS
-from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
-from penstock.node.metadata import MetadataView
+from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.partition.partition import Partition
-from penstock.node.shards.group_settings import group_settings
-from penstock.node.shards.group_shard import Decide, GroupShard
-from penstock.node.shards.group_topic import OFFSETS_TOPIC
-from penstock.node.shards.loading import Loading
-from penstock.node.shards.tickets import Refused, coordinator_error
-from penstock.node.supervisor import Spawn
+from penstock.node.shards.internal_topics import OFFSETS_TOPIC
+from penstock.node.shards.shard_set import ShardEnv, ShardSet
 from penstock.records.compression import Codec
-from penstock.world import World
 
 if TYPE_CHECKING:
-    from penstock.coordinator.groups.shard import Shard
+    from penstock.coordinator.groups.machine import GroupMachine
+    from penstock.coordinator.groups.settings import GroupSettings
+    from penstock.coordinator.groups.table import Caller
+    from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+    from penstock.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+    from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
+    from penstock.protocol.messages.describe_groups import DescribeGroupsResponse
+    from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+    from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+    from penstock.protocol.messages.list_groups import ListGroupsResponse
+    from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+    from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+    from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-R = TypeVar("R")
+    Listed = list[ListGroupsResponse.Group] | KafkaError
 
-# A shard that was lost by a failed append is loaded again after this: what made it fail may last.
-_LOAD_AGAIN_S = 0.5
-# Clients ask again when there is no coordinator yet.
-_WAIT_FOR_TOPIC_S = 0.5
-
-logger = logging.getLogger(__name__)
+_MINUTE_MS = 60_000
+# Requests up to this size are not compared with the topic's max.message.bytes.
+_SMALL_BYTES = 64 * 1024
 
 
 class Groups:
-    """Nothing before `open`; from then on every change of the metadata through `apply`, after the
-    partitions have had it."""
+    """`open` it first; from then on it follows the metadata through `apply`."""
 
-    def __init__(
-        self,
-        world: World,
-        config: NodeConfig,
-        metadata: MetadataView,
-        partitions: Mapping[TopicPartition, Partition],
-        create_topics: Callable[[list[str]], Awaitable[Mapping[str, KafkaError | None]]],
-        wait_applied: Callable[[int], Awaitable[None]],
-        spawn: Spawn,
-    ) -> None:
-        self._world = world
-        self._config = config
-        self._metadata = metadata
-        self._partitions = partitions
-        self._create_topics = create_topics
-        self._wait_applied = wait_applied
-        self._spawn = spawn
-        self._shards: dict[int, GroupShard] = {}
-        self._watchers: dict[int, Callable[[], None]] = {}
-        self._closed = False
-        self._creating: asyncio.Task[None] | None = None
-        self._loading = Loading(world)
-
-    def open(self) -> None:
-        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
-        for index in topic.partitions if topic is not None else ():
-            self._watch(index)
-
-    def close(self) -> None:
-        """Whoever waits is answered, and nobody is served any more: others coordinate now, or
-        nobody does."""
-        self._closed = True
-        if self._creating is not None:
-            self._creating.cancel()
-        for index in list(self._shards):
-            self._drop(index, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker stops"))
-
-    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        for before, after in delta.topics.values():
-            for topic in (before, after):
-                for index in (
-                    topic.partitions if topic is not None and topic.name == OFFSETS_TOPIC else ()
-                ):
-                    self._watch(index)
-        if (
-            delta.brokers
-            or delta.configs
-            or any(_differ(before, after) for before, after in delta.topics.values())
-        ):
-            for shard in list(self._shards.values()):
-                shard.image_changed(image)
-
-    # Which shards are here
-
-    def _watch(self, index: int) -> None:
-        """A partition tells of its role, also when it gets one without a change of the metadata:
-        after its log was cut."""
-        self._look(index)
-        partition = self._partition(index)
-        if partition is not None:
-            partition.on_change(self._watchers.setdefault(index, partial(self._look, index)))
-
-    def _partition(self, index: int) -> Partition | None:
-        return self._partitions.get(TopicPartition(OFFSETS_TOPIC, index))
-
-    def _look(self, index: int) -> None:
-        partition, shard = self._partition(index), self._shards.get(index)
-        leads = (
-            partition is not None
-            and partition.is_leader
-            and partition.directory.failure is None
-            and not self._closed
-        )
-        if shard is not None and not (
-            leads and shard.partition is partition and shard.epoch == partition.leader_epoch
-        ):
-            self._drop(
-                index,
-                KafkaError(
-                    ErrorCode.NOT_COORDINATOR,
-                    f"this broker does not lead {OFFSETS_TOPIC}-{index} any more",
-                ),
-            )
-            shard = None
-        if partition is not None and leads and shard is None:
-            self._load(index, partition)
-
-    def _load(self, index: int, partition: Partition) -> None:
-        config = self._config
-        shard = self._shards[index] = GroupShard(
-            self._world,
-            partition,
-            self._new_shard(),
+    def __init__(self, env: ShardEnv, config: NodeConfig) -> None:
+        self._env = env
+        self._shards: ShardSet[GroupMachine] = ShardSet(
+            env,
+            OFFSETS_TOPIC,
+            self._new_machine,
             commit_timeout_s=config[settings.OFFSETS_COMMIT_TIMEOUT_MS] / 1000,
             codec=Codec(config[settings.OFFSETS_TOPIC_COMPRESSION_CODEC]),
-            on_lost=partial(self._lost, index),
-        )
-        if not shard.begin():
-            self._spawn(shard.load(self._loading))
-
-    def _new_shard(self) -> Shard:
-        # Loaded when first needed, as handlers are: a node must start quickly.
-        from penstock.coordinator.groups.shard import Shard
-
-        return Shard(
-            group_settings(self._metadata.broker_config),
-            self._metadata.image,
-            self._world.rng.uuid,
+            before_creation=_import_coordinator,
         )
 
-    def _lost(self, index: int) -> None:
-        self._spawn(self._load_again(index, self._shards[index]))
+    def open(self) -> None:
+        self._shards.open()
 
-    async def _load_again(self, index: int, lost: GroupShard) -> None:
-        await asyncio.sleep(_LOAD_AGAIN_S)
-        if self._shards.get(index) is lost:
-            del self._shards[index]
-            self._look(index)
+    def close(self) -> None:
+        self._shards.close()
 
-    def _drop(self, index: int, error: KafkaError) -> None:
-        self._shards.pop(index).drop(error)
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self._shards.apply(image, delta)
 
-    # Who has a group
+    def _new_machine(self, partition: Partition) -> GroupMachine:
+        # Imported on first use, as handlers are: a node must start quickly.
+        from penstock.coordinator.groups.machine import GroupMachine
 
-    async def find(self, group_ids: Sequence[str]) -> list[int | None]:
-        """The brokers that coordinate groups; None where nobody does now. The first who asks has
-        the topic of offsets made."""
-        if OFFSETS_TOPIC not in self._metadata.image.topics:
-            await self._wait_topic()
-        await self._metadata.wait_leaders([OFFSETS_TOPIC])
-        # Clients come at once, and librdkafka gives up where the shard of a partition that is still
-        # being made refuses them.
-        await self._wait_applied(self._metadata.image.offset)
-        return [self._coordinator_of(group_id) for group_id in group_ids]
+        metadata = self._env.metadata
+        return GroupMachine(
+            group_settings(metadata.broker_config, partition.config.max_message_bytes),
+            metadata.image,
+            self._env.world.rng.uuid,
+        )
 
-    async def _wait_topic(self) -> None:
-        """It is made by a task of its own, and not waited for long: what else the same connection
-        asks for would have to wait as well, and without controllers that takes for ever."""
-        if self._creating is None or self._creating.done():
-            self._creating = asyncio.get_running_loop().create_task(self._create_topic())
-            self._creating.add_done_callback(lambda task: task.cancelled() or task.exception())
-        try:
-            async with asyncio.timeout(_WAIT_FOR_TOPIC_S):
-                await asyncio.shield(self._creating)
-        except TimeoutError:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created"
-            ) from None
+    async def find_coordinators(self, group_ids: Sequence[str]) -> list[int | None]:
+        """Return the broker that coordinates each group, None if there is none now. Create
+        __consumer_offsets on first use."""
+        return await self._shards.find_coordinators(group_ids)
 
-    async def _create_topic(self) -> None:
-        await _import_piecemeal()
-        error = (await self._create_topics([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
-        if error is None:
-            return
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            logger.warning("%s cannot be created: %s", OFFSETS_TOPIC, error.message)
-            raise error
-        await self._metadata.wait_topics([OFFSETS_TOPIC])
+    # The classic protocol
 
-    def _coordinator_of(self, group_id: str) -> int | None:
-        index = self.partition_of(group_id)
-        if index is None:
+    def join_group(
+        self, request: JoinGroupRequest, caller: Caller
+    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+        from penstock.coordinator.groups import errors
+
+        refused = partial(errors.join_group, request, caller.version)
+        size = max((len(protocol.metadata) for protocol in request.protocols), default=0)
+        too_large = self._too_large(size)
+        if too_large is not None:
+            return refused(too_large)
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.join_group(request, caller, ticket, now),
+            refused,
+        )
+
+    def sync_group(
+        self, request: SyncGroupRequest, caller: Caller
+    ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+        from penstock.coordinator.groups import errors
+
+        size = sum(len(assigned.assignment) for assigned in request.assignments)
+        too_large = self._too_large(size)
+        if too_large is not None:
+            return errors.sync_group(too_large)
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.sync_group(request, caller, ticket, now),
+            errors.sync_group,
+        )
+
+    def _too_large(self, size: int) -> KafkaError | None:
+        """Refuse member metadata and assignments early that no record of the topic can hold: the
+        group would keep them in memory and never complete a generation."""
+        if size <= _SMALL_BYTES:
             return None
-        image = self._metadata.image
-        leader = image.brokers.get(image.topics[OFFSETS_TOPIC].partitions[index].leader)
-        return None if leader is None or leader.fenced else leader.id
-
-    def partition_of(self, group_id: str) -> int | None:
-        """Of the topic of offsets; None where that is not there yet."""
-        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
-        return None if topic is None else positive_hash(group_id) % len(topic.partitions)
-
-    def _shard_of(self, group_id: str) -> GroupShard:
-        index = self.partition_of(group_id)
-        shard = None if index is None else self._shards.get(index)
-        if shard is not None:
-            return shard
-        broker_id = self._config.node_id
-        if self._closed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker_id} stops")
-        if (
-            index is not None
-            and self._partition(index) is None
-            and self._coordinator_of(group_id) == broker_id
-        ):
-            raise KafkaError(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"{OFFSETS_TOPIC}-{index} is being made on broker {broker_id}",
-            )
-        raise KafkaError(
-            ErrorCode.NOT_COORDINATOR, f"broker {broker_id} does not coordinate group {group_id}"
+        if size <= self._env.metadata.topic_config(OFFSETS_TOPIC).max_message_bytes:
+            return None
+        return KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{size} bytes exceed max.message.bytes of {OFFSETS_TOPIC}",
         )
 
-    # What handlers ask
+    def heartbeat(
+        self, request: HeartbeatRequest
+    ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+        from penstock.coordinator.groups import errors
 
-    def ask(
-        self, group_id: str, decide: Decide, refused: Refused[R], *, writes: bool = True
-    ) -> R | Awaitable[R]:
-        """What the group's shard decides, or why it does not: an answer, or a future of one."""
-        try:
-            return self._shard_of(group_id).ask(decide, refused, writes=writes)
-        except KafkaError as error:
-            return refused(coordinator_error(error))
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.heartbeat(request, ticket, now),
+            errors.heartbeat,
+            writes=False,
+        )
 
-    def read(
-        self, group_id: str, look: Callable[[Shard], R], refused: Refused[R]
-    ) -> R | Awaitable[R]:
-        try:
-            return self._shard_of(group_id).read(look, refused)
-        except KafkaError as error:
-            return refused(coordinator_error(error))
+    def leave_group(
+        self, request: LeaveGroupRequest, caller: Caller
+    ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+        from penstock.coordinator.groups import errors
 
-    def read_all(self, look: Callable[[Shard], R], refused: Refused[R]) -> list[R | Awaitable[R]]:
-        """Of every shard here."""
-        return [self._read(shard, look, refused) for shard in self._shards.values()]
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.leave_group(request, caller, ticket, now),
+            errors.leave_group,
+        )
 
-    def _read(
-        self, shard: GroupShard, look: Callable[[Shard], R], refused: Refused[R]
-    ) -> R | Awaitable[R]:
-        try:
-            return shard.read(look, refused)
-        except KafkaError as error:
-            return refused(coordinator_error(error))
+    # The consumer protocol
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.consumer_group_heartbeat(
+                request, caller, ticket, now
+            ),
+            errors.consumer_group_heartbeat,
+        )
+
+    # Offsets
+
+    def offset_commit(
+        self, request: OffsetCommitRequest, caller: Caller
+    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.offset_commit(request, caller, ticket, now),
+            partial(errors.offset_commit, request),
+        )
+
+    def offset_fetch(
+        self, group: OffsetFetchRequest.Group, require_stable: bool, version: int
+    ) -> OffsetFetchResponse.Group | Awaitable[OffsetFetchResponse.Group]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.read(
+            group.group_id,
+            lambda machine: machine.offset_fetch(group, require_stable, version),
+            partial(errors.offset_fetch, group.group_id),
+        )
+
+    def offset_delete(
+        self, request: OffsetDeleteRequest
+    ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.decide(
+            request.group_id,
+            lambda machine, ticket, now: machine.offset_delete(request, ticket, now),
+            errors.offset_delete,
+        )
+
+    # Administration
+
+    def delete_group(
+        self, group_id: str
+    ) -> DeleteGroupsResponse.Result | Awaitable[DeleteGroupsResponse.Result]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.decide(
+            group_id,
+            lambda machine, ticket, now: machine.delete_group(group_id, ticket, now),
+            partial(errors.delete_group, group_id),
+        )
+
+    def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> list[Listed | Awaitable[Listed]]:
+        """Return one result per shard: its groups, or the error that prevents listing them."""
+
+        def listed(machine: GroupMachine) -> Listed:
+            return machine.list_groups(states, types)
+
+        def refused(error: KafkaError) -> Listed:
+            return error
+
+        return self._shards.read_all(listed, refused)
+
+    def describe_group(
+        self, group_id: str, version: int
+    ) -> DescribeGroupsResponse.Group | Awaitable[DescribeGroupsResponse.Group]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.read(
+            group_id,
+            lambda machine: machine.describe_group(group_id, version),
+            partial(errors.describe_group, group_id),
+        )
+
+    def describe_consumer_group(
+        self, group_id: str
+    ) -> ConsumerGroupDescribeResponse.Group | Awaitable[ConsumerGroupDescribeResponse.Group]:
+        from penstock.coordinator.groups import errors
+
+        return self._shards.read(
+            group_id,
+            lambda machine: machine.describe_consumer_group(group_id),
+            partial(errors.describe_consumer_group, group_id),
+        )
 
 
-async def _import_piecemeal() -> None:
-    """A node loads what it needs of the coordinator when the first group comes. At once that would
-    hold up the loop for 50 ms and more."""
-    for module in iter_modules(coordinator.__path__, f"{coordinator.__name__}."):
+async def _import_coordinator() -> None:
+    """Import the coordinator's modules one at a time when the first group appears. All of them in
+    one run would block the event loop for 50 ms and more."""
+    for module in walk_packages(coordinator.__path__, f"{coordinator.__name__}."):
         import_module(module.name)
         await asyncio.sleep(0)
 
 
-def _differ(before: TopicImage | None, after: TopicImage | None) -> bool:
-    """Whether groups can see a change of a topic. They do not care who leads it."""
-    return before is None or after is None or len(before.partitions) != len(after.partitions)
+def group_settings(values: DynamicBrokerConfig, max_batch_bytes: int) -> GroupSettings:
+    """Return the machine's settings as the broker's configs are now."""
+    from penstock.coordinator.groups.settings import GroupSettings
 
-
-@lru_cache(MAX_CACHED_GROUP_IDS)
-def positive_hash(text: str) -> int:
-    """Java's String.hashCode, without its sign."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = 31 * value + (high << 8 | low) & 0xFFFFFFFF
-    signed = value - (value >> 31 << 32)
-    return abs(signed) & 0x7FFFFFFF
+    return GroupSettings(
+        min_session_timeout_ms=values[settings.GROUP_MIN_SESSION_TIMEOUT_MS],
+        max_session_timeout_ms=values[settings.GROUP_MAX_SESSION_TIMEOUT_MS],
+        max_size=values[settings.GROUP_MAX_SIZE],
+        initial_rebalance_delay_ms=values[settings.GROUP_INITIAL_REBALANCE_DELAY_MS],
+        consumer_session_timeout_ms=values[settings.CONSUMER_SESSION_TIMEOUT_MS],
+        consumer_min_session_timeout_ms=values[settings.CONSUMER_MIN_SESSION_TIMEOUT_MS],
+        consumer_max_session_timeout_ms=values[settings.CONSUMER_MAX_SESSION_TIMEOUT_MS],
+        consumer_heartbeat_interval_ms=values[settings.CONSUMER_HEARTBEAT_INTERVAL_MS],
+        consumer_min_heartbeat_interval_ms=values[settings.CONSUMER_MIN_HEARTBEAT_INTERVAL_MS],
+        consumer_max_heartbeat_interval_ms=values[settings.CONSUMER_MAX_HEARTBEAT_INTERVAL_MS],
+        consumer_assignment_interval_ms=values[settings.CONSUMER_ASSIGNMENT_INTERVAL_MS],
+        consumer_min_assignment_interval_ms=values[settings.CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS],
+        consumer_max_assignment_interval_ms=values[settings.CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS],
+        consumer_max_size=values[settings.CONSUMER_MAX_SIZE],
+        consumer_assignors=values[settings.CONSUMER_ASSIGNORS],
+        consumer_migration_policy=values[settings.CONSUMER_MIGRATION_POLICY].lower(),
+        max_batch_bytes=max_batch_bytes,
+        offset_metadata_max_bytes=values[settings.OFFSET_METADATA_MAX_BYTES],
+        offsets_retention_ms=values[settings.OFFSETS_RETENTION_MINUTES] * _MINUTE_MS,
+        offsets_retention_check_interval_ms=values[settings.OFFSETS_RETENTION_CHECK_INTERVAL_MS],
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.ids import TopicPartition
-from penstock.node.shards.group_topic import OFFSETS_TOPIC
-from penstock.node.shards.groups import positive_hash
+from penstock.node.shards.internal_topics import OFFSETS_TOPIC
+from penstock.node.shards.shard_set import positive_hash
 from penstock.sim.cluster.history import (
     BecameLeader,
     History,

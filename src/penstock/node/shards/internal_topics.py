@@ -1,5 +1,5 @@
-"""Topics that are made because somebody needs them: those of clients with the defaults, the one of
-coordinators as they want it."""
+"""Topics that a broker creates on demand: internal topics as coordinators need them, the topics of
+clients with the defaults."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.config.node import NodeConfig
 if TYPE_CHECKING:
     from penstock.protocol.messages.create_topics import CreateTopicsRequest
 
-# Where coordinators of groups keep what they know.
+# Group coordinators keep their state in it.
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def auto_created(config: NodeConfig, names: Iterable[str]) -> CreateTopicsRequest:
-    """Whoever asks for the topic of offsets first, and be it a client that wants to read it: it is
-    made as coordinators need it."""
-    # Loaded when first needed, as handlers are: a node must start quickly.
+    """Return the request that creates these topics. An internal topic is created as coordinators
+    need it even if a client asks for it first."""
+    # Imported on first use, as handlers are: a node must start quickly.
     from penstock.protocol.messages.create_topics import CreateTopicsRequest
 
     topics = (

@@ -1,0 +1,202 @@
+"""The subscriptions of a consumer group as the cluster is now, and its target assignment. PURE.
+
+The group epoch goes up when members, subscriptions or subscribed topics change. Topics are compared
+with those seen last at a member's next heartbeat: idle groups cost nothing when topics change. A
+new target assignment follows the group epoch, at most once in the assignment interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from uuid import UUID
+
+from penstock.coordinator.assignors.range import assign_range
+from penstock.coordinator.assignors.spec import (
+    EMPTY_ASSIGNMENT,
+    AssignableTopic,
+    Assignor,
+    Subscriber,
+)
+from penstock.coordinator.assignors.uniform import assign_uniform
+from penstock.coordinator.consumer.group import ConsumerGroup
+from penstock.coordinator.consumer.records import (
+    delete_regex,
+    write_epoch,
+    write_regex,
+    write_target,
+    write_target_epoch,
+)
+from penstock.coordinator.consumer.regex import matching
+from penstock.coordinator.consumer.timeouts import assignment_interval_ms
+from penstock.coordinator.groups.step import GroupStep
+from penstock.errors import KafkaError
+from penstock.metadata.image import MetadataImage, TopicImage
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+# The log line about a rebalance shows no more reasons than this.
+_MAX_REASONS = 5
+_MORE_REASONS = "and more"
+
+
+def refresh_subscription(step: GroupStep, group: ConsumerGroup, reason: str | None) -> bool:
+    """Bump the group epoch if the subscribed topics changed, or if there is a reason: members or
+    their subscriptions changed. Return True if it went up."""
+    topics = step.groups.image.topics
+    if reason is None and topics is group.seen_topics:
+        return False
+    step.edit(group)
+    metadata_hash = group.metadata_hash
+    if resolve_regexes(step, group) or reason is not None or _have_topics_changed(step, group):
+        metadata_hash = hash_of_metadata(step.groups.image, group.subscribed_topics())
+    group.seen_topics = topics
+    if reason is None and metadata_hash == group.metadata_hash:
+        return False
+    bump_epoch(step, group, reason or "topics changed", metadata_hash)
+    return True
+
+
+def bump_epoch(step: GroupStep, group: ConsumerGroup, reason: str, metadata_hash: int) -> None:
+    write_epoch(step, group.id, group.epoch + 1, metadata_hash)
+    if group.rebalance_began_ms is None:
+        group.rebalance_began_ms = step.now_ms
+    if len(group.rebalance_reasons) < _MAX_REASONS:
+        group.rebalance_reasons += (reason,)
+    elif group.rebalance_reasons[-1] != _MORE_REASONS:
+        group.rebalance_reasons += (_MORE_REASONS,)
+
+
+def log_if_settled(step: GroupStep, group: ConsumerGroup) -> None:
+    """Log one line for each rebalance. It ends when all members are reconciled, or none is left."""
+    if group.rebalance_began_ms is None or not (group.is_settled or group.is_empty):
+        return
+    took_ms = step.now_ms - group.rebalance_began_ms
+    outcome = "is empty" if group.is_empty else f"is stable with {len(group.members)} members"
+    step.log(
+        f"group {group.id}: epoch {group.epoch} {outcome} after {took_ms} ms: "
+        f"{'; '.join(group.rebalance_reasons)}"
+    )
+    step.edit(group)
+    group.rebalance_began_ms = None
+    group.rebalance_reasons = ()
+
+
+def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> bool:
+    """Match the members' expressions again; return True if one matches other topics than before.
+    Delete expressions that no member uses."""
+    used = {member.regex for member in group.members.values() if member.regex}
+    for regex in sorted(group.regexes.keys() - used):
+        delete_regex(step, group.id, regex)
+    changed = False
+    for regex in sorted(used):
+        topics = _resolve(step, group, regex)
+        if topics != group.regexes.get(regex):
+            write_regex(step, group.id, regex, topics)
+            changed = True
+    return changed
+
+
+def _resolve(step: GroupStep, group: ConsumerGroup, regex: str) -> frozenset[str]:
+    """Return the matching topics. An expression that was matched before is tried only on new
+    topics."""
+    topics, seen = step.groups.image.topics, group.seen_topics
+    matched = group.regexes.get(regex, frozenset())
+    if regex in group.regexes and topics is seen:
+        return matched
+    untried = (
+        topics.keys() - seen.keys()
+        if regex in group.regexes and seen is not None
+        else topics.keys()
+    )
+    try:
+        return (matched & topics.keys()) | matching(regex, untried)
+    except KafkaError:
+        # Another broker accepted an expression that exceeds this broker's limits: keep its matches
+        # and add none.
+        return matched
+
+
+def _have_topics_changed(step: GroupStep, group: ConsumerGroup) -> bool:
+    seen, topics = group.seen_topics, step.groups.image.topics
+    return seen is None or any(
+        seen.get(name) is not topics.get(name) for name in group.subscribed_topics()
+    )
+
+
+def hash_of_metadata(image: MetadataImage, names: Iterable[str]) -> int:
+    """Hash everything that assignors see; 0 while none of the topics exists. It is not Kafka's
+    function: a group that moves between the two is rebalanced once."""
+    topics = [image.topics[name] for name in sorted(names) if name in image.topics]
+    if not topics:
+        return 0
+    racks = _broker_racks(image)
+    digest = blake2b(digest_size=8)
+    for topic in topics:
+        digest.update(f"{topic.name} {topic.id} {len(topic.partitions)}\n".encode())
+        if racks:
+            digest.update(
+                "\n".join(",".join(sorted(nearby)) for nearby in _racks_of(topic, racks)).encode()
+            )
+    return int.from_bytes(digest.digest(), signed=True)
+
+
+def _broker_racks(image: MetadataImage) -> dict[int, str]:
+    return {broker.id: broker.rack for broker in image.brokers.values() if broker.rack is not None}
+
+
+def _racks_of(topic: TopicImage, racks: dict[int, str]) -> tuple[frozenset[str], ...]:
+    """Return the racks of each partition's replicas, in the order of the partitions."""
+    return tuple(
+        frozenset(
+            racks[replica] for replica in topic.partitions[partition].replicas if replica in racks
+        )
+        for partition in range(len(topic.partitions))
+    )
+
+
+def update_target(step: GroupStep, group: ConsumerGroup) -> None:
+    """Compute a target assignment for a newer group epoch, unless the last one is too recent:
+    several changes within the interval share one assignment."""
+    if group.epoch <= group.target_epoch or not _is_due(step, group):
+        return
+    assignor = ASSIGNORS[group.preferred_assignor or step.groups.settings.consumer_assignors[0]]
+    image = step.groups.image
+    targets = assignor(_subscribers(group, image), _assignable_topics(group, image))
+    for member_id, target in targets.items():
+        if target != group.targets.get(member_id):
+            write_target(step, group.id, member_id, target)
+    write_target_epoch(step, group.id, group.epoch, step.wall_ms)
+
+
+def _is_due(step: GroupStep, group: ConsumerGroup) -> bool:
+    """Compare by wall clock, as the log records it. A clock that was set back delays nothing."""
+    since_ms = step.wall_ms - group.target_at_ms
+    return since_ms < 0 or since_ms >= assignment_interval_ms(step.groups, group.id)
+
+
+def _subscribers(group: ConsumerGroup, image: MetadataImage) -> dict[str, Subscriber]:
+    ids: dict[frozenset[str], frozenset[UUID]] = {}
+    subscribers = {}
+    for member in group.members.values():
+        names = group.topics_of(member)
+        if names not in ids:
+            ids[names] = topic_ids(image, names)
+        former = group.targets.get(member.id, EMPTY_ASSIGNMENT)
+        subscribers[member.id] = Subscriber(ids[names], member.rack, member.instance_id, former)
+    return subscribers
+
+
+def topic_ids(image: MetadataImage, names: frozenset[str]) -> frozenset[UUID]:
+    return frozenset(image.topics[name].id for name in names if name in image.topics)
+
+
+def _assignable_topics(group: ConsumerGroup, image: MetadataImage) -> dict[UUID, AssignableTopic]:
+    topics = [image.topics[name] for name in group.subscribed_topics() if name in image.topics]
+    racks: dict[int, str] = {}
+    if any(member.rack is not None for member in group.members.values()):
+        racks = _broker_racks(image)
+    return {
+        topic.id: AssignableTopic(len(topic.partitions), _racks_of(topic, racks) if racks else ())
+        for topic in topics
+    }

@@ -1,0 +1,143 @@
+"""Building a step of the group machine: records are replayed as they are written, and every change
+is noted for undo. PURE.
+
+All durable changes of groups and offsets go through `write`. Soft state (a classic group's
+rebalance in progress, log lines about a rebalance) changes in place after `edit`; deadlines change
+through `set_deadline` and `cancel_deadline`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from penstock.coordinator.classic.records import replay_group
+from penstock.coordinator.consumer.replay import replay as replay_consumer
+from penstock.coordinator.groups.records import record
+from penstock.coordinator.groups.table import DeadlineKey, Group, GroupTable
+from penstock.coordinator.offsets.committed import replay_offset
+from penstock.coordinator.runtime.step import (
+    RECORD_OVERHEAD_BYTES,
+    Now,
+    Record,
+    Reply,
+    Step,
+    Ticket,
+    Undo,
+)
+from penstock.limits import BATCH_HEADER_BYTES
+from penstock.protocol.internal.classic_group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+
+def replay(groups: GroupTable, key: object, value: object | None) -> None:
+    """Apply one record to the table: while loading, and for every record that a step writes."""
+    match key, value:
+        case (
+            (OffsetCommitKey() | LegacyOffsetCommitKey()),
+            (OffsetCommitValue() | LegacyOffsetCommitValue() | None),
+        ):
+            replay_offset(groups, key, value)
+        case GroupMetadataKey(), (GroupMetadataValue() | None):
+            replay_group(groups, key, value)
+        case _:
+            replay_consumer(groups, key, value)
+
+
+class GroupStep:
+    """One decision over `groups`, at one time."""
+
+    __slots__ = ("_size", "groups", "log_lines", "now_ms", "records", "replies", "undo", "wall_ms")
+
+    def __init__(self, groups: GroupTable, now: Now) -> None:
+        self.groups = groups
+        self.now_ms, self.wall_ms = now
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.log_lines: list[str] = []
+        self.undo = Undo()
+        self._size = BATCH_HEADER_BYTES
+
+    def write(self, key: object, value: object | None) -> None:
+        """Write a record, or with None a tombstone, and replay it."""
+        written = record(key, value)
+        self.records.append(written)
+        self._size += len(written.key) + len(written.value or b"") + RECORD_OVERHEAD_BYTES
+        if isinstance(key, OffsetCommitKey):
+            self._save_offset(key)
+        else:
+            self.save_group(
+                getattr(key, "group" if isinstance(key, GroupMetadataKey) else "group_id")
+            )
+        replay(self.groups, key, value)
+
+    def delete(self, *keys: object) -> None:
+        for key in keys:
+            self.write(key, None)
+
+    @property
+    def size(self) -> int:
+        """An upper bound of the size of the step's batch before compression."""
+        return self._size
+
+    def edit(self, group: Group) -> None:
+        """Save the group before its soft state changes."""
+        self.save_group(group.id)
+
+    def save_group(self, group_id: str) -> None:
+        if self.undo.first(group_id):
+            group = self.groups.by_id.get(group_id)
+            if group is None:
+                self.undo.save(self.groups.by_id, group_id)
+            else:
+                self.undo.add(partial(self.groups.by_id.__setitem__, group_id, group.copy()))
+
+    def _save_offset(self, key: OffsetCommitKey) -> None:
+        """The first offset of an unknown group creates a group that only commits."""
+        if key.group not in self.groups.by_id:
+            self.save_group(key.group)
+        self.undo.add(self.groups.offsets.saved(key))
+
+    def set_deadline(self, key: DeadlineKey, due_ms: int) -> None:
+        deadlines = self.groups.deadlines
+        self.undo.add(partial(deadlines.restore, key, deadlines.get(key)))
+        deadlines.set(key, due_ms)
+
+    def cancel_deadline(self, key: DeadlineKey) -> None:
+        deadlines = self.groups.deadlines
+        due_ms = deadlines.get(key)
+        if due_ms is not None:
+            self.undo.add(partial(deadlines.set, key, due_ms))
+            deadlines.cancel(key)
+
+    def revert(self) -> None:
+        """Undo everything: the request is refused."""
+        self.undo.revert()
+        self.records.clear()
+        self.replies.clear()
+        self.log_lines.clear()
+        self._size = BATCH_HEADER_BYTES
+
+    def reply(self, ticket: Ticket, response: object) -> None:
+        self.replies.append(Reply(ticket, response))
+
+    def log(self, line: str) -> None:
+        """Add a line for the node's log. Names come from clients, so control characters are
+        escaped: none may begin a line."""
+        self.log_lines.append(
+            line if line.isprintable() else line.encode("unicode_escape").decode()
+        )
+
+    def build(self, immediate: bool = False) -> Step:
+        return Step(
+            records=tuple(self.records),
+            replies=tuple(self.replies),
+            log_lines=tuple(self.log_lines),
+            immediate=immediate,
+            undo=self.undo,
+        )

@@ -1,0 +1,40 @@
+"""The interface between a replicated state machine and its runner (`node/shards/shard.py`). PURE.
+
+A machine holds the state of one partition of an internal topic on the broker that leads it. Its
+durable state changes only by replaying records; soft state (requests that wait, a rebalance in
+progress, deadlines) is lost when the partition moves. Unbounded work, such as expiry, is cut into
+steps of bounded size: `run_due` does one of them, and `next_deadline_ms` says that more is due.
+
+Requests are methods of the concrete machine. They take the request, a ticket and `Now`, and return
+a `Step`. A method that raises KafkaError has changed nothing; the sender gets the error. Any other
+exception discards the machine, and its successor is loaded from the log.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.coordinator.runtime.step import Batch, Now, Record, Step
+from penstock.metadata.image import MetadataImage
+
+
+class StateMachine(Protocol):
+    """Until `loaded`, the runner calls nothing but `replay`."""
+
+    def replay(self, record: Record, batch: Batch, /) -> None:
+        """Apply one record of the log. ProtocolError: the record is damaged."""
+
+    def loaded(self, now: Now, /) -> Step:
+        """The whole log has been replayed: start the deadlines."""
+
+    def image_changed(self, image: MetadataImage, now: Now, /) -> Step: ...
+
+    def run_due(self, now: Now, /) -> Step:
+        """Do one bounded piece of the work that is due; an empty step if there is none."""
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `run_due` is due next. It may be too early, never too late."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the machine has no state, so that a new image can wait for the next request."""

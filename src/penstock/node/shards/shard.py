@@ -1,0 +1,377 @@
+"""The runner of one state machine on the broker that leads its partition, in one leader epoch.
+
+Laws, besides those of `coordinator/runtime/step.py`:
+- A machine runs only while this broker leads the partition in the epoch in which it was loaded, and
+  enough replicas are in sync to append. Requests that never write run without the latter: sessions
+  should not time out because of it.
+- A step is decided, checked, appended and replayed in one synchronous run. If the append fails, or
+  the machine raises anything but KafkaError, the shard is unloaded and `on_failed` reloads it.
+- Replies and effects leave when everything that the shard has appended is committed. A reply whose
+  commit times out becomes an error; the step may still be committed later. An effect waits for its
+  commit without a deadline: the machine of the next leader epoch derives it from the log again.
+- Every request gets one response: from the machine, or with the error that prevented it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+from penstock.coordinator.runtime.machine import StateMachine
+from penstock.coordinator.runtime.step import Now, Reply, Step, Ticket
+from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import MAX_DUE_STEPS
+from penstock.metadata.image import MetadataImage
+from penstock.node.partition.partition import Partition
+from penstock.node.shards.loading import ShardLoader, wait_until
+from penstock.node.shards.replies import Refused, Replies
+from penstock.records.build import build_batch, end_transaction_marker
+from penstock.records.compression import Codec
+from penstock.world import World
+
+M = TypeVar("M", bound=StateMachine)
+R = TypeVar("R")
+
+# (machine, ticket, now) -> step
+Decide = Callable[[M, Ticket, Now], Step]
+
+logger = logging.getLogger(__name__)
+
+# How long to postpone due work while too few replicas are in sync.
+_RETRY_MS = 500
+
+# Checks that a partition makes before it writes anything: the step is refused, not the shard lost.
+_REFUSALS = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+
+
+class Shard(Generic[M]):
+    """`load_empty` or `load` it first. Until then every request is refused with
+    COORDINATOR_LOAD_IN_PROGRESS. `perform` carries out effects."""
+
+    def __init__(
+        self,
+        world: World,
+        partition: Partition,
+        machine: M,
+        *,
+        commit_timeout_s: float,
+        codec: Codec,
+        on_failed: Callable[[], None],
+        perform: Callable[[object], None],
+    ) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.machine = machine
+        self.loaded = False
+        self._world = world
+        self._commit_timeout_s = commit_timeout_s
+        self._codec = codec
+        self._on_failed = on_failed
+        self._perform = perform
+        self._unloaded = False
+        # The end of the records that the machine's state rests on.
+        self._end = partition.log_end_offset
+        self._replies = Replies()
+        # Effects that wait for the commit of an offset, in the order of their offsets.
+        self._effects: deque[tuple[int, tuple[object, ...]]] = deque()
+        self._new_image: MetadataImage | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+
+    # Loading and unloading
+
+    @property
+    def leads(self) -> bool:
+        partition = self.partition
+        return not self._unloaded and partition.is_leader and partition.leader_epoch == self.epoch
+
+    @property
+    def _is_ready(self) -> bool:
+        """True if the loaded state cannot be lost any more, and steps can be written."""
+        return self.partition.is_committed(self._end) and self._enough_in_sync
+
+    def load_empty(self) -> bool:
+        """Load the shard synchronously if its log is empty; return True if it is loaded."""
+        if self.partition.log_start_offset == self._end and self._is_ready:
+            self._start()
+        return self.loaded
+
+    async def load(self, loader: ShardLoader) -> None:
+        """Replay the log up to its end at the election, and wait until that is committed."""
+        name, began_ms = self.partition.topic_partition, self._now().ms
+        try:
+            count = await loader.load(
+                self.partition, self._end, self.machine.replay, lambda: self.leads
+            )
+            await wait_until(self.partition, lambda: self._is_ready or not self.leads)
+        except Exception as error:
+            logger.exception("%s: the shard cannot be loaded", name)
+            self.unload(
+                KafkaError(ErrorCode.NOT_COORDINATOR, f"shard {name} cannot be loaded: {error}")
+            )
+        if self.leads:
+            logger.info(
+                "%s: %d records loaded in %d ms, leader epoch %d",
+                name,
+                count,
+                self._now().ms - began_ms,
+                self.epoch,
+            )
+            self._start()
+
+    def _start(self) -> None:
+        self.loaded = True
+        self._run_unasked(lambda: self._run(self.machine.loaded))
+
+    def unload(self, error: KafkaError) -> None:
+        """Refuse all requests that wait and drop effects that are not committed."""
+        self._unloaded = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.partition.off_change(self._release_effects)
+        self._effects.clear()
+        self._replies.refuse_all(error)
+
+    # Requests
+
+    def decide(
+        self, decide: Decide[M], refused: Refused[R], *, writes: bool = True
+    ) -> R | Awaitable[R]:
+        """Run one step and return its reply, or a future of it. KafkaError: the machine cannot run,
+        or the step was refused."""
+        self._check_loaded()
+        if writes:
+            if not self._enough_in_sync:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"too few replicas of {self.partition.topic_partition} are in sync",
+                )
+            self._apply_image()
+        ticket = self._replies.new_ticket()
+        self._run(lambda now: decide(self.machine, ticket, now), has_sender=True)
+        immediate = self._replies.immediate
+        return cast(R, immediate) if immediate is not None else self._replies.wait(ticket, refused)
+
+    def read(self, look: Callable[[M], R], refused: Refused[R]) -> R | Awaitable[R]:
+        """Return what `look` sees, once the state that it saw is committed."""
+        self._check_loaded()
+        if self._new_image is not None:
+            self._run_unasked(self._apply_image)
+        response = look(self.machine)
+        if self.partition.is_committed(self._end):
+            return response
+        ticket = self._replies.new_ticket()
+        self._reply_when_committed((Reply(ticket, response),))
+        return self._replies.wait(ticket, refused)
+
+    def image_changed(self, image: MetadataImage) -> None:
+        self._new_image = image
+        if self.loaded and not self.machine.is_empty:
+            self._run_unasked(self._apply_image)
+
+    def _check_loaded(self) -> None:
+        name = self.partition.topic_partition
+        if not self.leads:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"this broker does not lead {name} any more"
+            )
+        if not self.loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{name} is being loaded")
+
+    @property
+    def _enough_in_sync(self) -> bool:
+        leader = self.partition.leader
+        return leader is not None and leader.enough_in_sync
+
+    # Work without a request
+
+    def _run_unasked(self, work: Callable[[], None]) -> None:
+        """Run work that no request asked for, or postpone it while nothing can be written. Errors
+        were logged."""
+        if not self.leads:
+            return
+        if not self._enough_in_sync:
+            self._set_timer(self._now().ms + _RETRY_MS)
+            return
+        with contextlib.suppress(KafkaError):
+            work()
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._run_unasked(self._run_due)
+
+    def _run_due(self) -> None:
+        """Run a bounded number of due steps; the timer continues."""
+        self._apply_image()
+        for _ in range(MAX_DUE_STEPS):
+            self._run(self.machine.run_due)
+            due_ms = self.machine.next_deadline_ms()
+            if due_ms is None or due_ms > self._now().ms or not self.leads:
+                break
+
+    def _apply_image(self) -> None:
+        image, self._new_image = self._new_image, None
+        if image is not None:
+            self._run(lambda now: self.machine.image_changed(image, now))
+
+    def _set_timer(self, due_ms: int) -> None:
+        """An earlier timer stays: it finds nothing due and sets itself again. So extending a
+        deadline, as every heartbeat does, costs nothing here."""
+        due_ms = max(due_ms, self._now().ms + 1)
+        if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        self._timer = asyncio.get_running_loop().call_at(due_ms / 1000, self._timer_fired)
+
+    def _now(self) -> Now:
+        clock = self._world.clock
+        return Now(int(clock.monotonic() * 1000), clock.now_ms())
+
+    # Steps
+
+    def _run(self, decide: Callable[[Now], Step], *, has_sender: bool = False) -> None:
+        """Decide a step, write it, and send its replies and effects when it is committed.
+        KafkaError: it was refused and has changed nothing, or the shard was unloaded."""
+        now = self._now()
+        try:
+            step = decide(now)
+        except KafkaError:
+            raise
+        except Exception as error:
+            logger.exception(
+                "%s: the state machine failed; reloading it from the log",
+                self.partition.topic_partition,
+            )
+            raise self._failed(_coordinator_failed()) from error
+        if step.writes:
+            self._append(step, now, has_sender)
+        for line in step.log_lines:
+            logger.info("%s", line)
+        if step.replies:
+            if step.immediate or self.partition.is_committed(self._end):
+                self._replies.deliver(step.replies)
+            else:
+                self._reply_when_committed(step.replies)
+        if step.effects:
+            self._effects.append((self._end, step.effects))
+            self.partition.on_change(self._release_effects)
+            self._release_effects()
+        due_ms = self.machine.next_deadline_ms()
+        if due_ms is not None:
+            self._set_timer(due_ms)
+
+    def _refuse(self, step: Step, error: KafkaError, has_sender: bool) -> None:
+        """Revert a step that cannot be appended. The sender gets the error, and others that the
+        step would have replied to still wait. Without a sender they get the error, lest they wait
+        for ever."""
+        step.undo.revert()
+        logger.error(
+            "%s: a step of %d records was refused: %s",
+            self.partition.topic_partition,
+            len(step.records),
+            error.message,
+        )
+        if not has_sender:
+            self._replies.refuse(step.replies, error)
+
+    def _append(self, step: Step, now: Now, has_sender: bool) -> None:
+        """Append the step's batch, or revert the step, or unload the shard."""
+        try:
+            batch = self._batch(step, now)
+            self._check_size(batch)
+            appended = self.partition.append(batch, acks_all=True, from_client=False)
+        except Exception as error:
+            if isinstance(error, KafkaError) and error.code in _REFUSALS:
+                self._refuse(step, error, has_sender)
+                raise
+            logger.error(
+                "%s: a step cannot be appended; reloading the shard from the log: %s",
+                self.partition.topic_partition,
+                error,
+            )
+            refusal = error if isinstance(error, KafkaError) else _coordinator_failed()
+            raise self._failed(refusal) from error
+        self._end = appended.end_offset
+        if not self.leads:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "this broker has lost the partition")
+
+    def _failed(self, error: KafkaError) -> KafkaError:
+        self.unload(error)
+        self._on_failed()
+        return error
+
+    def _batch(self, step: Step, now: Now) -> bytes:
+        declared = step.batch
+        if declared.marker is not None:
+            return end_transaction_marker(
+                commit=declared.marker.commit,
+                producer_id=declared.producer_id,
+                producer_epoch=declared.producer_epoch,
+                coordinator_epoch=declared.marker.coordinator_epoch,
+                timestamp=now.wall_ms,
+            )
+        return build_batch(
+            [(key, value, (), now.wall_ms) for key, value in step.records],
+            codec=self._codec,
+            producer_id=declared.producer_id,
+            producer_epoch=declared.producer_epoch,
+            transactional=declared.transactional,
+        )
+
+    def _check_size(self, batch: bytes) -> None:
+        config = self.partition.config
+        if len(batch) > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the request needs a batch of {len(batch)} bytes, and max.message.bytes of "
+                f"{self.partition.topic_partition.topic} is {config.max_message_bytes}",
+            )
+        if len(batch) > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the request needs a batch of {len(batch)} bytes, and segment.bytes of "
+                f"{self.partition.topic_partition.topic} is {config.segment_bytes}",
+            )
+
+    def _reply_when_committed(self, replies: tuple[Reply, ...]) -> None:
+        deadline = self._world.clock.monotonic() + self._commit_timeout_s
+        committed = asyncio.ensure_future(self.partition.wait_committed(self._end, deadline))
+        committed.add_done_callback(partial(self._reply, replies))
+
+    def _reply(self, replies: tuple[Reply, ...], committed: asyncio.Future[None]) -> None:
+        error = committed.exception()
+        if error is None:
+            self._replies.deliver(replies)
+        elif isinstance(error, KafkaError):
+            self._replies.refuse(replies, error)
+        else:
+            raise error
+
+    def _release_effects(self) -> None:
+        """Carry out the effects whose steps are committed."""
+        while self._effects and self.leads and self.partition.is_committed(self._effects[0][0]):
+            _end, effects = self._effects.popleft()
+            for effect in effects:
+                self._perform(effect)
+        if not self._effects:
+            self.partition.off_change(self._release_effects)
+
+
+def _coordinator_failed() -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed; see its log")
