@@ -12,7 +12,7 @@ from penstock.protocol.internal.consumer_protocol import (
     encode_consumer_protocol,
 )
 from tests.coordinator.consumer_world import ConsumerWorld, TopicPartitions
-from tests.coordinator.shards import GROUP
+from tests.coordinator.group_world import GROUP
 
 
 class ClassicConsumer:
@@ -136,4 +136,4 @@ class ClassicConsumer:
 
 
 def kind(world: ConsumerWorld) -> str:
-    return world.shard.groups.by_id[GROUP].kind
+    return world.machine.groups.by_id[GROUP].kind

@@ -14,7 +14,7 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from penstock.protocol.schema import fields_of
-from tests.coordinator.shards import GROUP, World
+from tests.coordinator.group_world import GROUP, World
 
 # Assignments are made at once, so that tests need not wait for them.
 AT_ONCE = GroupSettings(consumer_assignment_interval_ms=0)
@@ -81,23 +81,25 @@ class ConsumerWorld(World):
         self, request: ConsumerGroupHeartbeatRequest, version: int = 1
     ) -> ConsumerGroupHeartbeatResponse:
         ticket = self.new_ticket()
-        step = self.take(
-            self.shard.consumer_heartbeat(request, self.caller(version), ticket, self.now_ms)
+        step = self.run(
+            lambda: self.machine.consumer_group_heartbeat(
+                request, self.caller(version), ticket, self.now
+            )
         )
         response = self.answer(ticket, ConsumerGroupHeartbeatResponse)
         assert not (
-            step.at_once
+            step.immediate
             and (step.records or response.assignment is not None or response.error_code)
         )
         return response
 
     def change_topics(self, counts: Mapping[str, int]) -> None:
         self.image = image_of(counts, base=self.image)
-        self.take(self.shard.image_changed(self.image, self.now_ms))
+        self.take(self.machine.image_changed(self.image, self.now))
 
     @property
     def consumers(self) -> ConsumerGroup:
-        group = self.shard.groups.by_id[GROUP]
+        group = self.machine.groups.by_id[GROUP]
         assert isinstance(group, ConsumerGroup)
         return group
 

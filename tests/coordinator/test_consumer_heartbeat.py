@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.consumer.member import MemberState
+from penstock.coordinator.consumer.group import MemberState
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.limits import SETTLING_HEARTBEAT_MS
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.coordinator.consumer_world import AT_ONCE, ConsumerWorld, changed
-from tests.coordinator.shards import GROUP
+from tests.coordinator.group_world import GROUP
 
 Request = ConsumerGroupHeartbeatRequest
 
@@ -43,7 +43,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
         (0, 1, 2, 3, 4, 5)
     ]
     assert world.consumers.state_name == "Stable"
-    assert world.told == ["group g: epoch 1 is stable with 1 members after 0 ms: a came"]
+    assert world.told == ["group g: epoch 1 is stable with 1 members after 0 ms: a joined"]
 
 
 def test_before_version_1_the_coordinator_makes_the_id() -> None:
@@ -123,10 +123,10 @@ def test_an_idle_heartbeat_changes_nothing_and_is_answered_at_once() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     log = len(world.log)
-    step = world.shard.consumer_heartbeat(
-        a.idle(), world.caller(1), world.new_ticket(), world.now_ms
+    step = world.machine.consumer_group_heartbeat(
+        a.idle(), world.caller(1), world.new_ticket(), world.now
     )
-    assert step.at_once
+    assert step.immediate
     assert step.records == ()
     assert world.send(a.idle()).assignment is None
     assert len(world.log) == log
@@ -182,7 +182,7 @@ def test_a_member_that_does_not_give_up_is_fenced() -> None:
     b.beat()
     assert len(b.owned) == 6
     assert a.beat() is ErrorCode.UNKNOWN_MEMBER_ID
-    assert "a did not give up its partitions in time" in "".join(world.told)
+    assert "a was removed: it did not revoke its partitions in time" in "".join(world.told)
 
 
 def test_a_member_that_is_not_heard_of_is_gone() -> None:
@@ -195,7 +195,7 @@ def test_a_member_that_is_not_heard_of_is_gone() -> None:
     assert list(world.consumers.members) == ["b"]
     world.settle([b])
     assert len(b.owned) == 6
-    assert world.told[-1].endswith("a was not heard of in time")
+    assert world.told[-1].endswith("a was removed: its session timed out")
 
 
 def test_the_epoch_before_will_do_once_for_a_lost_answer() -> None:
@@ -278,7 +278,7 @@ def test_settings_of_the_group_come_before_those_of_the_node() -> None:
     world = ConsumerWorld()
     settings = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "7000"}
     world.image = replace(world.image, configs={(32, GROUP): settings})
-    world.take(world.shard.image_changed(world.image, 0))
+    world.take(world.machine.image_changed(world.image, world.now))
     a = world.consumer("a").join()
     assert world.send(a.short()).heartbeat_interval_ms == 7_000
     world.wait(49_999)

@@ -16,11 +16,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.shard import Shard
-from penstock.coordinator.groups.table import Groups
+from penstock.coordinator.groups.machine import GroupMachine
+from penstock.coordinator.runtime.step import PLAIN
+from penstock.coordinator.groups.table import GroupTable
 from penstock.errors import ErrorCode
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld, TopicPartitions
-from tests.coordinator.shards import GROUP
+from tests.coordinator.group_world import GROUP
 
 TOPICS = ("t", "u", "v")
 subscriptions = st.sets(st.sampled_from(TOPICS), min_size=1).map(lambda names: tuple(sorted(names)))
@@ -141,18 +142,18 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def the_log_has_it_all(self) -> None:
         if self.group() is not None:
-            told = told_by_records(self.world.shard.groups)
+            told = told_by_records(self.world.machine.groups)
             assert told_by_records(self.world.replayed().groups) == told
             assert told_by_records(self.compacted().groups) == told
 
-    def compacted(self) -> Shard:
+    def compacted(self) -> GroupMachine:
         """A shard that reads what compaction leaves of the log: the last record of each key."""
-        shard = self.world.fresh_shard()
+        machine = self.world.new_machine()
         last = {key: offset for offset, (key, _) in enumerate(self.world.log)}
-        for offset, (key, value) in enumerate(self.world.log):
-            if last[key] == offset:
-                shard.replay(offset, key, value, 0)
-        return shard
+        for offset, record in enumerate(self.world.log):
+            if last[record.key] == offset:
+                machine.replay(record, PLAIN)
+        return machine
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -183,11 +184,11 @@ class Histories(RuleBasedStateMachine):
         assert len(self.world.log) == log
 
     def group(self) -> ConsumerGroup | None:
-        group = self.world.shard.groups.by_id.get(GROUP) if hasattr(self, "world") else None
+        group = self.world.machine.groups.by_id.get(GROUP) if hasattr(self, "world") else None
         return group if isinstance(group, ConsumerGroup) else None
 
 
-def told_by_records(groups: Groups) -> object:
+def told_by_records(groups: GroupTable) -> object:
     group = groups.by_id[GROUP]
     assert isinstance(group, ConsumerGroup)
     counted = group.epoch, group.metadata_hash, group.target_epoch, group.target_at_ms

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.consumer.member import MemberState
-from penstock.coordinator.groups.records import decode, record, tombstone
+from penstock.coordinator.consumer.group import MemberState
+from penstock.coordinator.groups.records import decode, record
+from penstock.coordinator.runtime.step import PLAIN
 from penstock.errors import ErrorCode
 from penstock.protocol.internal import consumer_group_records as log
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.coordinator.consumer_world import ConsumerWorld
-from tests.coordinator.shards import GROUP
+from tests.coordinator.group_world import GROUP
 
 
 def test_a_first_member_is_written_as_kafka_does() -> None:
@@ -86,20 +87,19 @@ def test_an_empty_group_can_be_deleted() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     group = world.consumers
-    assert world.shard.delete_groups([GROUP], world.new_ticket(), 0).records == ()
+    assert world.machine.delete_group(GROUP, world.new_ticket(), world.now).records == ()
     a.leave()
-    for key, value in group.tombstones():
-        world.shard.replay(0, key, value, 0)
-    assert GROUP not in world.shard.groups.by_id
+    for key in group.tombstone_keys():
+        world.machine.replay(record(key, None), PLAIN)
+    assert GROUP not in world.machine.groups.by_id
 
 
 def test_tombstones_of_what_is_not_there_mean_nothing() -> None:
     world = ConsumerWorld()
-    for key, value in ConsumerGroup(GROUP).tombstones():
-        world.shard.replay(0, key, value, 0)
-    key, _ = tombstone(log.ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id="a"))
-    world.shard.replay(0, key, None, 0)
-    assert world.shard.groups.by_id == {}
+    member_key = log.ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id="a")
+    for key in (*ConsumerGroup(GROUP).tombstone_keys(), member_key):
+        world.machine.replay(record(key, None), PLAIN)
+    assert world.machine.groups.by_id == {}
 
 
 def test_records_before_kafka_4_3_have_no_epochs_of_partitions() -> None:
@@ -113,10 +113,8 @@ def test_records_before_kafka_4_3_have_no_epochs_of_partitions() -> None:
     value = log.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=5, state=77, assigned_partitions=listed
     )
-    key, content = record(
-        log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"), value
-    )
-    world.shard.replay(0, key, content, 0)
+    key = log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a")
+    world.machine.replay(record(key, value), PLAIN)
     member = world.consumers.members["a"]
     assert (member.assigned, member.state) == ({topic: {0: 5, 1: 5}}, MemberState.UNKNOWN)
     assert world.consumer("a").join().error is ErrorCode.NONE
@@ -128,10 +126,8 @@ def test_a_member_in_an_unknown_state_starts_from_nothing() -> None:
     value = log.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=1, previous_member_epoch=0, state=99
     )
-    key, content = record(
-        log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a"), value
-    )
-    world.shard.replay(0, key, content, 0)
+    key = log.ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a")
+    world.machine.replay(record(key, value), PLAIN)
     assert a.beat() is ErrorCode.FENCED_MEMBER_EPOCH
     a.beat()
     assert (a.error, len(a.owned)) == (ErrorCode.NONE, 6)
@@ -154,7 +150,7 @@ def test_a_group_is_described() -> None:
         world.consumer("a", instance="i", rack="r").join(),
         world.consumer("b", assignor="range").join(),
     )
-    group = world.shard.describe_consumer_group(GROUP)
+    group = world.machine.describe_consumer_group(GROUP)
     assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (
         0,
         "Reconciling",
@@ -185,9 +181,9 @@ def test_a_group_is_described() -> None:
 
 def test_only_consumer_groups_are_described() -> None:
     world = ConsumerWorld()
-    assert world.shard.describe_consumer_group(GROUP).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.machine.describe_consumer_group(GROUP).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     world.join(version=3)
-    answer = world.shard.describe_consumer_group(GROUP)
+    answer = world.machine.describe_consumer_group(GROUP)
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.GROUP_ID_NOT_FOUND,
         "Group g is not a consumer group.",
@@ -197,7 +193,7 @@ def test_only_consumer_groups_are_described() -> None:
 def test_groups_are_listed_by_their_kind() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
-    (listed,) = world.shard.list_groups(types=["Consumer"])
+    (listed,) = world.machine.list_groups(types=["Consumer"])
     assert (listed.group_id, listed.group_state, listed.group_type, listed.protocol_type) == (
         GROUP,
         "Stable",
@@ -226,7 +222,7 @@ def test_fetches_are_fenced_by_epochs() -> None:
     a = world.consumer("a").join()
 
     def fetch(member: str | None, epoch: int) -> int:
-        return world.shard.fetch_offsets(
+        return world.machine.offset_fetch(
             OffsetFetchRequest.Group(
                 group_id=GROUP, member_id=member, member_epoch=epoch, topics=None
             )

@@ -14,7 +14,7 @@ from penstock.protocol.internal.consumer_protocol import (
 )
 from tests.coordinator.classic_client import ClassicConsumer, kind
 from tests.coordinator.consumer_world import AT_ONCE, Consumer, ConsumerWorld, TopicPartitions
-from tests.coordinator.shards import GROUP, subscription
+from tests.coordinator.group_world import GROUP, subscription
 
 
 def classic_world(
@@ -92,14 +92,14 @@ def test_the_last_new_consumer_takes_the_group_back() -> None:
     epoch = world.consumers.epoch
     new.leave()
     assert kind(world) == "classic"
-    group = world.shard.groups.by_id[GROUP]
+    group = world.machine.groups.by_id[GROUP]
     assert isinstance(group, ClassicGroup)
     assert (group.state_name, group.generation) == ("PreparingRebalance", epoch)
     assert {member.id for member in group.members.values()} == {c0.id, c1.id}
     settle(world, c0, c1)
     assert group.state_name == "Stable"
     assert group.generation == epoch + 1
-    assert any("went back to the classic protocol" in line for line in world.told)
+    assert any("was downgraded from the consumer to the classic protocol" in line for line in world.told)
 
 
 def test_new_consumers_and_classic_ones_change_places_one_by_one() -> None:
@@ -152,7 +152,7 @@ def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_withou
     classic = ClassicConsumer(world, "c", instance="i")
     classic.run()
     classic.run()
-    group = world.shard.groups.by_id[GROUP]
+    group = world.machine.groups.by_id[GROUP]
     assert isinstance(group, ClassicGroup)
     assert (group.state_name, group.generation) == ("Stable", epoch)
     assert (classic.owned, classic.generation) == (had, epoch)

@@ -13,7 +13,7 @@ from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import KafkaError
 from tests.coordinator.classic_client import ClassicConsumer, kind
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld
-from tests.coordinator.shards import GROUP
+from tests.coordinator.group_world import GROUP
 
 Member = ClassicConsumer | Consumer
 
@@ -103,7 +103,7 @@ class Migrations(RuleBasedStateMachine):
                     owned[partition] = member.id
 
     def may_commit(self, member: Member) -> bool:
-        group = self.world.shard.groups.by_id.get(GROUP)
+        group = self.world.machine.groups.by_id.get(GROUP)
         epoch = member.epoch if isinstance(member, Consumer) else member.generation
         if group is None or group.is_empty:
             return False
@@ -125,7 +125,7 @@ class Migrations(RuleBasedStateMachine):
             return
         speaks_new = any(isinstance(member, Consumer) for member in self.alive)
         assert kind(self.world) == ("consumer" if speaks_new else "classic")
-        assert self.world.shard.groups.by_id[GROUP].state_name == "Stable"
+        assert self.world.machine.groups.by_id[GROUP].state_name == "Stable"
         if speaks_new:
             have = [partition for member in self.alive for partition in member.owned]
             (topic,) = self.world.image.topics.values()

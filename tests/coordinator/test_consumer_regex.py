@@ -12,7 +12,7 @@ from penstock.coordinator.consumer import regex
 from penstock.coordinator.consumer.regex import compiled, matching
 from penstock.errors import ErrorCode, KafkaError
 from tests.coordinator.consumer_world import ConsumerWorld
-from tests.coordinator.shards import GROUP
+from tests.coordinator.group_world import GROUP
 
 
 def test_an_expression_matches_whole_names() -> None:
@@ -48,14 +48,14 @@ def test_malicious_expressions_take_bounded_time(expression: str) -> None:
 
 
 def test_an_expression_that_is_too_much_for_so_many_topics_is_refused() -> None:
-    with pytest.raises(KafkaError, match="make it simpler"):
+    with pytest.raises(KafkaError, match="simplify the expression"):
         matching("[ab]*a[ab]{240}", ["ab" * 124] * 1_000)
 
 
 def test_a_refused_expression_leaves_the_group_as_it_was() -> None:
     world = ConsumerWorld()
     assert world.consumer("a", regex="(").join().error is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert (world.log, GROUP in world.shard.groups.by_id) == ([], False)
+    assert (world.log, GROUP in world.machine.groups.by_id) == ([], False)
 
 
 def test_topics_that_come_and_go_are_noticed() -> None:

@@ -7,6 +7,7 @@ not committed is lost with the broker.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import settings
@@ -14,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.coordinator.classic.group import ClassicGroup
-from penstock.coordinator.groups.shard import Shard
-from penstock.coordinator.runtime.step import Answer, Step
+from penstock.coordinator.groups.machine import GroupMachine
+from penstock.coordinator.runtime.step import Reply, Step
 from penstock.errors import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
-from tests.coordinator.shards import GROUP, World, subscription
+from tests.coordinator.group_world import GROUP, World, subscription
 
 CLIENTS = 4
 STATIC = (2, 3)
@@ -31,21 +32,21 @@ class CommittedWorld(World):
     """Holds answers until the log is committed; `reload` loses what is not."""
 
     def __init__(self) -> None:
-        self.held: list[Answer] = []
+        self.held: list[Reply] = []
         self.committed_length = 0
         super().__init__()
 
     def take(self, step: Step) -> Step:
-        super().take(Step(step.records, step.answers if step.at_once else (), step.told))
-        if not step.at_once:
-            self.held.extend(step.answers)
+        super().take(replace(step, replies=step.replies if step.immediate else ()))
+        if not step.immediate:
+            self.held.extend(step.replies)
         if self.committed_length == len(self.log):
             self.release()
         return step
 
     def release(self) -> None:
         self.committed_length = len(self.log)
-        super().take(Step(answers=tuple(self.held)))
+        super().take(Step(replies=tuple(self.held)))
         self.held.clear()
 
     def reload(self) -> None:
@@ -98,7 +99,7 @@ class Durable(NamedTuple):
     members: tuple[tuple[str, str | None, int, int, bytes, bytes], ...]
 
 
-def durable(shard: Shard) -> Durable | None:
+def durable(shard: GroupMachine) -> Durable | None:
     group = shard.groups.by_id.get(GROUP)
     if not isinstance(group, ClassicGroup):
         return None
@@ -273,7 +274,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
 
     @invariant()
     def the_log_says_what_the_shard_says(self) -> None:
-        live, read = self.world.shard, self.world.replayed()
+        live, read = self.world.machine, self.world.replayed()
         for shard in (live, read):
             assert list(shard.groups.offsets) == list(live.groups.offsets)
         assert read.groups.offsets.of_group(GROUP) == live.groups.offsets.of_group(GROUP)
@@ -283,7 +284,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
 
     @invariant()
     def a_group_is_in_order(self) -> None:
-        group = self.world.shard.groups.by_id.get(GROUP)
+        group = self.world.machine.groups.by_id.get(GROUP)
         if isinstance(group, ClassicGroup):
             assert group.is_empty == (
                 not group.members and group.state_name != "PreparingRebalance"
@@ -318,9 +319,9 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         self._all_get_their_share()
         self.world.wait(3_600_000)
         self.world.release()
-        asked = next(self.world.tickets)
+        asked = len(self.world.tickets)
         assert set(self.world.answers) == set(range(asked))
-        group = self.world.shard.groups.by_id.get(GROUP)
+        group = self.world.machine.groups.by_id.get(GROUP)
         assert group is None or group.is_empty
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.errors import ErrorCode
-from tests.coordinator.shards import GROUP, World, subscription
+from tests.coordinator.group_world import GROUP, World, subscription
 
 
 def test_a_new_member_first_gets_its_id() -> None:
@@ -108,7 +108,7 @@ def test_a_group_has_a_name() -> None:
 def test_a_member_of_no_group_is_unknown_and_makes_none() -> None:
     world = World()
     assert world.joined(world.join("who")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.shard.list_groups() == []
+    assert world.machine.list_groups() == []
 
 
 @pytest.mark.parametrize(
@@ -272,10 +272,7 @@ def test_a_rebalance_is_told_in_one_line() -> None:
     ticket = world.join(a)
     world.sync(a, world.joined(ticket).generation_id)
     assert world.told == [
-        f"group {GROUP}: generation 1 is stable with 2 members after 6000 ms: {a} came; {b} came",
-        (
-            f"group {GROUP}: generation 2 is stable with 1 members after 0 ms: {b} left; {a} "
-            "joined "
-            "again"
-        ),
+        f"group {GROUP}: generation 1 is stable with 2 members after 6000 ms: "
+        f"{a} joined; {b} joined",
+        f"group {GROUP}: generation 2 is stable with 1 members after 0 ms: {b} left; {a} rejoined",
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.coordinator.shards import World
+from tests.coordinator.group_world import World
 
 
 def begun(world: World, count: int = 2) -> list[str]:
@@ -246,7 +248,7 @@ def test_static_members_that_all_stay_away_are_waited_for_until_their_sessions_e
     i, j = (world.joined(ticket).member_id for ticket in tickets)
     world.sync(j, 1, instance="j")
     world.sync(i, 1, {i: b"1", j: b"2"}, instance="i")
-    world.group.members[j].rebalance_timeout_ms = 0
+    world.group.put(replace(world.group.members[j], rebalance_timeout_ms=0))
     world.leave(i, instance="i")
     world.wait(9_000)
     assert (world.group.state_name, list(world.group.members)) == ("PreparingRebalance", [j])
@@ -256,27 +258,24 @@ def test_static_members_that_all_stay_away_are_waited_for_until_their_sessions_e
 
 def test_without_the_name_of_a_group_nothing_is_done() -> None:
     world = World()
-    caller, now_ms = world.caller(5), world.now_ms
+    caller, now = world.caller(5), world.now
     tickets = [world.new_ticket() for _ in range(3)]
     world.take(
-        world.shard.heartbeat(
-            HeartbeatRequest(group_id="", generation_id=1, member_id="x"),
-            caller,
-            tickets[0],
-            now_ms,
+        world.machine.heartbeat(
+            HeartbeatRequest(group_id="", generation_id=1, member_id="x"), tickets[0], now
         )
     )
     world.take(
-        world.shard.leave_group(
-            LeaveGroupRequest(group_id="", member_id="x"), caller, tickets[1], now_ms
+        world.machine.leave_group(
+            LeaveGroupRequest(group_id="", member_id="x"), caller, tickets[1], now
         )
     )
     world.take(
-        world.shard.sync_group(
+        world.machine.sync_group(
             SyncGroupRequest(group_id="", generation_id=1, member_id="x"),
             caller,
             tickets[2],
-            now_ms,
+            now,
         )
     )
     assert world.answer(tickets[0], HeartbeatResponse).error_code == ErrorCode.INVALID_GROUP_ID

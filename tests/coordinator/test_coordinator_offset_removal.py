@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.runtime.step import Now
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from tests.coordinator.shards import GROUP, World, topics
+from tests.coordinator.group_world import GROUP, World, topics
 
 DAY_MS = 24 * 60 * 60 * 1_000
 
@@ -21,7 +22,7 @@ def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCo
     )
     ticket = world.new_ticket()
     request = OffsetDeleteRequest(group_id=GROUP, topics=(wanted,))
-    world.take(world.shard.delete_offsets(request, world.caller(0), ticket, world.now_ms))
+    world.take(world.machine.offset_delete(request, ticket, world.now))
     answer = world.answer(ticket, OffsetDeleteResponse)
     codes = [p.error_code for t in answer.topics for p in t.partitions]
     return ErrorCode(answer.error_code), ErrorCode(codes[0] if codes else 0)
@@ -29,9 +30,8 @@ def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCo
 
 def group_deleted(world: World, group: str = GROUP) -> ErrorCode:
     ticket = world.new_ticket()
-    world.take(world.shard.delete_groups([group], ticket, world.now_ms))
-    (result,) = world.answer(ticket, DeleteGroupsResponse).results
-    return ErrorCode(result.error_code)
+    world.take(world.machine.delete_group(group, ticket, world.now))
+    return ErrorCode(world.answer(ticket, DeleteGroupsResponse.Result).error_code)
 
 
 def test_offsets_of_topics_that_the_group_reads_stay() -> None:
@@ -64,7 +64,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_is_empty() -> None:
     world.leave(a)
     assert group_deleted(world) == ErrorCode.NONE
     for _ in range(2):
-        assert (world.offsets(), world.shard.list_groups()) == ({}, [])
+        assert (world.offsets(), world.machine.list_groups()) == ({}, [])
         world.reload()
     assert group_deleted(world) == ErrorCode.GROUP_ID_NOT_FOUND
     assert group_deleted(world, "") == ErrorCode.INVALID_GROUP_ID
@@ -78,9 +78,9 @@ def test_offsets_expire_when_the_group_has_been_empty_for_long() -> None:
     world.wait(7 * DAY_MS - 1)
     assert world.committed() == 5
     world.wait(world.settings.offsets_retention_check_interval_ms + 1)
-    assert (world.offsets(), world.shard.list_groups()) == ({}, [])
+    assert (world.offsets(), world.machine.list_groups()) == ({}, [])
     world.reload()
-    assert world.shard.list_groups() == []
+    assert world.machine.list_groups() == []
 
 
 def test_offsets_of_a_group_that_only_commits_expire_by_their_commit() -> None:
@@ -115,26 +115,26 @@ def test_old_clients_say_how_long_an_offset_is_kept() -> None:
 
 
 def test_a_sweep_takes_many_turns_when_there_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.coordinator.offsets.expiry.EXPIRY_OFFSETS_A_TURN", 3)
+    monkeypatch.setattr("penstock.coordinator.offsets.removal.EXPIRY_OFFSETS_PER_STEP", 3)
     world = World(
         GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000)
     )
     for index in range(10):
         world.commit(1, group=f"g{index}")
-    step = world.shard.expire(2_000, world.wall_ms + 2_000)
-    assert len(step.records) == 4, "two groups, each with an offset"
-    assert world.shard.next_deadline_ms() == 2_000
+    step = world.take(world.machine.run_due(Now(2_000, world.wall_ms + 2_000)))
+    assert len(step.records) == 6, "three groups, each with an offset"
+    assert world.machine.next_deadline_ms() == 2_000
     world.wait(2_000)
-    assert world.shard.list_groups() == []
+    assert world.machine.list_groups() == []
 
 
 def test_offsets_of_a_deleted_topic_go() -> None:
     world = World()
     world.commit(5)
     world.commit(6, topic="u")
-    world.take(world.shard.image_changed(topics("t"), world.now_ms))
+    world.take(world.machine.image_changed(topics("t"), world.now))
     assert world.offsets() == {TopicPartition("t", 0): 5}
-    world.take(world.shard.image_changed(topics("t", first_id=5_000), world.now_ms))
+    world.take(world.machine.image_changed(topics("t", first_id=5_000), world.now))
     assert world.offsets() == {}
     world.reload()
     assert world.offsets() == {}

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.coordinator.runtime.step import PLAIN, Record
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.protocol.internal.classic_group_records import (
@@ -15,7 +16,7 @@ from penstock.protocol.internal.classic_group_records import (
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.coordinator.consumer_world import ConsumerWorld
-from tests.coordinator.shards import GROUP, World, subscription, topics
+from tests.coordinator.group_world import GROUP, World, subscription, topics
 
 Asked = OffsetFetchRequest.Group
 
@@ -25,7 +26,7 @@ def fetched(
 ) -> OffsetFetchResponse.Group.Topic:
     asked = Asked.Topic(name=topic, topic_id=topic_id or NO_UUID, partition_indexes=indexes)
     version = 9 if topic_id is None else 10
-    (answer,) = world.shard.fetch_offsets(
+    (answer,) = world.machine.offset_fetch(
         Asked(group_id=GROUP, topics=(asked,)), version=version
     ).topics
     return answer
@@ -42,7 +43,7 @@ def test_a_member_commits() -> None:
 def test_without_members_anybody_commits() -> None:
     world = World()
     assert world.commit(5) == ErrorCode.NONE
-    assert [(g.group_id, g.group_state, g.protocol_type) for g in world.shard.list_groups()] == [
+    assert [(g.group_id, g.group_state, g.protocol_type) for g in world.machine.list_groups()] == [
         (GROUP, "Empty", "")
     ]
     world.reload()
@@ -133,13 +134,13 @@ def test_a_generation_of_a_group_that_is_not_there(version: int, code: ErrorCode
 def test_a_topic_that_is_not_there(version: int, code: ErrorCode) -> None:
     world = World()
     assert world.commit(5, topic="x", version=version) == code
-    assert (world.log, world.shard.list_groups()) == ([], [])
+    assert (world.log, world.machine.list_groups()) == ([], [])
 
 
 def test_metadata_has_a_greatest_length() -> None:
     world = World()
     assert world.commit(4, metadata="x" * 4_097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert world.shard.list_groups() == []
+    assert world.machine.list_groups() == []
     assert world.commit(5, metadata="x" * 4_096) == ErrorCode.NONE
     assert world.commit(6, metadata="x" * 4_097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert world.committed() == 5
@@ -151,7 +152,7 @@ def test_a_topic_that_was_made_again_has_no_offsets_of_the_former() -> None:
     world.commit(5, version=10)
     world.reload()
     assert fetched(world, 0, topic_id=first).partitions[0].committed_offset == 5
-    world.shard.groups.image = topics("t", first_id=2_000)
+    world.machine.groups.image = topics("t", first_id=2_000)
     assert fetched(world, 0, topic_id=UUID(int=2_000)).partitions[0].committed_offset == -1
     assert fetched(world, 0, topic_id=first).partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert fetched(world, 0).partitions[0].committed_offset == 5
@@ -161,8 +162,8 @@ def test_by_id_all_offsets_come_with_ids_and_topics_that_are_gone_do_not() -> No
     world = World()
     world.commit(5)
     world.commit(6, topic="u")
-    world.shard.groups.image = topics("t")
-    answer = world.shard.fetch_offsets(Asked(group_id=GROUP, topics=None))
+    world.machine.groups.image = topics("t")
+    answer = world.machine.offset_fetch(Asked(group_id=GROUP, topics=None))
     assert [(t.topic_id, t.partitions[0].committed_offset) for t in answer.topics] == [
         (world.image.topics["t"].id, 5)
     ]
@@ -172,17 +173,17 @@ def test_by_id_all_offsets_come_with_ids_and_topics_that_are_gone_do_not() -> No
 def test_what_was_never_committed_is_not_zero() -> None:
     world = World()
     assert [p.committed_offset for p in fetched(world, 0, 3).partitions] == [-1, -1]
-    assert world.shard.fetch_offsets(Asked(group_id="none", topics=None)).topics == ()
+    assert world.machine.offset_fetch(Asked(group_id="none", topics=None)).topics == ()
 
 
 def test_an_unfinished_transaction_makes_an_offset_unstable() -> None:
     world = World()
     world.commit(5)
     partition = TopicPartition("t", 0)
-    committed = world.shard.groups.offsets.get(GROUP, partition)
+    committed = world.machine.groups.offsets.get(GROUP, partition)
     assert committed is not None
-    world.shard.groups.offsets.pending[7] = {GROUP: {partition: committed}}
-    answer = world.shard.fetch_offsets(
+    world.machine.groups.offsets.pending[7] = {GROUP: {partition: committed}}
+    answer = world.machine.offset_fetch(
         Asked(group_id=GROUP, topics=None), require_stable=True, version=9
     )
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -195,12 +196,12 @@ def test_records_of_long_ago_are_read() -> None:
     value = GROUP_LOG.encode_value(
         LegacyOffsetCommitValue(offset=5, metadata="", commit_timestamp=1)
     )
-    world.shard.replay(0, key, value, 0)
+    world.machine.replay(Record(key, value), PLAIN)
     assert world.committed() == 5
 
 
 def test_a_record_of_a_type_to_come_is_skipped_and_a_damaged_one_is_not() -> None:
-    shard = World().shard
-    shard.replay(0, b"\x7f\xff", b"\x00\x00", 0)
-    with pytest.raises(ProtocolError, match="at offset 8 of __consumer_offsets"):
-        shard.replay(8, b"\x00\x01\x00", b"\x00\x00", 0)
+    machine = World().machine
+    machine.replay(Record(b"\x7f\xff", b"\x00\x00"), PLAIN)
+    with pytest.raises(ProtocolError):
+        machine.replay(Record(b"\x00\x01\x00", b"\x00\x00"), PLAIN)

@@ -17,7 +17,7 @@ from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.leave_group import LeaveGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
-from tests.coordinator.shards import World
+from tests.coordinator.group_world import World
 
 STATIC = ("i", "j")
 UUID_LENGTH = 37
@@ -119,7 +119,7 @@ TRANSCRIPTS = {
         a: in generation 1, led by a of a
         > a syncs a=t0,t1
         a: has t0,t1
-        group g: generation 1 is stable with 1 members after 3000 ms: a came
+        group g: generation 1 is stable with 1 members after 3000 ms: a joined
         > a commits 5
         a: NONE
         > b joins
@@ -139,7 +139,7 @@ TRANSCRIPTS = {
         > a syncs a=t0 b=t1
         a: has t0
         b: has t1
-        group g: generation 2 is stable with 2 members after 100 ms: b came; a joined again
+        group g: generation 2 is stable with 2 members after 100 ms: b joined; a rejoined
     """,
     "a crash": """
         > a joins
@@ -155,7 +155,7 @@ TRANSCRIPTS = {
         > a syncs a=t0 b=t1
         a: has t0
         b: has t1
-        group g: generation 1 is stable with 2 members after 6000 ms: a came; b came
+        group g: generation 1 is stable with 2 members after 6000 ms: a joined; b joined
         > wait 9000
         > b beats
         b: NONE
@@ -166,7 +166,7 @@ TRANSCRIPTS = {
         b: in generation 2, led by b of b
         > b syncs b=t0,t1
         b: has t0,t1
-        group g: generation 2 is stable with 1 members after 0 ms: a was not heard of in time; b joined again
+        group g: generation 2 is stable with 1 members after 0 ms: the session of a timed out; b rejoined
         > a commits 9
         a: UNKNOWN_MEMBER_ID
         > b leaves
@@ -183,7 +183,7 @@ TRANSCRIPTS = {
         > i syncs i=t0 j=t1
         i: has t0
         j: has t1
-        group g: generation 1 is stable with 2 members after 6000 ms: i came; j came
+        group g: generation 1 is stable with 2 members after 6000 ms: i joined; j joined
         > j restarts
         j: in generation 1, led by i
         > j syncs
@@ -202,7 +202,7 @@ TRANSCRIPTS = {
         a: in generation 1, led by a of a
         > a syncs a=t0
         a: has t0
-        group g: generation 1 is stable with 1 members after 3000 ms: a came
+        group g: generation 1 is stable with 1 members after 3000 ms: a joined
         > b joins
         b: MEMBER_ID_REQUIRED
         > b joins

@@ -15,27 +15,27 @@ from penstock.protocol.internal.classic_group_records import (
     OffsetCommitValue,
 )
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
-from tests.coordinator.shards import GROUP, WALL_MS, World, subscription
+from tests.coordinator.group_world import GROUP, WALL_MS, World, subscription
 
 
 def test_groups_are_listed_by_state_and_type() -> None:
     world = World()
     world.stable_group("a")
     world.commit(1, group="simple")
-    listed = world.shard.list_groups()
+    listed = world.machine.list_groups()
     assert [(g.group_id, g.group_state, g.group_type, g.protocol_type) for g in listed] == [
         (GROUP, "Stable", "classic", "consumer"),
         ("simple", "Empty", "classic", ""),
     ]
-    assert [g.group_id for g in world.shard.list_groups(["stable", "Dead"])] == [GROUP]
-    assert [g.group_id for g in world.shard.list_groups(["EMPTY"], ["Classic"])] == ["simple"]
-    assert world.shard.list_groups([], ["consumer"]) == []
+    assert [g.group_id for g in world.machine.list_groups(["stable", "Dead"])] == [GROUP]
+    assert [g.group_id for g in world.machine.list_groups(["EMPTY"], ["Classic"])] == ["simple"]
+    assert world.machine.list_groups([], ["consumer"]) == []
 
 
 def test_a_stable_group_is_described_with_all_it_has() -> None:
     world = World()
     (a,) = world.stable_group("a")
-    described = world.shard.describe_group(GROUP)
+    described = world.machine.describe_group(GROUP)
     assert (described.group_state, described.protocol_type, described.protocol_data) == (
         "Stable",
         "consumer",
@@ -50,7 +50,7 @@ def test_a_group_in_a_rebalance_is_described_without_assignments() -> None:
     world = World()
     a, _ = world.stable_group("a", "b")
     world.join(a)
-    described = world.shard.describe_group(GROUP)
+    described = world.machine.describe_group(GROUP)
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
     assert {(m.member_metadata, m.member_assignment) for m in described.members} == {(b"", b"")}
 
@@ -59,7 +59,7 @@ def test_a_group_in_a_rebalance_is_described_without_assignments() -> None:
     ("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
 def test_a_group_that_is_not_there_is_dead(version: int, code: ErrorCode) -> None:
-    described = World().shard.describe_group("x", version)
+    described = World().machine.describe_group("x", version)
     assert (described.group_state, described.error_code) == ("Dead", code)
 
 
@@ -122,7 +122,7 @@ def test_a_group_leaves_the_records_that_kafka_would() -> None:
 
 
 def test_a_generation_that_the_log_cannot_take_harms_nobody() -> None:
-    world = World(GroupSettings(max_record_bytes=1_000))
+    world = World(GroupSettings(max_batch_bytes=1_000))
     (a,) = world.stable_group("a")
     ticket = world.join(a)
     length = len(world.log)
@@ -137,7 +137,7 @@ def test_a_generation_that_the_log_cannot_take_harms_nobody() -> None:
 
 
 def test_ids_that_are_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.coordinator.classic.join.MAX_PENDING_MEMBERS", 2)
+    monkeypatch.setattr("penstock.coordinator.classic.membership.MAX_PENDING_MEMBERS", 2)
     world = World()
     first, second, third = (world.member_id() for _ in range(3))
     assert list(world.group.pending_ids) == [second, third]

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.controller.topics.delete import delete_topics
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import GROUP_RECORDS_A_TURN
+from penstock.limits import SHARD_LOAD_RECORDS
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.shard_set import positive_hash
-from penstock.node.shards.loading import Loading
+from penstock.node.shards.loading import ShardLoader
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
@@ -79,7 +79,7 @@ def test_the_hash_is_javas_without_its_sign(text: str, expected: int) -> None:
 
 def test_the_topic_is_made_as_kafka_makes_it() -> None:
     async def main(node: FakeNode) -> None:
-        await asyncio.gather(*(node.groups.find([GROUP]) for _ in range(5)))
+        await asyncio.gather(*(node.groups.find_coordinators([GROUP]) for _ in range(5)))
         topic = node.image.topics["__consumer_offsets"]
         assert len(topic.partitions) == 7
         assert node.image.topic_configs("__consumer_offsets") == {
@@ -94,7 +94,7 @@ def test_the_topic_is_made_as_kafka_makes_it() -> None:
 def test_too_few_brokers_for_the_topic_are_told_and_no_harm_is_done() -> None:
     async def main(node: FakeNode) -> None:
         with pytest.raises(KafkaError) as caught:
-            await node.groups.find([GROUP])
+            await node.groups.find_coordinators([GROUP])
         assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
         assert await commit(node, 5) == ErrorCode.NOT_COORDINATOR
 
@@ -236,7 +236,7 @@ def test_every_rebalance_leaves_a_line(caplog: pytest.LogCaptureFixture) -> None
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         await leave(node, await join(node))
 
-    with caplog.at_level("INFO", logger="penstock.node.shards.group_shard"):
+    with caplog.at_level("INFO", logger="penstock.node.shards.shard"):
         with_groups(test)
     assert [line.split(" after ")[0] for line in caplog.messages] == [
         f"group {GROUP}: generation 1 is stable with 1 members",
@@ -322,11 +322,11 @@ def test_others_have_their_turns_while_a_shard_is_loaded() -> None:
             turns[-1].append(offset)
 
         assert (
-            await Loading(node.world).load(cast(Partition, partition), 900, replay, lambda: True)
+            await ShardLoader(node.world).load(cast(Partition, partition), 900, replay, lambda: True)
             == 900
         )
         assert [offset for turn in turns for offset in turn] == list(range(900))
-        assert max(map(len, turns)) <= GROUP_RECORDS_A_TURN
+        assert max(map(len, turns)) <= SHARD_LOAD_RECORDS
 
     with_groups(test)
 

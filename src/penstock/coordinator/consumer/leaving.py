@@ -54,10 +54,11 @@ def _leave_static(step: GroupStep, group: ConsumerGroup, member: ConsumerMember)
 
 
 def deadline_passed(step: GroupStep, group: ConsumerGroup, kind: str, member_id: str) -> None:
-    """Remove a member that missed a deadline."""
-    member = group.members.get(member_id)
-    if member is not None:
-        remove_members(step, group, [member], f"{member_id} was removed: {TIMEOUT_REASONS[kind]}")
+    """Remove a member that missed a deadline. Deadlines of a classic group that was upgraded mean
+    nothing to it."""
+    member, reason = group.members.get(member_id), TIMEOUT_REASONS.get(kind)
+    if member is not None and reason is not None:
+        remove_members(step, group, [member], f"{member_id} was removed: {reason}")
 
 
 def remove_members(

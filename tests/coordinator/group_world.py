@@ -3,15 +3,15 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Callable, Mapping
 from typing import TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.shard import Shard
-from penstock.coordinator.runtime.step import Caller, Record, Step, Ticket
+from penstock.coordinator.groups.machine import GroupMachine
+from penstock.coordinator.groups.table import Caller
+from penstock.coordinator.runtime.step import PLAIN, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -58,6 +58,19 @@ class CommitDetails(TypedDict, total=False):
     retention_ms: int
 
 
+def state_of(machine: GroupMachine) -> object:
+    """Return everything that a step may change, for comparison."""
+    groups = machine.groups
+    return (
+        {
+            group.id: (group.kind, list(getattr(group, "members", ())), vars(group.copy()))
+            for group in groups.by_id.values()
+        },
+        {group_id: dict(groups.offsets.of_group(group_id)) for group_id, _ in groups.offsets},
+        dict(groups.deadlines._due),
+    )
+
+
 class World:
     def __init__(
         self, settings: GroupSettings | None = None, image: MetadataImage | None = None
@@ -68,16 +81,25 @@ class World:
         self.log: list[Record] = []
         self.answers: dict[int, object] = {}
         self.told: list[str] = []
-        self.tickets = count()
-        self.uuids = count()
-        self.shard = self.fresh_shard()
-        self.take(self.shard.loaded(self.now_ms))
+        # Ticket -> the response to send if the machine is unloaded before it replies.
+        self.tickets: dict[int, object] = {}
+        self.uuids = 0
+        self.machine = self.new_machine()
+        self.take(self.machine.loaded(self.now))
 
-    def fresh_shard(self) -> Shard:
-        return Shard(self.settings, self.image, lambda: UUID(int=next(self.uuids)))
+    def new_machine(self) -> GroupMachine:
+        return GroupMachine(self.settings, self.image, self.new_uuid)
+
+    def new_uuid(self) -> UUID:
+        self.uuids += 1
+        return UUID(int=self.uuids - 1)
 
     def caller(self, version: int, client_id: str = "c") -> Caller:
-        return Caller(client_id, "/127.0.0.1", version, self.wall_ms)
+        return Caller(client_id, "/127.0.0.1", version)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms)
 
     @property
     def wall_ms(self) -> int:
@@ -85,35 +107,48 @@ class World:
 
     def take(self, step: Step) -> Step:
         self.log.extend(step.records)
-        for ticket, response in step.answers:
+        for ticket, response in step.replies:
             assert ticket not in self.answers, f"ticket {ticket} was answered twice"
             self.answers[ticket] = response
-        self.told.extend(step.told)
+        self.told.extend(step.log_lines)
         return step
+
+    def run(self, decide: Callable[[], Step]) -> Step:
+        """Run a request. A step that writes is refused first: reverting it must change nothing."""
+        before, uuids = state_of(self.machine), self.uuids
+        step = decide()
+        if step.records:
+            step.undo.revert()
+            assert state_of(self.machine) == before
+            self.uuids = uuids
+            step = decide()
+        return self.take(step)
 
     def reload(self) -> None:
         """Another broker leads now, and reads the log."""
-        for ticket, response in self.shard.close(ErrorCode.NOT_COORDINATOR):
-            self.answers[ticket] = response
-        self.shard = self.replayed()
-        self.take(self.shard.loaded(self.now_ms))
+        for ticket in self.tickets.keys() - self.answers.keys():
+            self.answers[ticket] = self.tickets[ticket]
+        self.machine = self.replayed()
+        self.take(self.machine.loaded(self.now))
 
-    def replayed(self) -> Shard:
-        shard = self.fresh_shard()
-        for offset, (key, value) in enumerate(self.log):
-            shard.replay(offset, key, value, self.wall_ms)
-        return shard
+    def replayed(self) -> GroupMachine:
+        machine = self.new_machine()
+        for record in self.log:
+            machine.replay(record, PLAIN)
+        return machine
 
     def wait(self, ms: int) -> None:
         """Time passes; whatever falls due on the way is done at its time."""
         until_ms = self.now_ms + ms
-        while (due_ms := self.shard.next_deadline_ms()) is not None and due_ms <= until_ms:
+        while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= until_ms:
             self.now_ms = max(due_ms, self.now_ms)
-            self.take(self.shard.expire(self.now_ms, self.wall_ms))
+            self.take(self.machine.run_due(self.now))
         self.now_ms = until_ms
 
-    def new_ticket(self) -> Ticket:
-        return Ticket(next(self.tickets))
+    def new_ticket(self, refused: object = None) -> Ticket:
+        ticket = Ticket(len(self.tickets))
+        self.tickets[ticket] = refused
+        return ticket
 
     def answer(self, ticket: int, kind: type[T]) -> T:
         response = self.answers[ticket]
@@ -146,8 +181,10 @@ class World:
                 for name, metadata in wanted.items()
             ),
         )
-        ticket = self.new_ticket()
-        self.take(self.shard.join_group(request, self.caller(version, client), ticket, self.now_ms))
+        ticket = self.new_ticket(JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+        self.run(
+            lambda: self.machine.join_group(request, self.caller(version, client), ticket, self.now)
+        )
         return ticket
 
     def joined(self, ticket: int) -> JoinGroupResponse:
@@ -181,8 +218,8 @@ class World:
                 for m, a in (assignments or {}).items()
             ),
         )
-        ticket = self.new_ticket()
-        self.take(self.shard.sync_group(request, self.caller(5), ticket, self.now_ms))
+        ticket = self.new_ticket(SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+        self.run(lambda: self.machine.sync_group(request, self.caller(5), ticket, self.now))
         return ticket
 
     def synced(self, ticket: int) -> SyncGroupResponse:
@@ -193,8 +230,8 @@ class World:
             group_id=GROUP, generation_id=generation, member_id=member, group_instance_id=instance
         )
         ticket = self.new_ticket()
-        step = self.take(self.shard.heartbeat(request, self.caller(4), ticket, self.now_ms))
-        assert step.at_once
+        step = self.run(lambda: self.machine.heartbeat(request, ticket, self.now))
+        assert step.immediate
         return ErrorCode(self.answer(ticket, HeartbeatResponse).error_code)
 
     def leave(
@@ -211,7 +248,7 @@ class World:
         )
         request = LeaveGroupRequest(group_id=GROUP, member_id=members[0], members=leaving)
         ticket = self.new_ticket()
-        self.take(self.shard.leave_group(request, self.caller(version), ticket, self.now_ms))
+        self.run(lambda: self.machine.leave_group(request, self.caller(version), ticket, self.now))
         return ticket
 
     def commit(
@@ -259,7 +296,9 @@ class World:
             topics=(named,),
         )
         ticket = self.new_ticket()
-        self.take(self.shard.commit_offsets(request, self.caller(version), ticket, self.now_ms))
+        self.run(
+            lambda: self.machine.offset_commit(request, self.caller(version), ticket, self.now)
+        )
         return ticket
 
     def committed(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:
@@ -267,7 +306,7 @@ class World:
 
     def offsets(self, group: str = GROUP) -> dict[TopicPartition, int]:
         """All that OffsetFetch gives without a list of partitions."""
-        answered = self.shard.fetch_offsets(
+        answered = self.machine.offset_fetch(
             OffsetFetchRequest.Group(group_id=group, topics=None), version=9
         )
         assert answered.error_code == ErrorCode.NONE
@@ -279,7 +318,7 @@ class World:
 
     @property
     def group(self) -> ClassicGroup:
-        group = self.shard.groups.by_id[GROUP]
+        group = self.machine.groups.by_id[GROUP]
         assert isinstance(group, ClassicGroup)
         return group
 
