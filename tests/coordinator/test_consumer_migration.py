@@ -99,7 +99,9 @@ def test_the_last_new_consumer_takes_the_group_back() -> None:
     settle(world, c0, c1)
     assert group.state_name == "Stable"
     assert group.generation == epoch + 1
-    assert any("was downgraded from the consumer to the classic protocol" in line for line in world.told)
+    assert any(
+        "was downgraded from the consumer to the classic protocol" in line for line in world.told
+    )
 
 
 def test_new_consumers_and_classic_ones_change_places_one_by_one() -> None:

@@ -151,18 +151,3 @@ def test_what_clients_say_stays_in_one_line() -> None:
     ticket = world.join(a)
     world.sync(a, world.joined(ticket).generation_id)
     assert all(line.isprintable() for line in world.told)
-
-
-def test_a_deadline_that_is_put_off_is_not_early() -> None:
-    deadlines: Deadlines[tuple[str]] = Deadlines()
-    deadlines.set(("a",), 10)
-    deadlines.set(("b",), 20)
-    deadlines.set(("a",), 30)
-    assert deadlines.next_ms() == 20
-    assert (deadlines.pop_due(25), deadlines.pop_due(25)) == (("b",), None)
-    deadlines.set(("a",), 26)
-    assert deadlines.next_ms() == 26
-    deadlines.cancel(("a",))
-    assert (deadlines.next_ms(), deadlines.pop_due(100)) == (None, None)
-    deadlines.set(("a",), 40)
-    assert deadlines.pop_due(40) == ("a",)

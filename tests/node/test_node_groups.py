@@ -1,7 +1,7 @@
-"""The shell of consumer groups: when an answer leaves, what becomes of a shard when its partition
-moves, and how it is loaded.
+"""Groups on the shard runtime: when responses leave, and what happens to a shard when its partition
+moves or an append fails.
 
-The coordinator is the real one; its partition is one that the test controls.
+The group machine is the real one; the test controls its partition.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any, cast
 import pytest
 
 from penstock.controller.topics.delete import delete_topics
+from penstock.coordinator.runtime.step import Batch, Record
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import SHARD_LOAD_RECORDS
+from penstock.limits import MAX_REMOVALS_PER_STEP, SHARD_LOAD_RECORDS
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.shard_set import positive_hash
 from penstock.node.shards.loading import ShardLoader
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
@@ -39,6 +41,8 @@ from tests.handlers.group_members import (
     offsets_partition,
     waiting,
 )
+
+DELETE_GROUPS, LIST_GROUPS = 42, 16
 
 Test = Callable[[FakeNode, FakePartition], Coroutine[Any, Any, None]]
 
@@ -73,11 +77,11 @@ async def lead_again(node: FakeNode, partition: FakePartition) -> None:
         ("orders", 1008770331),
     ],
 )
-def test_the_hash_is_javas_without_its_sign(text: str, expected: int) -> None:
+def test_the_hash_of_a_key_is_javas_without_its_sign(text: str, expected: int) -> None:
     assert positive_hash(text) == expected
 
 
-def test_the_topic_is_made_as_kafka_makes_it() -> None:
+def test_the_offsets_topic_is_created_with_kafkas_configs() -> None:
     async def main(node: FakeNode) -> None:
         await asyncio.gather(*(node.groups.find_coordinators([GROUP]) for _ in range(5)))
         topic = node.image.topics["__consumer_offsets"]
@@ -91,7 +95,7 @@ def test_the_topic_is_made_as_kafka_makes_it() -> None:
     run(main, **{**SETTINGS, "offsets.topic.num.partitions": "7"})
 
 
-def test_too_few_brokers_for_the_topic_are_told_and_no_harm_is_done() -> None:
+def test_too_few_brokers_for_the_offsets_topic_are_an_error() -> None:
     async def main(node: FakeNode) -> None:
         with pytest.raises(KafkaError) as caught:
             await node.groups.find_coordinators([GROUP])
@@ -101,7 +105,7 @@ def test_too_few_brokers_for_the_topic_are_told_and_no_harm_is_done() -> None:
     run(main, **{**SETTINGS, "offsets.topic.replication.factor": "3"})
 
 
-def test_a_commit_is_answered_when_it_is_committed_and_so_is_what_rests_on_it() -> None:
+def test_responses_wait_for_the_commit_of_what_they_rest_on() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         partition.hold = True
         written = waiting(call(node, COMMIT, 9, commit_request(5)))
@@ -116,7 +120,7 @@ def test_a_commit_is_answered_when_it_is_committed_and_so_is_what_rests_on_it() 
     with_groups(test)
 
 
-def test_what_is_not_committed_in_time_is_refused_and_may_have_happened() -> None:
+def test_a_commit_timeout_refuses_the_request_but_the_step_may_commit_later() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         partition.hold = True
         began = node.elapsed()
@@ -129,9 +133,7 @@ def test_what_is_not_committed_in_time_is_refused_and_may_have_happened() -> Non
     with_groups(test, **{"offsets.commit.timeout.ms": "2000"})
 
 
-def test_who_waits_is_told_when_leadership_goes_and_the_next_leader_reads_it_all_from_the_log() -> (
-    None
-):
+def test_a_lost_leadership_refuses_requests_that_wait_and_the_next_leader_reads_the_log() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         member = await join(node)
         assert await commit(node, 7, member) == ErrorCode.NONE
@@ -142,7 +144,7 @@ def test_who_waits_is_told_when_leadership_goes_and_the_next_leader_reads_it_all
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
         assert (await writing).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
         assert await commit(node, 9, member) == ErrorCode.NOT_COORDINATOR
-        del partition.batches[-1]  # no other replica had it
+        del partition.batches[-1]  # it was not replicated
         partition.hold = False
         await lead_again(node, partition)
         assert await committed(node) == (7, ErrorCode.NONE)
@@ -152,8 +154,8 @@ def test_who_waits_is_told_when_leadership_goes_and_the_next_leader_reads_it_all
     with_groups(test)
 
 
-def test_a_newer_epoch_alone_ends_a_shard() -> None:
-    """The partition may have been another's in between."""
+def test_a_newer_leader_epoch_unloads_a_shard() -> None:
+    """Another broker may have led the partition in between."""
 
     async def test(node: FakeNode, partition: FakePartition) -> None:
         assert await commit(node, 5) == ErrorCode.NONE
@@ -166,7 +168,7 @@ def test_a_newer_epoch_alone_ends_a_shard() -> None:
     with_groups(test)
 
 
-def test_nothing_is_answered_from_what_is_loaded_before_it_is_committed() -> None:
+def test_a_loaded_shard_serves_nothing_before_its_log_is_committed() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         member = await join(node)
         partition.hold = True
@@ -179,7 +181,7 @@ def test_nothing_is_answered_from_what_is_loaded_before_it_is_committed() -> Non
         assert await committed(node) == (-1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         assert await commit(node, 9, member) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await heartbeat(node, member) == ErrorCode.NONE
-        (listed,) = [call(node, 16, 5, ListGroupsRequest())]
+        (listed,) = [call(node, LIST_GROUPS, 5, ListGroupsRequest())]
         assert (listed.error_code, listed.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ())
         partition.commit()
         await asyncio.gather(*node.tasks)
@@ -188,7 +190,7 @@ def test_nothing_is_answered_from_what_is_loaded_before_it_is_committed() -> Non
     with_groups(test)
 
 
-def test_a_failed_append_costs_the_shard_which_is_loaded_anew() -> None:
+def test_a_shard_whose_append_failed_is_reloaded() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         member = await join(node)
         assert await commit(node, 5, member) == ErrorCode.NONE
@@ -204,7 +206,7 @@ def test_a_failed_append_costs_the_shard_which_is_loaded_anew() -> None:
     with_groups(test)
 
 
-def test_without_enough_in_sync_nothing_is_decided_but_sessions_go_on() -> None:
+def test_with_too_few_replicas_in_sync_heartbeats_still_extend_sessions() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         member = await join(node)
         partition.leader.enough_in_sync = False
@@ -218,7 +220,7 @@ def test_without_enough_in_sync_nothing_is_decided_but_sessions_go_on() -> None:
     with_groups(test)
 
 
-def test_a_member_that_is_silent_is_removed_in_its_time() -> None:
+def test_a_silent_member_is_removed_when_its_session_times_out() -> None:
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         member = await join(node)
         await asyncio.sleep(9)
@@ -232,7 +234,7 @@ def test_a_member_that_is_silent_is_removed_in_its_time() -> None:
     with_groups(test)
 
 
-def test_every_rebalance_leaves_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_rebalance_logs_a_line(caplog: pytest.LogCaptureFixture) -> None:
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         await leave(node, await join(node))
 
@@ -244,33 +246,58 @@ def test_every_rebalance_leaves_a_line(caplog: pytest.LogCaptureFixture) -> None
     ]
 
 
-def test_a_step_that_is_too_large_for_one_batch_is_divided() -> None:
+def test_a_commit_too_large_for_one_batch_is_refused_and_writes_nothing() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         node.create("wide", 400)
+        member = await join(node)
+        assert await commit(node, 5, member) == ErrorCode.NONE
+        joining = waiting(call(node, JOIN, 3, join_request(session_timeout_ms=20_000)))
         before = len(partition.batches)
-        asked = tuple(
+        partitions = tuple(
             OffsetCommitRequest.Topic.Partition(
                 partition_index=index, committed_offset=index, committed_metadata="m" * 4_000
             )
             for index in range(400)
         )
-        request = commit_request(
-            0, topics=(OffsetCommitRequest.Topic(name="wide", partitions=asked),)
-        )
-        assert {one.error_code for one in call(node, COMMIT, 9, request).topics[0].partitions} == {
-            ErrorCode.NONE
+        topics = (OffsetCommitRequest.Topic(name="wide", partitions=partitions),)
+        response = call(node, COMMIT, 9, commit_request(0, member, topics=topics))
+        assert {partition.error_code for partition in response.topics[0].partitions} == {
+            ErrorCode.UNKNOWN_SERVER_ERROR
         }
-        sizes = [len(data) for _base, _end, data in partition.batches[before:]]
-        assert len(sizes) == 2
-        assert max(sizes) <= partition.config.max_message_bytes
-        resign(partition)
-        await lead_again(node, partition)
-        assert await committed(node, "wide", 399) == (399, ErrorCode.NONE)
+        assert len(partition.batches) == before
+        assert await committed(node, "wide", 399) == (-1, ErrorCode.NONE)
+        assert not joining.done(), "other members are not affected"
+        assert await heartbeat(node, member) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert await commit(node, 6, member) == ErrorCode.NONE
 
     with_groups(test)
 
 
-def test_the_last_record_of_a_key_counts_and_what_is_of_transactions_does_not() -> None:
+def test_a_group_with_many_offsets_is_deleted_in_several_batches() -> None:
+    async def test(node: FakeNode, partition: FakePartition) -> None:
+        count = 2 * MAX_REMOVALS_PER_STEP + 5
+        node.create("wide", count)
+        partitions = tuple(
+            OffsetCommitRequest.Topic.Partition(partition_index=index, committed_offset=index)
+            for index in range(count)
+        )
+        topics = (OffsetCommitRequest.Topic(name="wide", partitions=partitions),)
+        call(node, COMMIT, 9, commit_request(0, topics=topics))
+        before = len(partition.batches)
+        deleting = waiting(call(node, DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=(GROUP,))))
+        assert await commit(node, 9) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await deleting).results[0].error_code == ErrorCode.NONE
+        batches = [data for _base, _end, data in partition.batches[before:]]
+        assert len(batches) == 3
+        assert max(read_header(batch).record_count for batch in batches) <= MAX_REMOVALS_PER_STEP
+        assert await committed(node, "wide", 0) == (-1, ErrorCode.NONE)
+        assert call(node, LIST_GROUPS, 5, ListGroupsRequest()).groups == ()
+        assert await commit(node, 9) == ErrorCode.NONE
+
+    with_groups(test)
+
+
+def test_the_last_record_of_a_key_counts_and_transactional_records_do_not() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         for offset in range(300):
             await commit(node, offset, partition=offset % 2)
@@ -309,29 +336,32 @@ def _as_transactional(batch: bytes) -> bytes:
     )
 
 
-def test_others_have_their_turns_while_a_shard_is_loaded() -> None:
+def test_loading_yields_to_the_event_loop() -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         node.create("wide", 1_000)
         for index in range(1_000):
             await commit(node, index, topic="wide", partition=index)
-        turns: list[list[int]] = [[]]
+        turns: list[list[Record]] = [[]]
 
-        def replay(offset: int, _key: bytes, _value: bytes | None, _timestamp: int) -> None:
+        def replay(record: Record, _batch: Batch) -> None:
             if not turns[-1]:
                 asyncio.get_running_loop().call_soon(turns.append, [])
-            turns[-1].append(offset)
+            turns[-1].append(record)
 
         assert (
-            await ShardLoader(node.world).load(cast(Partition, partition), 900, replay, lambda: True)
+            await ShardLoader(node.world).load(
+                cast(Partition, partition), 900, replay, lambda: True
+            )
             == 900
         )
-        assert [offset for turn in turns for offset in turn] == list(range(900))
+        keys = {record.key for turn in turns for record in turn}
+        assert (len(keys), sum(map(len, turns))) == (900, 900)
         assert max(map(len, turns)) <= SHARD_LOAD_RECORDS
 
     with_groups(test)
 
 
-def test_what_is_wrong_in_the_log_is_told_and_costs_no_more_than_its_groups(
+def test_a_damaged_record_prevents_loading_of_its_shard_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
@@ -342,10 +372,10 @@ def test_what_is_wrong_in_the_log_is_told_and_costs_no_more_than_its_groups(
         assert await committed(node) == (-1, ErrorCode.NOT_COORDINATOR)
 
     with_groups(test)
-    assert "its groups cannot be loaded" in caplog.text
+    assert "the shard cannot be loaded" in caplog.text
 
 
-def test_offsets_of_a_deleted_topic_go_with_it() -> None:
+def test_deleting_a_topic_deletes_its_offsets() -> None:
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         assert await commit(node, 5) == ErrorCode.NONE
         node.apply(
@@ -360,7 +390,7 @@ def test_offsets_of_a_deleted_topic_go_with_it() -> None:
     with_groups(test)
 
 
-def test_a_node_that_stops_answers_who_waits() -> None:
+def test_a_stopping_broker_refuses_requests_that_wait() -> None:
     async def test(node: FakeNode, _partition: FakePartition) -> None:
         await join(node)
         joining = waiting(call(node, JOIN, 3, join_request()))
