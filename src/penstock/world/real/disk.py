@@ -1,9 +1,8 @@
-"""Files of the operating system.
+"""Files of the operating system, without overhead over its system calls.
 
-A file descriptor is closed when nothing can use it any more: `close` drops the file's own
-reference, and a call that still runs in a thread, or a range that waits to be sent by `sendfile`,
-keeps the descriptor open until it is done. So a descriptor's number never means another file during
-a call.
+A file descriptor is closed with its last reference, not by `close`: a call that still runs in a
+thread, or a range queued for `sendfile`, keeps it open until it is done. Therefore the number never
+denotes another file during a call.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from penstock.world import Volume
 from penstock.world.replace import replace_file
 
 _FILE_MODE = 0o644
-# macOS has no fdatasync. (Its fsync does not flush the drive's own cache; databases accept that by
-# default.)
+# macOS has no fdatasync. Its fsync does not flush the drive's cache; databases there accept that by
+# default.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 # A read that gives up instead of waiting for the disk. Only Linux has it; elsewhere every read that
 # may wait runs in a thread.
@@ -40,8 +39,8 @@ _ADVISED_BYTES = 128 * 1024
 
 
 class _Descriptor(int):
-    """An open file descriptor; dropping the last reference closes it. os.open makes it
-    non-inheritable (O_CLOEXEC)."""
+    """An open file descriptor, closed with its last reference. os.open makes it non-inheritable
+    (O_CLOEXEC)."""
 
     __slots__ = ()
 
@@ -152,8 +151,8 @@ class RealFile:
         return written
 
     def _write_rest(self, data: Buffer, position: int, written: int) -> int:
-        """Continue a short write, which is rare: the disk is nearly full, or the data is larger
-        than one call may write (2 GB on Linux)."""
+        """Continue a short write. It is rare: the disk is nearly full, or the data is larger than
+        one call may write (2 GB on Linux)."""
         view = memoryview(data).cast("B")
         while written < view.nbytes:
             more = self._pwrite(view[written:], position + written)
@@ -182,7 +181,7 @@ class RealFile:
         begin_writing_out(self.fileno(), position, length)
 
     def fileno(self) -> int:
-        """Return the descriptor. A reference to it keeps the file open, even after `close`."""
+        """Return the descriptor. A reference to it keeps the file open, also after `close`."""
         if self._descriptor is None:
             self._refuse()
         return self._descriptor
@@ -192,11 +191,11 @@ class RealFile:
         self._descriptor = None
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise OSError(errno.EBADF, "the file was closed before this call", self.path)
+        raise OSError(errno.EBADF, "the file is closed", self.path)
 
 
 class RealDisk:
-    """The machine's file system. It has no state, so a child process has its own."""
+    """The machine's file system. It has no state, so a child process can have its own."""
 
     __slots__ = ()
 
