@@ -8,8 +8,8 @@ from typing import TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
-from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.machine import GroupMachine
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.table import Caller
 from penstock.coordinator.runtime.step import PLAIN, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.machine import GroupMachine
-from penstock.coordinator.runtime.step import PLAIN
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.table import GroupTable
+from penstock.coordinator.runtime.step import PLAIN
 from penstock.errors import ErrorCode
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld, TopicPartitions
 from tests.coordinator.group_world import GROUP

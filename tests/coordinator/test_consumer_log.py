@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.consumer.group import MemberState
+from penstock.coordinator.consumer.group import ConsumerGroup, MemberState
 from penstock.coordinator.groups.records import decode, record
 from penstock.coordinator.runtime.step import PLAIN
 from penstock.errors import ErrorCode

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.runtime.deadlines import Deadlines
 from penstock.errors import ErrorCode
 from penstock.protocol.internal.classic_group_records import (
     GroupMetadataKey,

@@ -36,8 +36,8 @@ from penstock.node.metadata import MetadataView
 from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
-from penstock.node.shards.internal_topics import auto_created
 from penstock.node.shards.groups import Groups
+from penstock.node.shards.internal_topics import auto_created
 from penstock.node.shards.shard_set import ShardEnv
 from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import encode

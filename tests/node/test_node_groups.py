@@ -17,8 +17,8 @@ from penstock.coordinator.runtime.step import Batch, Record
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_REMOVALS_PER_STEP, SHARD_LOAD_RECORDS
 from penstock.node.partition.partition import Partition
-from penstock.node.shards.shard_set import positive_hash
 from penstock.node.shards.loading import ShardLoader
+from penstock.node.shards.shard_set import positive_hash
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest

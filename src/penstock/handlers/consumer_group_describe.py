@@ -21,7 +21,6 @@ from penstock.coordinator.groups import errors
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, then
-from penstock.metadata.image import MetadataImage
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

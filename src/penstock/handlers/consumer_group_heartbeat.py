@@ -24,7 +24,6 @@ from penstock.controller.features import consumer_groups_refusal
 from penstock.coordinator.groups import errors
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import caller_of
-from penstock.metadata.image import MetadataImage
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -26,15 +26,18 @@ class LoopThread(Generic[T]):
     def __init__(self, main: Callable[[World, Running[T]], Coroutine[Any, Any, None]]) -> None:
         self._main = main
         self._thread = threading.Thread(target=self._run, name="penstock", daemon=True)
+        # Set when `main` has started, and when it has failed.
         self._started = threading.Event()
+        self._has_value = False
         self._error: BaseException | None = None
 
     def start(self) -> T:
         """Return when `main` has started. Raise its error if it fails before that."""
         self._thread.start()
         self._started.wait()
-        if self._error is not None:
+        if not self._has_value:
             self._thread.join()
+            assert self._error is not None, "main returned before it started"
             raise self._error
         return self._value
 
@@ -63,6 +66,6 @@ class LoopThread(Generic[T]):
         await self._main(world, self._running)
 
     async def _running(self, value: T) -> None:
-        self._value = value
+        self._value, self._has_value = value, True
         self._started.set()
         await self._stop.wait()
