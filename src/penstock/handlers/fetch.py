@@ -89,17 +89,21 @@ def handle(
 
 
 def _params(parts: Parts, request: FetchRequest, version: int) -> FetchParams:
-    state = request.replica_state
-    rack = request.rack_id
+    state, rack = request.replica_state, request.rack_id
+    if rack and parts.config[REPLICA_SELECTOR_CLASS] != _RACK_AWARE:
+        rack = ""
+    replica_id, broker_epoch = state.replica_id, state.replica_epoch
+    if replica_id < 0:  # v14 and before
+        replica_id, broker_epoch = request.replica_id, -1
     return FetchParams(
-        replica_id=state.replica_id if state.replica_id >= 0 else request.replica_id,
-        broker_epoch=state.replica_epoch if state.replica_id >= 0 else -1,
-        max_wait_s=request.max_wait_ms / 1000,
-        min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
-        read_committed=request.isolation_level == READ_COMMITTED,
-        may_read_follower=version >= _FETCH_FROM_FOLLOWER_SINCE,
-        rack=rack if rack and parts.config[REPLICA_SELECTOR_CLASS] == _RACK_AWARE else "",
+        replica_id,
+        broker_epoch,
+        request.max_wait_ms / 1000,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level == READ_COMMITTED,
+        version >= _FETCH_FROM_FOLLOWER_SINCE,
+        rack,
     )
 
 

@@ -152,9 +152,13 @@ async def _after_opening(state: _ProduceState) -> ProduceResponse | None:
     for slot, task in state.opening:
         index = slot.responses[slot.position].index
         try:
-            slot.set(_appended(state, slot, index, task.result()))
+            appended = task.result()
         except KafkaError as error:
             slot.set(_failed(slot.topic, index, error, state.context.version))
+            continue
+        if state.request.acks == ALL_ACKS and not slot.partition.is_committed(appended.end_offset):
+            state.uncommitted.append((slot, appended.end_offset))
+        slot.set(_appended(slot.partition, index, appended))
     response = _respond(state)
     return await response if isinstance(response, DelayedProduce) else response
 
@@ -181,21 +185,18 @@ def _append_topic(state: _ProduceState, data: ProduceRequest.TopicData) -> list[
         except KafkaError as error:
             responses.append(_failed(topic, batch.index, error, version))
             continue
-        slot = _Slot(partition, responses, position, topic)
         if isinstance(appended, asyncio.Task):
-            state.opening.append((slot, appended))
+            state.opening.append((_Slot(partition, responses, position, topic), appended))
             responses.append(PartitionResponse(index=batch.index))
-        else:
-            responses.append(_appended(state, slot, batch.index, appended))
+            continue
+        if acks_all and not partition.is_committed(appended.end_offset):
+            slot = _Slot(partition, responses, position, topic)
+            state.uncommitted.append((slot, appended.end_offset))
+        responses.append(_appended(partition, batch.index, appended))
     return responses
 
 
-def _appended(
-    state: _ProduceState, slot: _Slot, index: int, appended: Appended
-) -> PartitionResponse:
-    partition = slot.partition
-    if state.request.acks == ALL_ACKS and not partition.is_committed(appended.end_offset):
-        state.uncommitted.append((slot, appended.end_offset))
+def _appended(partition: Partition, index: int, appended: Appended) -> PartitionResponse:
     return PartitionResponse(
         index=index,
         base_offset=appended.base_offset,

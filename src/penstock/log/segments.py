@@ -107,7 +107,11 @@ class LogSegments(Sequence[Segment]):
                 position, header = found
                 if header.size > max_bytes and not at_least_one:
                     return None
-                end = self._bound(number, below, log_end_offset, at_once=at_once)
+                end = (
+                    segment.size
+                    if below >= log_end_offset
+                    else self._bound(number, below, log_end_offset, at_once=at_once)
+                )
                 limit = position + max(max_bytes, header.size)
                 if limit < end:
                     end = segment.last_batch_end(position, header, limit)

@@ -181,10 +181,11 @@ class Connection(asyncio.BufferedProtocol):
             self.set_reading()
 
     def _take_frames(self) -> None:
+        buffer = self._buffer
         for _ in range(MAX_REQUESTS_A_TURN):
-            if not self._may_take():
+            if buffer.is_empty or not self._may_take():
                 return
-            frame = self._buffer.next_frame()
+            frame = buffer.next_frame()
             if frame is None:
                 return
             self._take(frame)
@@ -280,13 +281,12 @@ class Connection(asyncio.BufferedProtocol):
         self._responses.fill(slot, parts)
         if self._draining or not self._reading or self._buffer.held or self._advancing:
             return self._advance()
-        # As `_advance` does, without a look for requests.
-        with self._actions:
-            self._send_ready()
-            self._writer.flush()
-            if self._responses.slots or self._writer.blocked:
-                self._count_memory()
-                self.set_reading()
+        # As `_advance` does, without a look for requests. Nothing here adds actions.
+        self._send_ready()
+        self._writer.flush()
+        if self._responses.slots or self._writer.blocked:
+            self._count_memory()
+            self.set_reading()
         return None
 
     def _handler_failed(self, reason: str) -> None:

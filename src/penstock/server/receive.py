@@ -69,6 +69,10 @@ class ReceiveBuffer:
         self._start = self._end = 0
 
     @property
+    def is_empty(self) -> bool:
+        return self._start == self._end
+
+    @property
     def held(self) -> int:
         """The bytes that are not handled yet."""
         return self._end - self._start

@@ -41,7 +41,8 @@ class FetchParams(NamedTuple):
 class PartitionRead(NamedTuple):
     """The result for one partition: a read, an error, or where the fetcher's log diverges.
 
-    `partition` is None if this broker has no replica. `end_offset` is how far the fetcher may read.
+    `partition` is None if this broker has no replica. `end_offset` is how far the fetcher may read,
+    `size` the number of bytes.
     """
 
     partition: Partition | None
@@ -52,10 +53,7 @@ class PartitionRead(NamedTuple):
     leader: PartitionState | None = None
     preferred_replica: int = -1
     log_start_offset: int = -1
-
-    @property
-    def size(self) -> int:
-        return len(self.read.range) if self.read is not None and self.read.range is not None else 0
+    size: int = 0
 
     @property
     def is_urgent(self) -> bool:
@@ -128,7 +126,9 @@ class ConsumerReads:
             at_once=at_once,
         )
         end_offset = read.last_stable_offset if self._read_committed else read.high_watermark
-        return PartitionRead(partition, read, end_offset)
+        if read.range is None:
+            return PartitionRead(partition, read, end_offset)
+        return PartitionRead(partition, read, end_offset, size=len(read.range))
 
 
 class FollowerReads:
@@ -177,7 +177,8 @@ class FollowerReads:
         read = partition.read_for_follower(
             requested.fetch_offset, max_bytes, at_least_one=at_least_one, at_once=at_once
         )
-        return PartitionRead(partition, read, partition.log_end_offset)
+        size = 0 if read.range is None else len(read.range)
+        return PartitionRead(partition, read, partition.log_end_offset, size=size)
 
 
 class FetchReader:

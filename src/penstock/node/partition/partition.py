@@ -354,18 +354,19 @@ class Partition:
     ) -> ReadResult:
         """Read for a consumer: nothing above the high watermark. With at_once, raises NotInMemory
         instead of blocking on the disk."""
+        log = self.log
         stable = self.last_stable_offset
         bound = stable if committed_only else self.high_watermark
-        found = self.log.read(
-            offset, max_bytes, below=bound, at_least_one=at_least_one, at_once=at_once
-        )
+        if offset == bound >= log.start_offset:
+            return ReadResult(None, self.high_watermark, stable, log.start_offset, [])
+        found = log.read(offset, max_bytes, below=bound, at_least_one=at_least_one, at_once=at_once)
         aborted: list[AbortedTransaction] = []
         if committed_only and found is not None:
             aborted = [
                 AbortedTransaction(txn.producer_id, txn.first_offset)
-                for txn in self.log.aborted_transactions(offset, bound)
+                for txn in log.aborted_transactions(offset, bound)
             ]
-        return ReadResult(found, self.high_watermark, stable, self.log_start_offset, aborted)
+        return ReadResult(found, self.high_watermark, stable, log.start_offset, aborted)
 
     def look(self) -> ReadResult:
         """Return the partition's offsets without reading."""
