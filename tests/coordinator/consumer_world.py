@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from penstock.coordinator.consumer.group import ConsumerGroup
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
 from penstock.protocol.messages.consumer_group_heartbeat import (

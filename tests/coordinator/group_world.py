@@ -9,8 +9,7 @@ from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.groups.machine import GroupMachine
-from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.table import Caller
+from penstock.coordinator.groups.table import Caller, GroupSettings
 from penstock.coordinator.runtime.step import PLAIN, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition

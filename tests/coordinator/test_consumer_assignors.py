@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.coordinator.assignors.range import assign_range
 from penstock.coordinator.assignors.spec import AssignableTopic, Assignment, Assignor, Subscriber
-from penstock.coordinator.assignors.uniform import assign_uniform, level_shares
+from penstock.coordinator.assignors.uniform import assign_uniform, balanced_shares
 
 Members = dict[str, Subscriber]
 Topics = dict[UUID, AssignableTopic]
@@ -143,9 +143,9 @@ def test_uniform_deals_each_topic_to_all() -> None:
 
 
 def test_shares_are_put_upon_what_each_has() -> None:
-    assert level_shares([5, 0, 2], [0, 0, 0], 6) == [0, 4, 2]
-    assert level_shares([0, 0, 0], [0, 1, 2], 4) == [1, 1, 2]
-    assert level_shares([0, 0], [0, 0], 0) == [0, 0]
+    assert balanced_shares([5, 0, 2], [0, 0, 0], 6) == [0, 4, 2]
+    assert balanced_shares([0, 0, 0], [0, 1, 2], 4) == [1, 1, 2]
+    assert balanced_shares([0, 0], [0, 0], 0) == [0, 0]
 
 
 def test_uniform_prefers_replicas_that_are_near() -> None:

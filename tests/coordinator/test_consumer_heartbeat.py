@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.coordinator.consumer.group import MemberState
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.limits import SETTLING_HEARTBEAT_MS
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

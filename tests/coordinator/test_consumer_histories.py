@@ -16,8 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.machine import GroupMachine
-from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.table import GroupTable
+from penstock.coordinator.groups.table import GroupSettings, GroupTable
 from penstock.coordinator.runtime.step import PLAIN
 from penstock.errors import ErrorCode
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld, TopicPartitions

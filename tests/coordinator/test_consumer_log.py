@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.coordinator.consumer.group import ConsumerGroup, MemberState
-from penstock.coordinator.groups.records import decode, record
+from penstock.coordinator.groups.step import decode, record
 from penstock.coordinator.runtime.step import PLAIN
 from penstock.errors import ErrorCode
 from penstock.protocol.internal import consumer_group_records as log

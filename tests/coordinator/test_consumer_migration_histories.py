@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.errors import KafkaError
 from tests.coordinator.classic_client import ClassicConsumer, kind
 from tests.coordinator.consumer_world import Consumer, ConsumerWorld

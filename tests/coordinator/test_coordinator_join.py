@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.errors import ErrorCode
 from tests.coordinator.group_world import GROUP, World, subscription
 

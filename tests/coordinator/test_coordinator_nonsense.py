@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.leave_group import LeaveGroupRequest

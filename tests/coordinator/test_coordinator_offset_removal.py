@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.coordinator.runtime.step import Now
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition

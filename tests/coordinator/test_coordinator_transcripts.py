@@ -166,7 +166,7 @@ TRANSCRIPTS = {
         b: in generation 2, led by b of b
         > b syncs b=t0,t1
         b: has t0,t1
-        group g: generation 2 is stable with 1 members after 0 ms: the session of a timed out; b rejoined
+        group g: generation 2 is stable with 1 members after 0 ms: a timed out; b rejoined
         > a commits 9
         a: UNKNOWN_MEMBER_ID
         > b leaves

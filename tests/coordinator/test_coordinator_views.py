@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.table import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.protocol.internal.classic_group_records import (
     GroupMetadataKey,

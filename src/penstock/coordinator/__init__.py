@@ -1,2 +1,2 @@
-"""Groups and their offsets, decided over the records of `__consumer_offsets`. PURE: no sockets,
-files, clocks or tasks."""
+"""Coordinators as replicated state machines over internal topics: groups and their offsets over
+__consumer_offsets. PURE: no sockets, files, clocks or tasks."""

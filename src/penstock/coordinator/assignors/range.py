@@ -1,9 +1,9 @@
-"""The range assignor: of each topic a member gets one run of partitions, and the same run of all
-topics that are alike. PURE.
+"""The range assignor: a member gets one range of partitions of each topic, and the same range of
+all co-partitioned topics. PURE.
 
-Topics are alike where the same members want them and they have as many partitions: so partition n
-of two topics that are joined goes to one member. Where racks are known, a run goes to a member that
-has replicas of the most of it in its rack.
+Topics are co-partitioned if the same members subscribe to them and they have as many partitions. So
+partition n of two topics that are joined goes to one member. If racks are known, a range goes to a
+member whose rack has replicas of most of it.
 """
 
 from __future__ import annotations
@@ -22,47 +22,51 @@ from penstock.coordinator.assignors.spec import (
 def assign_range(
     members: Mapping[str, Subscriber], topics: Mapping[UUID, AssignableTopic]
 ) -> dict[str, Assignment]:
-    given: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
-    for subscribers, which in topics_by_subscribers(members, topics).items():
-        alike: dict[int, list[UUID]] = {}
-        for topic in which:
-            alike.setdefault(topics[topic].partitions, []).append(topic)
-        for partitions, same in alike.items():
-            for member_id, run in _runs(
-                subscribers, partitions, members, [topics[topic] for topic in same]
-            ):
-                given[member_id].update(dict.fromkeys(same, frozenset(run)))
-    return dict(given)
+    targets: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
+    for subscribers, topic_ids in topics_by_subscribers(members, topics).items():
+        by_partitions: dict[int, list[UUID]] = {}
+        for topic_id in topic_ids:
+            by_partitions.setdefault(topics[topic_id].partitions, []).append(topic_id)
+        for partitions, co_partitioned in by_partitions.items():
+            images = [topics[topic_id] for topic_id in co_partitioned]
+            for member_id, assigned in _ranges(subscribers, partitions, members, images):
+                targets[member_id].update(dict.fromkeys(co_partitioned, frozenset(assigned)))
+    return dict(targets)
 
 
-def _runs(
+def _ranges(
     subscribers: tuple[str, ...],
     partitions: int,
     members: Mapping[str, Subscriber],
     topics: list[AssignableTopic],
 ) -> list[tuple[str, range]]:
-    """Who gets which run; the first ones are one longer where it does not divide evenly. Nobody
-    gets an empty one."""
+    """Return members with their ranges. If the partitions do not divide evenly, the first ranges are
+    longer by one. No range is empty."""
     shortest, longer = divmod(partitions, len(subscribers))
-    waiting = list(subscribers)
-    given: list[tuple[str, range]] = []
+    unassigned = list(subscribers)
+    ranges: list[tuple[str, range]] = []
     start = 0
     for index in range(min(partitions, len(subscribers))):
-        run = range(start, start + shortest + (index < longer))
-        start = run.stop
-        member_id = _nearest(waiting, run, members, topics)
-        waiting.remove(member_id)
-        given.append((member_id, run))
-    return given
+        assigned = range(start, start + shortest + (index < longer))
+        start = assigned.stop
+        member_id = _nearest(unassigned, assigned, members, topics)
+        unassigned.remove(member_id)
+        ranges.append((member_id, assigned))
+    return ranges
 
 
 def _nearest(
-    waiting: list[str], run: range, members: Mapping[str, Subscriber], topics: list[AssignableTopic]
+    unassigned: list[str],
+    partitions: range,
+    members: Mapping[str, Subscriber],
+    topics: list[AssignableTopic],
 ) -> str:
-    """The first of those who wait that has the most of the run nearby."""
+    """Return the first member whose rack has replicas of most of the range."""
     if not any(topic.racks for topic in topics):
-        return waiting[0]
+        return unassigned[0]
     near: dict[str | None, int] = {}
-    for rack in {members[member_id].rack for member_id in waiting}:
-        near[rack] = sum(topic.is_near(partition, rack) for topic in topics for partition in run)
-    return max(waiting, key=lambda member_id: near[members[member_id].rack])
+    for rack in {members[member_id].rack for member_id in unassigned}:
+        near[rack] = sum(
+            topic.is_near(partition, rack) for topic in topics for partition in partitions
+        )
+    return max(unassigned, key=lambda member_id: near[members[member_id].rack])

@@ -1,6 +1,6 @@
-"""What assignors are asked: who wants which topics, and what each had before. PURE.
+"""The input and output of assignors: subscribers with their topics and former assignments. PURE.
 
-Topics are known by id alone; names, groups and epochs are the business of `consumer_target`.
+Assignors know topics by id alone; `consumer/assignment.py` knows names, groups and epochs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ EMPTY_ASSIGNMENT: Assignment = {}
 
 @dataclass(frozen=True, slots=True)
 class AssignableTopic:
-    """A topic with `partitions` partitions; `racks` says for each of them where its replicas are
-    (empty: nobody asked)."""
+    """The number of partitions, and for each of them the racks of its replicas (empty: racks do not
+    matter)."""
 
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
@@ -44,32 +44,36 @@ Assignor = Callable[
 def topics_by_subscribers(
     members: Mapping[str, Subscriber], topics: Mapping[UUID, AssignableTopic]
 ) -> dict[tuple[str, ...], list[UUID]]:
-    """The topics that the same members want lie together, so that a group in which all want the
-    same is one case, not thousands.
+    """Group topics by their subscribers, so that a group of members with equal subscriptions is one
+    case, not thousands.
 
-    Members are in the order in which they are served: static ones by their instance id, so that a
-    restart changes nothing.
+    Members are in the order in which they get partitions: static ones by their instance id, so that
+    a restart changes nothing.
     """
-    alike: dict[frozenset[UUID], list[str]] = {}
+    by_subscription: dict[frozenset[UUID], list[str]] = {}
     for member_id in members:
-        alike.setdefault(members[member_id].topics, []).append(member_id)
-    sets_with: dict[UUID, list[frozenset[UUID]]] = {}
-    for wanted in alike:
-        for topic in wanted & topics.keys():
-            sets_with.setdefault(topic, []).append(wanted)
+        by_subscription.setdefault(members[member_id].topics, []).append(member_id)
+    subscriptions_to: dict[UUID, list[frozenset[UUID]]] = {}
+    for subscription in by_subscription:
+        for topic in subscription & topics.keys():
+            subscriptions_to.setdefault(topic, []).append(subscription)
     lots: dict[tuple[int, ...], list[UUID]] = {}
-    for topic in sorted(sets_with, key=lambda topic: topic.int):
-        lots.setdefault(tuple(map(id, sets_with[topic])), []).append(topic)
+    for topic in sorted(subscriptions_to, key=lambda topic: topic.int):
+        lots.setdefault(tuple(map(id, subscriptions_to[topic])), []).append(topic)
 
     def order(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
         return instance_id is None, instance_id or member_id
 
-    together: dict[tuple[str, ...], list[UUID]] = {}
+    grouped: dict[tuple[str, ...], list[UUID]] = {}
     for lot in lots.values():
-        subscribers = [member_id for wanted in sets_with[lot[0]] for member_id in alike[wanted]]
-        together[tuple(sorted(subscribers, key=order))] = lot
-    return together
+        subscribers = [
+            member_id
+            for subscription in subscriptions_to[lot[0]]
+            for member_id in by_subscription[subscription]
+        ]
+        grouped[tuple(sorted(subscribers, key=order))] = lot
+    return grouped
 
 
 def by_topic(partitions: Iterable[tuple[UUID, int]]) -> Assignment:

@@ -1,10 +1,10 @@
-"""The uniform assignor: as balanced as the subscriptions allow, then as few moves as possible, then
-near replicas. PURE.
+"""The uniform assignor: as balanced as the subscriptions allow, then with as few moves as possible,
+then near replicas. PURE.
 
-First it is settled how many partitions each member gets, then which: members keep what they had up
-to that number. Topics that the same members want are shared out together. Where subscriptions
-differ, each such lot is levelled upon what the members have from the others, over and over until
-nothing changes; each change brings the loads closer together, so that this ends.
+It first computes how many partitions each member gets, then which: members keep what they had up to
+that number. Topics with the same subscribers form a lot and are assigned together. If subscriptions
+differ, each lot is balanced on top of what the members have from the other lots, again and again
+until nothing changes. Each change brings the loads closer together, so this ends.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _Partition = tuple[UUID, int]
 
 @dataclass(slots=True)
 class _Lot:
-    """Topics that the same members want. `held` is what they keep of the former assignment,
-    `shares` how many each is to have."""
+    """Topics with the same subscribers. For each subscriber, `kept` has the partitions that it keeps
+    of its former assignment, and `shares` how many it gets."""
 
     subscribers: tuple[str, ...]
-    held: list[list[_Partition]]
+    kept: list[list[_Partition]]
     free: list[_Partition]
     shares: list[int]
 
@@ -40,58 +40,58 @@ class _Lot:
 def assign_uniform(
     members: Mapping[str, Subscriber], topics: Mapping[UUID, AssignableTopic]
 ) -> dict[str, Assignment]:
-    together = topics_by_subscribers(members, topics)
-    # What few members want leaves the least choice, so it goes first.
+    grouped = topics_by_subscribers(members, topics)
+    # Topics with few subscribers leave the least choice, so they go first.
     lots = [
-        _lot(members, topics, who, which)
-        for who, which in sorted(together.items(), key=lambda item: len(item[0]))
+        _lot(members, topics, subscribers, topic_ids)
+        for subscribers, topic_ids in sorted(grouped.items(), key=lambda item: len(item[0]))
     ]
-    _level(lots)
-    given: dict[str, list[_Partition]] = {member_id: [] for member_id in members}
+    _balance(lots)
+    targets: dict[str, list[_Partition]] = {member_id: [] for member_id in members}
     for lot in lots:
-        _share_out(lot, members, topics)
-        for member_id, held in zip(lot.subscribers, lot.held, strict=True):
-            given[member_id] += held
-    return {member_id: by_topic(partitions) for member_id, partitions in given.items()}
+        _assign(lot, members, topics)
+        for member_id, kept in zip(lot.subscribers, lot.kept, strict=True):
+            targets[member_id] += kept
+    return {member_id: by_topic(partitions) for member_id, partitions in targets.items()}
 
 
 def _lot(
     members: Mapping[str, Subscriber],
     topics: Mapping[UUID, AssignableTopic],
     subscribers: tuple[str, ...],
-    which: list[UUID],
+    topic_ids: list[UUID],
 ) -> _Lot:
-    left = {topic: set(range(topics[topic].partitions)) for topic in which}
-    held: list[list[_Partition]] = []
+    unassigned = {topic: set(range(topics[topic].partitions)) for topic in topic_ids}
+    kept: list[list[_Partition]] = []
     for member_id in subscribers:
-        mine: list[_Partition] = []
+        former: list[_Partition] = []
         for topic, partitions in members[member_id].former.items():
-            if topic in left:
-                mine += [(topic, partition) for partition in partitions & left[topic]]
-                left[topic] -= partitions
-        held.append(mine)
-    free = [(topic, partition) for topic in which for partition in sorted(left[topic])]
-    return _Lot(subscribers, held, free, [len(mine) for mine in held])
+            if topic in unassigned:
+                former += [(topic, partition) for partition in partitions & unassigned[topic]]
+                unassigned[topic] -= partitions
+        kept.append(former)
+    free = [(topic, partition) for topic in topic_ids for partition in sorted(unassigned[topic])]
+    return _Lot(subscribers, kept, free, [len(former) for former in kept])
 
 
-def _level(lots: list[_Lot]) -> None:
+def _balance(lots: list[_Lot]) -> None:
     loads: dict[str, int] = {}
     for lot in lots:
         for member_id, share in zip(lot.subscribers, lot.shares, strict=True):
             loads[member_id] = loads.get(member_id, 0) + share
     for _ in range(MAX_LEVELLING_PASSES):
-        changes = [_level_one(lot, loads) for lot in lots]
+        changes = [_balance_lot(lot, loads) for lot in lots]
         if not any(changes):
             return
 
 
-def _level_one(lot: _Lot, loads: dict[str, int]) -> bool:
+def _balance_lot(lot: _Lot, loads: dict[str, int]) -> bool:
     others = [
         loads[member_id] - share
         for member_id, share in zip(lot.subscribers, lot.shares, strict=True)
     ]
-    total = sum(map(len, lot.held)) + len(lot.free)
-    shares = level_shares(others, lot.shares, total)
+    total = sum(map(len, lot.kept)) + len(lot.free)
+    shares = balanced_shares(others, lot.shares, total)
     if shares == lot.shares:
         return False
     lot.shares = shares
@@ -100,9 +100,9 @@ def _level_one(lot: _Lot, loads: dict[str, int]) -> bool:
     return True
 
 
-def level_shares(others: list[int], present: list[int], total: int) -> list[int]:
-    """Shares of `total` that, put upon what each has besides, are as level as can be. Who has more
-    at present keeps one more."""
+def balanced_shares(others: list[int], present: list[int], total: int) -> list[int]:
+    """Divide `total` among members that have `others` partitions besides, so that the sums are as
+    even as possible. Members that exceed their share at present keep one more."""
     ordered = sorted(others)
     below, level = 0, 0
     for count, other in enumerate(ordered, 1):
@@ -118,32 +118,32 @@ def level_shares(others: list[int], present: list[int], total: int) -> list[int]
     return shares
 
 
-def _share_out(
+def _assign(
     lot: _Lot, members: Mapping[str, Subscriber], topics: Mapping[UUID, AssignableTopic]
 ) -> None:
-    """Whoever has more than its share gives the rest up, and whoever has less takes of that: what
-    has a replica near it first."""
+    """Take from members that exceed their share, and give to those below theirs; partitions with
+    replicas in a member's rack first."""
     racks = [members[member_id].rack for member_id in lot.subscribers]
     free = list(lot.free)
-    for held, share, rack in zip(lot.held, lot.shares, racks, strict=True):
-        if len(held) > share:
-            # By number, so that it is not all of one topic that goes.
-            held.sort(
-                key=lambda held_one: (
-                    not topics[held_one[0]].is_near(held_one[1], rack),
-                    held_one[1],
-                    held_one[0].bytes,
+    for kept, share, rack in zip(lot.kept, lot.shares, racks, strict=True):
+        if len(kept) > share:
+            # By partition number, so that the member does not lose all of one topic.
+            kept.sort(
+                key=lambda item: (
+                    not topics[item[0]].is_near(item[1], rack),
+                    item[1],
+                    item[0].bytes,
                 )
             )
-            free += held[share:]
-            del held[share:]
-    lacking = [share - len(held) for held, share in zip(lot.held, lot.shares, strict=True)]
+            free += kept[share:]
+            del kept[share:]
+    lacking = [share - len(kept) for kept, share in zip(lot.kept, lot.shares, strict=True)]
     if any(rack is not None for rack in racks):
-        free = _give_near(lot, free, lacking, racks, topics)
+        free = _assign_near(lot, free, lacking, racks, topics)
     takers = deque(index for index, lack in enumerate(lacking) if lack)
     for partition in free:
         index = takers[0]
-        lot.held[index].append(partition)
+        lot.kept[index].append(partition)
         lacking[index] -= 1
         if lacking[index]:
             takers.rotate(-1)
@@ -151,31 +151,31 @@ def _share_out(
             takers.popleft()
 
 
-def _give_near(
+def _assign_near(
     lot: _Lot,
     free: list[_Partition],
     lacking: list[int],
     racks: list[str | None],
     topics: Mapping[UUID, AssignableTopic],
 ) -> list[_Partition]:
-    """Gives what has a replica near to somebody who lacks partitions; what is left has none."""
+    """Assign partitions to members in a rack of their replicas; return the others."""
     takers: dict[str, deque[int]] = {}
-    wanted: dict[str, int] = {}
+    lacking_in: dict[str, int] = {}
     for index, rack in enumerate(racks):
         if rack is not None and lacking[index]:
             takers.setdefault(rack, deque()).append(index)
-            wanted[rack] = wanted.get(rack, 0) + lacking[index]
+            lacking_in[rack] = lacking_in.get(rack, 0) + lacking[index]
     far: list[_Partition] = []
-    # What few racks have leaves the least choice.
-    for topic, partition in sorted(free, key=lambda one: len(topics[one[0]].racks_of(one[1]))):
-        near = [rack for rack in sorted(topics[topic].racks_of(partition)) if wanted.get(rack)]
+    # Partitions with replicas in few racks leave the least choice.
+    for topic, partition in sorted(free, key=lambda item: len(topics[item[0]].racks_of(item[1]))):
+        near = [rack for rack in sorted(topics[topic].racks_of(partition)) if lacking_in.get(rack)]
         if not near:
             far.append((topic, partition))
             continue
-        rack = max(near, key=wanted.__getitem__)
+        rack = max(near, key=lacking_in.__getitem__)
         index = takers[rack].popleft()
-        lot.held[index].append((topic, partition))
-        wanted[rack] -= 1
+        lot.kept[index].append((topic, partition))
+        lacking_in[rack] -= 1
         lacking[index] -= 1
         if lacking[index]:
             takers[rack].append(index)

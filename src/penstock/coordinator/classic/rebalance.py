@@ -24,8 +24,7 @@ from penstock.coordinator.classic.responses import (
     refuse_sync,
     sync_response,
 )
-from penstock.coordinator.groups.records import record
-from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.groups.step import GroupStep, record
 from penstock.coordinator.groups.table import DeadlineKey
 from penstock.coordinator.runtime.step import batch_bytes
 from penstock.errors import ErrorCode
@@ -234,7 +233,7 @@ def _session_timed_out(step: GroupStep, group: ClassicGroup, member_id: str) -> 
     was_pending = member is None
     remove_member(step, group, member_id)
     if not group.is_empty and (not was_pending or group.state is State.PREPARING):
-        rebalance_or_complete(step, group, f"the session of {member_id} timed out")
+        rebalance_or_complete(step, group, f"{member_id} timed out")
 
 
 def start_sessions(step: GroupStep, group: ClassicGroup) -> None:

@@ -17,8 +17,7 @@ from penstock.coordinator.consumer.group import (
     MemberState,
 )
 from penstock.coordinator.consumer.regex import check_cost
-from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.table import GroupTable
+from penstock.coordinator.groups.table import GroupSettings, GroupTable
 from penstock.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

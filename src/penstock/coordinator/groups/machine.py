@@ -19,10 +19,8 @@ from penstock.coordinator.classic.responses import join_error, sync_error
 from penstock.coordinator.consumer import classic_members, heartbeat, leaving, timeouts
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.groups import views
-from penstock.coordinator.groups.records import decode
-from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.step import GroupStep, replay
-from penstock.coordinator.groups.table import Caller, GroupTable
+from penstock.coordinator.groups.step import GroupStep, decode, replay
+from penstock.coordinator.groups.table import Caller, GroupSettings, GroupTable
 from penstock.coordinator.offsets import commit, fetch
 from penstock.coordinator.offsets.removal import Removals, delete_offsets
 from penstock.coordinator.runtime.step import Batch, Now, Record, Step, Ticket

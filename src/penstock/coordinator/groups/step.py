@@ -12,7 +12,6 @@ from functools import partial
 
 from penstock.coordinator.classic.records import replay_group
 from penstock.coordinator.consumer.replay import replay as replay_consumer
-from penstock.coordinator.groups.records import record
 from penstock.coordinator.groups.table import DeadlineKey, Group, GroupTable
 from penstock.coordinator.offsets.committed import replay_offset
 from penstock.coordinator.runtime.step import (
@@ -24,6 +23,7 @@ from penstock.coordinator.runtime.step import (
     Ticket,
     Undo,
 )
+from penstock.ids import NO_UUID, Buffer
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.protocol.internal.classic_group_records import (
     GroupMetadataKey,
@@ -33,6 +33,36 @@ from penstock.protocol.internal.classic_group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from penstock.protocol.internal.coordinator_logs import GROUP_LOG
+
+# Values are written in the versions that Kafka 4 writes, so that its tools and older brokers read
+# the log.
+_GROUP_METADATA_VERSION = 3
+
+
+def record(key: object, value: object | None) -> Record:
+    """Encode a record; a value of None makes a tombstone."""
+    return Record(
+        GROUP_LOG.encode_key(key),
+        None if value is None else GROUP_LOG.encode_value(value, _version(value)),
+    )
+
+
+def _version(value: object) -> int | None:
+    """Return the version to write. None, the newest, is right for the consumer protocol's records,
+    which have one version each."""
+    if isinstance(value, GroupMetadataValue):
+        return _GROUP_METADATA_VERSION
+    if isinstance(value, OffsetCommitValue):
+        # Only version 1 has the expiry time, and only version 4 the topic id.
+        return 1 if value.expire_timestamp != -1 else 3 if value.topic_id == NO_UUID else 4
+    return None
+
+
+def decode(key: Buffer, value: Buffer | None) -> tuple[object, object | None]:
+    """Decode a record. UnknownRecord: its type or version is not known."""
+    typed = GROUP_LOG.decode_key(key)
+    return typed, None if value is None else GROUP_LOG.decode_value(typed, value)
 
 
 def replay(groups: GroupTable, key: object, value: object | None) -> None:

@@ -26,8 +26,7 @@ from penstock.records.compression import Codec
 
 if TYPE_CHECKING:
     from penstock.coordinator.groups.machine import GroupMachine
-    from penstock.coordinator.groups.settings import GroupSettings
-    from penstock.coordinator.groups.table import Caller
+    from penstock.coordinator.groups.table import Caller, GroupSettings
     from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
     from penstock.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
@@ -267,7 +266,7 @@ async def _import_coordinator() -> None:
 
 def group_settings(values: DynamicBrokerConfig, max_batch_bytes: int) -> GroupSettings:
     """Return the machine's settings as the broker's configs are now."""
-    from penstock.coordinator.groups.settings import GroupSettings
+    from penstock.coordinator.groups.table import GroupSettings
 
     return GroupSettings(
         min_session_timeout_ms=values[settings.GROUP_MIN_SESSION_TIMEOUT_MS],
