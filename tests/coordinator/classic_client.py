@@ -1,4 +1,4 @@
-"""A consumer that speaks the classic protocol, in a group that may speak either."""
+"""A client of the classic protocol, in a group of either protocol."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.coordinator.group_world import GROUP
 
 
 class ClassicConsumer:
-    """It joins again whenever it is told to. A cooperative one keeps what it has meanwhile; an
-    eager one gives up everything, and where it leads deals out all partitions.
+    """Rejoins whenever the coordinator asks for it. A cooperative client keeps its partitions
+    meanwhile. An eager one revokes all of them and, if it leads, assigns all partitions.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class ClassicConsumer:
         self.leads = False
 
     def run(self) -> ClassicConsumer:
-        """One step: what waits is looked after, otherwise a heartbeat is sent."""
+        """Process a reply that has arrived, otherwise send a heartbeat."""
         if self.joining is None and self.syncing is None and (not self.id or self._must_rejoin()):
             self.join()
-        if self.joining is not None and self.joining in self.world.answers:
+        if self.joining is not None and self.joining in self.world.replies:
             self._joined()
-        if self.syncing is not None and self.syncing in self.world.answers:
+        if self.syncing is not None and self.syncing in self.world.replies:
             self._synced()
         return self
 

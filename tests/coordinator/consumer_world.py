@@ -1,4 +1,4 @@
-"""A shard and consumers that speak the consumer protocol (KIP-848) to it, as clients do."""
+"""A group machine and clients of the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 from penstock.protocol.schema import fields_of
 from tests.coordinator.group_world import GROUP, World
 
-# Assignments are made at once, so that tests need not wait for them.
-AT_ONCE = GroupSettings(consumer_assignment_interval_ms=0)
+# Assignments are computed immediately, so that tests need not wait for the interval.
+IMMEDIATE = GroupSettings(consumer_assignment_interval_ms=0)
 
 TopicPartitions = frozenset[tuple[UUID, int]]
 
@@ -27,8 +27,8 @@ def image_of(
     racks: Mapping[int, str] | None = None,
     base: MetadataImage | None = None,
 ) -> MetadataImage:
-    """Topics with so many partitions, over the brokers that have racks; those of `base` that stay
-    the same keep their ids and images."""
+    """Return an image of topics with these partition counts, over the brokers that have racks.
+    Topics of `base` with the same count keep their images."""
     brokers = racks or {}
     known = {} if base is None else dict(base.topics)
     next_id = (
@@ -42,8 +42,8 @@ def image_of(
             continue
         replicas = [(partition % len(brokers),) if brokers else (0,) for partition in range(count)]
         states = {
-            partition: PartitionState(replicas=who, isr=who, leader=who[0])
-            for partition, who in enumerate(replicas)
+            partition: PartitionState(replicas=brokers_of, isr=brokers_of, leader=brokers_of[0])
+            for partition, brokers_of in enumerate(replicas)
         }
         images[name] = TopicImage(name, UUID(int=next_id) if before is None else before.id, states)
         next_id += before is None
@@ -60,7 +60,7 @@ def image_of(
 def changed(
     request: ConsumerGroupHeartbeatRequest, **changes: object
 ) -> ConsumerGroupHeartbeatRequest:
-    """The same but for this; messages are no dataclasses."""
+    """Return a copy with other field values; messages are no dataclasses."""
     fields = {
         field.name: getattr(request, field.name)
         for field in fields_of(ConsumerGroupHeartbeatRequest)
@@ -72,7 +72,7 @@ class ConsumerWorld(World):
     def __init__(
         self,
         counts: Mapping[str, int] | None = None,
-        settings: GroupSettings = AT_ONCE,
+        settings: GroupSettings = IMMEDIATE,
         image: MetadataImage | None = None,
     ) -> None:
         super().__init__(settings, image or image_of(counts or {"t": 6}))
@@ -86,7 +86,7 @@ class ConsumerWorld(World):
                 request, self.caller(version), ticket, self.now
             )
         )
-        response = self.answer(ticket, ConsumerGroupHeartbeatResponse)
+        response = self.reply(ticket, ConsumerGroupHeartbeatResponse)
         assert not (
             step.immediate
             and (step.records or response.assignment is not None or response.error_code)
@@ -122,8 +122,8 @@ class ConsumerWorld(World):
 
 
 class Consumer:
-    """Sends what has changed, takes what it is given, and gives up what it is not given any more,
-    at its next heartbeat."""
+    """Sends the fields that have changed, adopts its assignment, and reports what it owns with its
+    next heartbeat."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Consumer:
         self.epoch = 0
         self.owned: TopicPartitions = frozenset()
         self.error = ErrorCode.NONE
-        # An answer was lost: a client then says all of itself again, so that it is told all.
+        # A response was lost: the client then sends a full request, which gets a full response.
         self.lost = False
 
     def join(self) -> Consumer:
@@ -163,15 +163,15 @@ class Consumer:
         return self
 
     def beat(self) -> ErrorCode:
-        """A client that is fenced or forgotten joins again with its next heartbeat."""
+        """Send a heartbeat. A client that is fenced or unknown rejoins with the next one."""
         if self.epoch == 0:
             self.join()
         else:
             self.take(self.world.send(self.whole() if self.lost else self.short()))
         return self.error
 
-    def beat_in_vain(self) -> None:
-        """The answer is lost."""
+    def beat_and_lose_the_response(self) -> None:
+        """Send a heartbeat whose response is lost."""
         self.world.send(self.whole() if self.lost else self.short())
         self.lost = True
 
@@ -179,7 +179,7 @@ class Consumer:
         return changed(self.full, member_epoch=self.epoch, topic_partitions=_listed(self.owned))
 
     def short(self) -> ConsumerGroupHeartbeatRequest:
-        """What a client sends that has nothing new to say but what it has."""
+        """Return the request of a client that only reports what it owns."""
         return ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.id,

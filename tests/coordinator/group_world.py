@@ -1,5 +1,4 @@
-"""A shard with the little world that a test needs: a log, a clock, tickets and the answers to
-them."""
+"""A group machine with what a test needs around it: a log, a clock, tickets and replies."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 
 T = TypeVar("T")
 
-# The time of day when the world begins.
+# Wall clock time at the start of a test.
 WALL_MS = 1_700_000_000_000
 GROUP = "g"
 
@@ -78,8 +77,8 @@ class World:
         self.image = image or topics("t", "u")
         self.now_ms = 0
         self.log: list[Record] = []
-        self.answers: dict[int, object] = {}
-        self.told: list[str] = []
+        self.replies: dict[int, object] = {}
+        self.log_lines: list[str] = []
         # Ticket -> the response to send if the machine is unloaded before it replies.
         self.tickets: dict[int, object] = {}
         self.uuids = 0
@@ -107,9 +106,9 @@ class World:
     def take(self, step: Step) -> Step:
         self.log.extend(step.records)
         for ticket, response in step.replies:
-            assert ticket not in self.answers, f"ticket {ticket} was answered twice"
-            self.answers[ticket] = response
-        self.told.extend(step.log_lines)
+            assert ticket not in self.replies, f"ticket {ticket} got two replies"
+            self.replies[ticket] = response
+        self.log_lines.extend(step.log_lines)
         return step
 
     def run(self, decide: Callable[[], Step]) -> Step:
@@ -124,9 +123,9 @@ class World:
         return self.take(step)
 
     def reload(self) -> None:
-        """Another broker leads now, and reads the log."""
-        for ticket in self.tickets.keys() - self.answers.keys():
-            self.answers[ticket] = self.tickets[ticket]
+        """Move the coordinator: a new machine replays the log, and parked requests are refused."""
+        for ticket in self.tickets.keys() - self.replies.keys():
+            self.replies[ticket] = self.tickets[ticket]
         self.machine = self.replayed()
         self.take(self.machine.loaded(self.now))
 
@@ -137,7 +136,7 @@ class World:
         return machine
 
     def wait(self, ms: int) -> None:
-        """Time passes; whatever falls due on the way is done at its time."""
+        """Let time pass; run due work at its time."""
         until_ms = self.now_ms + ms
         while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= until_ms:
             self.now_ms = max(due_ms, self.now_ms)
@@ -149,8 +148,8 @@ class World:
         self.tickets[ticket] = refused
         return ticket
 
-    def answer(self, ticket: int, kind: type[T]) -> T:
-        response = self.answers[ticket]
+    def reply(self, ticket: int, kind: type[T]) -> T:
+        response = self.replies[ticket]
         assert isinstance(response, kind)
         return response
 
@@ -167,7 +166,7 @@ class World:
         rebalance_ms: int = 60_000,
         protocol_type: str = "consumer",
     ) -> int:
-        wanted = {"range": subscription("t")} if protocols is None else protocols
+        offered = {"range": subscription("t")} if protocols is None else protocols
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session_ms,
@@ -177,7 +176,7 @@ class World:
             protocol_type=protocol_type,
             protocols=tuple(
                 JoinGroupRequest.Protocol(name=name, metadata=metadata)
-                for name, metadata in wanted.items()
+                for name, metadata in offered.items()
             ),
         )
         ticket = self.new_ticket(JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
@@ -187,10 +186,10 @@ class World:
         return ticket
 
     def joined(self, ticket: int) -> JoinGroupResponse:
-        return self.answer(ticket, JoinGroupResponse)
+        return self.reply(ticket, JoinGroupResponse)
 
     def member_id(self, client: str = "c") -> str:
-        """As a new member is given it."""
+        """Return the member id that MEMBER_ID_REQUIRED gives to a new member."""
         response = self.joined(self.join(client=client))
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return response.member_id
@@ -222,7 +221,7 @@ class World:
         return ticket
 
     def synced(self, ticket: int) -> SyncGroupResponse:
-        return self.answer(ticket, SyncGroupResponse)
+        return self.reply(ticket, SyncGroupResponse)
 
     def beat(self, member: str, generation: int, instance: str | None = None) -> ErrorCode:
         request = HeartbeatRequest(
@@ -231,12 +230,12 @@ class World:
         ticket = self.new_ticket()
         step = self.run(lambda: self.machine.heartbeat(request, ticket, self.now))
         assert step.immediate
-        return ErrorCode(self.answer(ticket, HeartbeatResponse).error_code)
+        return ErrorCode(self.reply(ticket, HeartbeatResponse).error_code)
 
     def leave(
         self, *members: str, instance: str | None = None, version: int = 5
     ) -> LeaveGroupResponse:
-        return self.answer(
+        return self.reply(
             self.send_leave(*members, instance=instance, version=version), LeaveGroupResponse
         )
 
@@ -254,10 +253,10 @@ class World:
         self, offset: int, member: str = "", generation: int = -1, **details: Unpack[CommitDetails]
     ) -> ErrorCode:
         ticket = self.send_commit(offset, member, generation, **details)
-        return self.commit_answer(ticket)
+        return self.commit_error(ticket)
 
-    def commit_answer(self, ticket: int) -> ErrorCode:
-        ((answered,),) = (t.partitions for t in self.answer(ticket, OffsetCommitResponse).topics)
+    def commit_error(self, ticket: int) -> ErrorCode:
+        ((answered,),) = (t.partitions for t in self.reply(ticket, OffsetCommitResponse).topics)
         return ErrorCode(answered.error_code)
 
     def send_commit(
@@ -274,17 +273,17 @@ class World:
         metadata: str | None = "",
         retention_ms: int = -1,
     ) -> int:
-        wanted = OffsetCommitRequest.Topic.Partition(
+        commit = OffsetCommitRequest.Topic.Partition(
             partition_index=partition,
             committed_offset=offset,
             committed_leader_epoch=7,
             committed_metadata=metadata,
         )
         known = self.image.topics.get(topic)
-        named = OffsetCommitRequest.Topic(name=topic, partitions=(wanted,))
+        named = OffsetCommitRequest.Topic(name=topic, partitions=(commit,))
         if version >= 10:
             named = OffsetCommitRequest.Topic(
-                topic_id=known.id if known else UUID(int=99), partitions=(wanted,)
+                topic_id=known.id if known else UUID(int=99), partitions=(commit,)
             )
         request = OffsetCommitRequest(
             group_id=group,
@@ -304,7 +303,7 @@ class World:
         return self.offsets(group).get(TopicPartition(topic, partition), -1)
 
     def offsets(self, group: str = GROUP) -> dict[TopicPartition, int]:
-        """All that OffsetFetch gives without a list of partitions."""
+        """Return all offsets of the group, as OffsetFetch without a list of partitions."""
         answered = self.machine.offset_fetch(
             OffsetFetchRequest.Group(group_id=group, topics=None), version=9
         )
@@ -322,8 +321,8 @@ class World:
         return group
 
     def stable_group(self, *clients: str) -> list[str]:
-        """Members of generation 1, the first of which leads; each has its own client's name as its
-        assignment."""
+        """Make a stable group in generation 1; return the member ids. The first member leads. Each
+        member's assignment is its client id."""
         ids = [self.member_id(client) for client in clients]
         for member in ids:
             self.join(member)

@@ -1,4 +1,4 @@
-"""Assignors: everything is assigned, evenly, with few moves, near, and quickly."""
+"""Assignors: every partition is assigned, evenly, with few moves, near its replicas, and fast."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def groups(draw: st.DrawFn) -> tuple[Members, Topics]:
         )
     members = {}
     for number in range(draw(st.integers(1, 6))):
-        wanted = draw(st.frozensets(st.sampled_from([*topics, topic(99)]), min_size=1))
+        subscribed = draw(st.frozensets(st.sampled_from([*topics, topic(99)]), min_size=1))
         former: dict[UUID, frozenset[int]] = {}
         for topic_id in draw(
             st.lists(st.sampled_from([*topics, topic(98)]), unique=True, max_size=3)
@@ -63,7 +63,7 @@ def groups(draw: st.DrawFn) -> tuple[Members, Topics]:
             former[topic_id] = draw(st.frozensets(st.integers(0, 10), min_size=1))
         rack = draw(st.sampled_from((None, *RACKS))) if with_racks else None
         members[f"m{number}"] = Subscriber(
-            wanted, rack, draw(st.sampled_from([None, f"i{number}"])), former
+            subscribed, rack, draw(st.sampled_from([None, f"i{number}"])), former
         )
     return members, topics
 
@@ -71,28 +71,28 @@ def groups(draw: st.DrawFn) -> tuple[Members, Topics]:
 @pytest.mark.parametrize("assign", [assign_uniform, assign_range])
 @settings(max_examples=40)
 @given(group=groups())
-def test_each_partition_goes_to_one_who_wants_it(
+def test_each_partition_goes_to_one_subscriber(
     assign: Assignor, group: tuple[Members, Topics]
 ) -> None:
     members, topics = group
     assigned = assign(members, topics)
     assert assigned.keys() == members.keys()
-    given_out = [one for assignment in assigned.values() for one in partitions(assignment)]
-    wanted = {
+    listed = [item for assignment in assigned.values() for item in partitions(assignment)]
+    expected = {
         (t, p)
         for t, known in topics.items()
         for p in range(known.partitions)
         if any(t in m.topics for m in members.values())
     }
-    assert len(given_out) == len(set(given_out))
-    assert set(given_out) == wanted
+    assert len(listed) == len(set(listed))
+    assert set(listed) == expected
     assert all(assignment.keys() <= members[name].topics for name, assignment in assigned.items())
     assert all(numbers for assignment in assigned.values() for numbers in assignment.values())
 
 
 @settings(max_examples=40)
 @given(group=groups())
-def test_uniform_leaves_no_move_that_would_make_it_more_even(group: tuple[Members, Topics]) -> None:
+def test_no_move_would_make_a_uniform_assignment_more_even(group: tuple[Members, Topics]) -> None:
     members, topics = group
     assigned = assign_uniform(members, topics)
     for giver, assignment in assigned.items():
@@ -105,7 +105,7 @@ def test_uniform_leaves_no_move_that_would_make_it_more_even(group: tuple[Member
 
 @settings(max_examples=40)
 @given(group=groups())
-def test_uniform_changes_nothing_that_need_not_change(group: tuple[Members, Topics]) -> None:
+def test_uniform_keeps_a_balanced_assignment(group: tuple[Members, Topics]) -> None:
     members, topics = group
     assigned = assign_uniform(members, topics)
     assert assign_uniform(with_former(members, assigned), topics) == assigned
@@ -117,11 +117,13 @@ def test_uniform_changes_nothing_that_need_not_change(group: tuple[Members, Topi
     before=st.integers(1, 6),
     after=st.integers(1, 6),
 )
-def test_uniform_moves_as_little_as_it_can(counts: list[int], before: int, after: int) -> None:
+def test_uniform_moves_as_few_partitions_as_possible(
+    counts: list[int], before: int, after: int
+) -> None:
     topics = {topic(number): AssignableTopic(count) for number, count in enumerate(counts)}
     names = [f"m{number}" for number in range(8)]
     former = assign_uniform(members_of(*names[:before], topics=topics), topics)
-    # The first goes if others are to come, so that there is always something to move.
+    # The first member leaves if others join, so that there is always something to move.
     staying = names[1 : 1 + after]
     assigned = assign_uniform(with_former(members_of(*staying, topics=topics), former), topics)
     moved = sum(
@@ -133,7 +135,7 @@ def test_uniform_moves_as_little_as_it_can(counts: list[int], before: int, after
     assert moved == sum(counts) - fits
 
 
-def test_uniform_deals_each_topic_to_all() -> None:
+def test_uniform_spreads_each_topic_over_all_members() -> None:
     topics = {topic(0): AssignableTopic(4), topic(1): AssignableTopic(4)}
     former = assign_uniform(members_of("a", topics=topics), topics)
     shared = assign_uniform(with_former(members_of("a", "b", topics=topics), former), topics)
@@ -142,13 +144,13 @@ def test_uniform_deals_each_topic_to_all() -> None:
     }
 
 
-def test_shares_are_put_upon_what_each_has() -> None:
+def test_shares_balance_what_members_have_besides() -> None:
     assert balanced_shares([5, 0, 2], [0, 0, 0], 6) == [0, 4, 2]
     assert balanced_shares([0, 0, 0], [0, 1, 2], 4) == [1, 1, 2]
     assert balanced_shares([0, 0], [0, 0], 0) == [0, 0]
 
 
-def test_uniform_prefers_replicas_that_are_near() -> None:
+def test_uniform_prefers_replicas_in_the_members_rack() -> None:
     topics = {
         topic(0): AssignableTopic(6, tuple(frozenset({RACKS[number % 3]}) for number in range(6)))
     }
@@ -162,7 +164,7 @@ def test_uniform_prefers_replicas_that_are_near() -> None:
     }
 
 
-def test_evenness_comes_before_nearness() -> None:
+def test_balance_comes_before_racks() -> None:
     topics = {topic(0): AssignableTopic(4, (frozenset({"r0"}),) * 4)}
     assigned = assign_uniform(
         {"a": Subscriber(frozenset(topics), "r0"), "b": Subscriber(frozenset(topics), "r1")}, topics
@@ -170,7 +172,7 @@ def test_evenness_comes_before_nearness() -> None:
     assert [load(assignment) for assignment in assigned.values()] == [2, 2]
 
 
-def test_range_gives_runs_that_are_the_same_for_topics_alike() -> None:
+def test_range_assigns_equal_ranges_of_co_partitioned_topics() -> None:
     topics = {
         topic(0): AssignableTopic(5),
         topic(1): AssignableTopic(5),
@@ -186,7 +188,7 @@ def test_range_gives_runs_that_are_the_same_for_topics_alike() -> None:
     }
 
 
-def test_range_goes_by_instances() -> None:
+def test_range_orders_static_members_by_instance_id() -> None:
     topics = {topic(0): AssignableTopic(2)}
     members = {
         "a": Subscriber(frozenset(topics), instance_id="i2"),
@@ -195,7 +197,7 @@ def test_range_goes_by_instances() -> None:
     assert assign_range(members, topics)["b"] == {topic(0): frozenset({0})}
 
 
-def test_range_gives_runs_to_those_who_are_near() -> None:
+def test_range_prefers_replicas_in_the_members_rack() -> None:
     topics = {
         topic(0): AssignableTopic(4, tuple(frozenset({rack}) for rack in ("r1", "r1", "r0", "r0")))
     }
@@ -210,8 +212,10 @@ def test_range_gives_runs_to_those_who_are_near() -> None:
 @pytest.mark.parametrize(
     ("count", "size", "members", "limit_ms"), [(9, 100, 10, 10), (100, 100, 100, 200)]
 )
-def test_it_is_quick(assign: Assignor, count: int, size: int, members: int, limit_ms: int) -> None:
-    """The best of a few: this machine has other things to do."""
+def test_assignors_are_fast_enough(
+    assign: Assignor, count: int, size: int, members: int, limit_ms: int
+) -> None:
+    """Take the best of several runs: the machine may be busy."""
     topics = {topic(number): AssignableTopic(size) for number in range(count)}
     group = members_of(*(f"m{number}" for number in range(members)), topics=topics)
     former = assign(group, topics)

@@ -1,4 +1,4 @@
-"""What ConsumerGroupHeartbeat decides, one sentence a test."""
+"""ConsumerGroupHeartbeat: joining, revoking, epochs, timeouts, leaving."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.coordinator.groups.table import GroupSettings
 from penstock.errors import ErrorCode
 from penstock.limits import SETTLING_HEARTBEAT_MS
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.coordinator.consumer_world import AT_ONCE, ConsumerWorld, changed
+from tests.coordinator.consumer_world import IMMEDIATE, ConsumerWorld, changed
 from tests.coordinator.group_world import GROUP
 
 Request = ConsumerGroupHeartbeatRequest
@@ -29,7 +29,7 @@ def joining(**changes: object) -> Request:
     return changed(request, **changes)
 
 
-def test_the_first_member_gets_everything_at_once() -> None:
+def test_the_first_member_gets_everything_immediately() -> None:
     world = ConsumerWorld({"t": 6})
     response = world.send(joining())
     assert (
@@ -43,10 +43,10 @@ def test_the_first_member_gets_everything_at_once() -> None:
         (0, 1, 2, 3, 4, 5)
     ]
     assert world.consumers.state_name == "Stable"
-    assert world.told == ["group g: epoch 1 is stable with 1 members after 0 ms: a joined"]
+    assert world.log_lines == ["group g: epoch 1 is stable with 1 members after 0 ms: a joined"]
 
 
-def test_before_version_1_the_coordinator_makes_the_id() -> None:
+def test_before_version_1_the_coordinator_makes_the_member_id() -> None:
     response = ConsumerWorld().send(joining(member_id=""), version=0)
     assert response.member_id == "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -75,12 +75,12 @@ def test_before_version_1_the_coordinator_makes_the_id() -> None:
         (joining(member_epoch=-2), "InstanceId can't be null."),
     ],
 )
-def test_a_request_must_make_sense(request_: Request, message: str) -> None:
+def test_an_invalid_request_is_refused(request_: Request, message: str) -> None:
     response = ConsumerWorld().send(request_)
     assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_an_assignor_must_be_known() -> None:
+def test_an_unknown_assignor_is_refused() -> None:
     response = ConsumerWorld().send(joining(server_assignor="mine"))
     assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
     assert (
@@ -90,20 +90,20 @@ def test_an_assignor_must_be_known() -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, 1])
-def test_who_is_in_no_group_is_told_so(epoch: int) -> None:
+def test_a_heartbeat_to_a_missing_group_is_refused(epoch: int) -> None:
     assert (
         ConsumerWorld().send(joining(member_epoch=epoch)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     )
 
 
-def test_a_group_has_room_for_so_many() -> None:
-    world = ConsumerWorld(settings=replace(AT_ONCE, consumer_max_size=1))
+def test_a_full_group_refuses_new_members() -> None:
+    world = ConsumerWorld(settings=replace(IMMEDIATE, consumer_max_size=1))
     a, b = world.consumer("a").join(), world.consumer("b").join()
     assert b.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert a.beat() is ErrorCode.NONE
 
 
-def test_unknown_members_are_told_so() -> None:
+def test_an_unknown_member_is_refused() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
     assert (
@@ -119,7 +119,7 @@ def test_unknown_members_are_told_so() -> None:
     )
 
 
-def test_an_idle_heartbeat_changes_nothing_and_is_answered_at_once() -> None:
+def test_an_idle_heartbeat_writes_nothing_and_gets_an_immediate_reply() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     log = len(world.log)
@@ -132,7 +132,7 @@ def test_an_idle_heartbeat_changes_nothing_and_is_answered_at_once() -> None:
     assert len(world.log) == log
 
 
-def test_partitions_pass_on_only_when_they_were_given_up() -> None:
+def test_a_partition_moves_only_after_its_owner_revoked_it() -> None:
     world = ConsumerWorld({"t": 6})
     a, b = world.consumer("a").join(), world.consumer("b").join()
     assert (len(a.owned), len(b.owned)) == (6, 0)
@@ -143,7 +143,7 @@ def test_partitions_pass_on_only_when_they_were_given_up() -> None:
         MemberState.UNREVOKED_PARTITIONS,
     )
     b.beat()
-    assert not b.owned, "a has not said yet that it gave up anything"
+    assert not b.owned, "a has not reported a revocation yet"
     a.take(response)
     a.beat()
     assert (a.epoch, len(a.owned)) == (2, 3)
@@ -153,13 +153,13 @@ def test_partitions_pass_on_only_when_they_were_given_up() -> None:
     assert world.consumers.state_name == "Stable"
 
 
-def test_while_it_gets_nowhere_a_member_is_asked_to_come_back_soon() -> None:
+def test_a_member_that_waits_for_partitions_gets_a_short_heartbeat_interval() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
     assert world.send(joining(member_id="b")).heartbeat_interval_ms == SETTLING_HEARTBEAT_MS
 
 
-def test_a_member_that_says_nothing_of_its_partitions_has_given_up_none() -> None:
+def test_a_member_that_reports_no_partitions_has_revoked_none() -> None:
     world = ConsumerWorld()
     a, _ = world.consumer("a").join(), world.consumer("b").join()
     a.beat()
@@ -168,7 +168,7 @@ def test_a_member_that_says_nothing_of_its_partitions_has_given_up_none() -> Non
     assert world.consumers.members["a"].revoking
 
 
-def test_a_member_that_does_not_give_up_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     world = ConsumerWorld()
     a, b = world.consumer("a", rebalance_ms=10_000).join(), world.consumer("b").join()
     for _ in range(9):
@@ -182,10 +182,10 @@ def test_a_member_that_does_not_give_up_is_fenced() -> None:
     b.beat()
     assert len(b.owned) == 6
     assert a.beat() is ErrorCode.UNKNOWN_MEMBER_ID
-    assert "a was removed: it did not revoke its partitions in time" in "".join(world.told)
+    assert "a was removed: it did not revoke its partitions in time" in "".join(world.log_lines)
 
 
-def test_a_member_that_is_not_heard_of_is_gone() -> None:
+def test_a_member_without_heartbeats_is_removed() -> None:
     world = ConsumerWorld()
     a, b = world.consumer("a").join(), world.consumer("b").join()
     world.settle([a, b])
@@ -195,10 +195,10 @@ def test_a_member_that_is_not_heard_of_is_gone() -> None:
     assert list(world.consumers.members) == ["b"]
     world.settle([b])
     assert len(b.owned) == 6
-    assert world.told[-1].endswith("a was removed: its session timed out")
+    assert world.log_lines[-1].endswith("a was removed: its session timed out")
 
 
-def test_the_epoch_before_will_do_once_for_a_lost_answer() -> None:
+def test_the_previous_epoch_is_accepted_after_a_lost_response() -> None:
     world = ConsumerWorld({"t": 2})
     a, b = world.consumer("a").join(), world.consumer("b").join()
     world.settle([a])
@@ -211,7 +211,7 @@ def test_the_epoch_before_will_do_once_for_a_lost_answer() -> None:
     assert a.beat() is ErrorCode.NONE
 
 
-def test_the_epoch_before_will_not_do_for_partitions_that_have_gone() -> None:
+def test_the_previous_epoch_is_refused_with_partitions_that_moved() -> None:
     world = ConsumerWorld({"t": 2})
     a, b = world.consumer("a").join(), world.consumer("b").join()
     world.settle([a, b])
@@ -225,7 +225,7 @@ def test_the_epoch_before_will_not_do_for_partitions_that_have_gone() -> None:
     assert world.send(stale).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_restarted_member_may_join_again_under_its_id() -> None:
+def test_a_restarted_member_rejoins_under_its_id() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     epoch = world.consumers.epoch
@@ -233,7 +233,7 @@ def test_a_restarted_member_may_join_again_under_its_id() -> None:
     assert (a.error, len(a.owned), world.consumers.epoch) == (ErrorCode.NONE, 6, epoch)
 
 
-def test_who_leaves_makes_room() -> None:
+def test_the_partitions_of_a_member_that_left_are_free() -> None:
     world = ConsumerWorld()
     a, b = world.consumer("a").join(), world.consumer("b").join()
     world.settle([a, b])
@@ -242,10 +242,10 @@ def test_who_leaves_makes_room() -> None:
     assert len(b.owned) == 6
     assert b.leave() is ErrorCode.NONE
     assert (world.consumers.state_name, world.consumers.owners) == ("Empty", {})
-    assert world.told[-1] == "group g: epoch 4 is empty after 0 ms: b left"
+    assert world.log_lines[-1] == "group g: epoch 4 is empty after 0 ms: b left"
 
 
-def test_several_members_that_come_together_are_one_assignment() -> None:
+def test_members_that_join_within_the_interval_share_one_assignment() -> None:
     world = ConsumerWorld({"t": 6}, GroupSettings())
     a, b, c = (world.consumer(name).join() for name in "abc")
     assert (world.consumers.epoch, world.consumers.target_epoch) == (3, 1)
@@ -255,17 +255,20 @@ def test_several_members_that_come_together_are_one_assignment() -> None:
     assert world.consumers.target_epoch == 1
     world.wait(1)
     world.settle([a, b, c])
-    assert (world.consumers.target_epoch, [len(one.owned) for one in (a, b, c)]) == (3, [2, 2, 2])
+    assert (world.consumers.target_epoch, [len(consumer.owned) for consumer in (a, b, c)]) == (
+        3,
+        [2, 2, 2],
+    )
 
 
-def test_a_topic_that_is_given_up_stops_before_the_next_assignment() -> None:
+def test_an_unsubscribed_topic_is_revoked_before_the_next_assignment() -> None:
     world = ConsumerWorld({"t": 2, "u": 2}, GroupSettings())
     a = world.consumer("a", "t", "u").join()
     a.subscribe("t")
     assert {topic for topic, _ in a.owned} == {world.image.topics["t"].id}
 
 
-def test_a_member_is_told_all_when_it_says_all() -> None:
+def test_a_full_request_gets_a_full_response() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     response = world.send(
@@ -274,7 +277,7 @@ def test_a_member_is_told_all_when_it_says_all() -> None:
     assert response.assignment is not None
 
 
-def test_settings_of_the_group_come_before_those_of_the_node() -> None:
+def test_group_configs_override_broker_configs() -> None:
     world = ConsumerWorld()
     settings = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "7000"}
     world.image = replace(world.image, configs={(32, GROUP): settings})

@@ -1,9 +1,8 @@
-"""Random lives of consumer groups: members come, go, fall silent and lose answers, topics change,
-coordinators move.
+"""Random histories of consumer groups: members join, leave, fall silent and lose responses, topics
+change, coordinators move.
 
-At any time no partition has two owners that the coordinator would take a commit from; the log gives
-the same group; and once things calm down every partition has one owner, and heartbeats change
-nothing.
+At any time no partition has two owners whose commits the coordinator accepts, and the log replays to
+the same group. At the end every partition has one owner, and heartbeats change nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Histories(RuleBasedStateMachine):
     @rule(consumer=consumers)
     def beat_and_lose_the_answer(self, consumer: Consumer) -> None:
         if consumer.epoch:
-            consumer.beat_in_vain()
+            consumer.beat_and_lose_the_response()
 
     @rule(consumer=consumers)
     def keep_alive(self, consumer: Consumer) -> None:
@@ -82,7 +81,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(consumer=consumers)
     def fall_silent(self, consumer: Consumer) -> None:
-        """It does nothing more, but believes that it has what it had."""
+        """Stop a client without leaving; it still believes that it owns its partitions."""
         if consumer in self.alive:
             self.alive.remove(consumer)
 
@@ -93,10 +92,10 @@ class Histories(RuleBasedStateMachine):
     @rule(t=st.integers(1, 6), u=st.integers(0, 3), v=st.integers(0, 2))
     def change_topics(self, t: int, u: int, v: int) -> None:
         before = {name: len(topic.partitions) for name, topic in self.world.image.topics.items()}
-        wanted = {"t": t, "u": u, "v": v}
-        # Partitions never get fewer; a topic goes with a count of 0, and is back as another.
+        counts = {"t": t, "u": u, "v": v}
+        # Partitions are never removed. A count of 0 deletes the topic; later it has another id.
         self.world.change_topics(
-            {name: max(count, before.get(name, 0)) for name, count in wanted.items() if count}
+            {name: max(count, before.get(name, 0)) for name, count in counts.items() if count}
         )
 
     @rule()
@@ -104,7 +103,7 @@ class Histories(RuleBasedStateMachine):
         self.world.reload()
 
     @invariant()
-    def nobody_shares(self) -> None:
+    def no_partition_has_two_owners(self) -> None:
         group = self.group()
         if group is None:
             return
@@ -141,12 +140,12 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def the_log_has_it_all(self) -> None:
         if self.group() is not None:
-            told = told_by_records(self.world.machine.groups)
-            assert told_by_records(self.world.replayed().groups) == told
-            assert told_by_records(self.compacted().groups) == told
+            live = durable_state(self.world.machine.groups)
+            assert durable_state(self.world.replayed().groups) == live
+            assert durable_state(self.compacted().groups) == live
 
     def compacted(self) -> GroupMachine:
-        """A shard that reads what compaction leaves of the log: the last record of each key."""
+        """Return a machine that replays the log after compaction: the last record of each key."""
         machine = self.world.new_machine()
         last = {key: offset for offset, (key, _) in enumerate(self.world.log)}
         for offset, record in enumerate(self.world.log):
@@ -165,7 +164,7 @@ class Histories(RuleBasedStateMachine):
             return
         members = [consumer for consumer in self.alive if consumer.error is ErrorCode.NONE]
         assert set(group.members) == {consumer.id for consumer in members}
-        wanted = {
+        expected = {
             (topic.id, partition)
             for topic in self.world.image.topics.values()
             for partition in topic.partitions
@@ -174,8 +173,8 @@ class Histories(RuleBasedStateMachine):
             )
         }
         have: list[TopicPartitions] = [consumer.owned for consumer in members]
-        assert sum(map(len, have)) == len(wanted)
-        assert frozenset().union(*have) == wanted
+        assert sum(map(len, have)) == len(expected)
+        assert frozenset().union(*have) == expected
         log = len(self.world.log)
         for consumer in members:
             assert self.world.send(consumer.short()).error_code == ErrorCode.NONE
@@ -187,7 +186,7 @@ class Histories(RuleBasedStateMachine):
         return group if isinstance(group, ConsumerGroup) else None
 
 
-def told_by_records(groups: GroupTable) -> object:
+def durable_state(groups: GroupTable) -> object:
     group = groups.by_id[GROUP]
     assert isinstance(group, ConsumerGroup)
     counted = group.epoch, group.metadata_hash, group.target_epoch, group.target_at_ms

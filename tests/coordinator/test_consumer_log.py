@@ -1,4 +1,4 @@
-"""Consumer groups in the log, in descriptions, and towards offsets."""
+"""Consumer groups: their records, their descriptions, and fencing of offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.coordinator.consumer_world import ConsumerWorld
 from tests.coordinator.group_world import GROUP
 
 
-def test_a_first_member_is_written_as_kafka_does() -> None:
+def test_a_first_member_is_written_as_in_kafka() -> None:
     world = ConsumerWorld({"t": 2})
     world.consumer("a", rack="r").join()
     topic = world.image.topics["t"].id
@@ -68,7 +68,7 @@ def test_a_first_member_is_written_as_kafka_does() -> None:
     ]
 
 
-def test_a_member_that_leaves_takes_its_records_along() -> None:
+def test_a_member_that_leaves_gets_tombstones() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     before = len(world.log)
@@ -93,7 +93,7 @@ def test_an_empty_group_can_be_deleted() -> None:
     assert GROUP not in world.machine.groups.by_id
 
 
-def test_tombstones_of_what_is_not_there_mean_nothing() -> None:
+def test_tombstones_of_absent_records_do_nothing() -> None:
     world = ConsumerWorld()
     member_key = log.ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id="a")
     for key in (*ConsumerGroup(GROUP).tombstone_keys(), member_key):
@@ -101,7 +101,7 @@ def test_tombstones_of_what_is_not_there_mean_nothing() -> None:
     assert world.machine.groups.by_id == {}
 
 
-def test_records_before_kafka_4_3_have_no_epochs_of_partitions() -> None:
+def test_records_before_kafka_4_3_have_no_assignment_epochs() -> None:
     world = ConsumerWorld()
     topic = world.image.topics["t"].id
     listed = (
@@ -119,7 +119,7 @@ def test_records_before_kafka_4_3_have_no_epochs_of_partitions() -> None:
     assert world.consumer("a").join().error is ErrorCode.NONE
 
 
-def test_a_member_in_an_unknown_state_starts_from_nothing() -> None:
+def test_a_member_in_an_unknown_state_must_abandon_its_partitions() -> None:
     world = ConsumerWorld()
     a = world.consumer("a").join()
     value = log.ConsumerGroupCurrentMemberAssignmentValue(
@@ -132,7 +132,7 @@ def test_a_member_in_an_unknown_state_starts_from_nothing() -> None:
     assert (a.error, len(a.owned)) == (ErrorCode.NONE, 6)
 
 
-def test_sessions_begin_anew_when_the_coordinator_moves() -> None:
+def test_sessions_restart_when_the_coordinator_moves() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
     world.wait(44_000)
@@ -189,7 +189,7 @@ def test_only_consumer_groups_are_described() -> None:
     )
 
 
-def test_groups_are_listed_by_their_kind() -> None:
+def test_groups_are_listed_by_type() -> None:
     world = ConsumerWorld()
     world.consumer("a").join()
     (listed,) = world.machine.list_groups(types=["Consumer"])
@@ -232,7 +232,7 @@ def test_fetches_are_fenced_by_epochs() -> None:
     assert fetch("b", a.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_more_partitions_and_deleted_topics_are_noticed() -> None:
+def test_added_partitions_and_deleted_topics_bump_the_epoch() -> None:
     world = ConsumerWorld({"t": 2, "u": 2})
     a = world.consumer("a", "t", "u").join()
     world.change_topics({"t": 5, "u": 2})
@@ -241,10 +241,13 @@ def test_more_partitions_and_deleted_topics_are_noticed() -> None:
     world.change_topics({"t": 5})
     world.settle([a])
     assert len(a.owned) == 5
-    assert world.told[-1] == "group g: epoch 3 is stable with 1 members after 0 ms: topics changed"
+    assert (
+        world.log_lines[-1]
+        == "group g: epoch 3 is stable with 1 members after 0 ms: topics changed"
+    )
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
+def test_a_subscribed_topic_is_assigned_once_it_exists() -> None:
     world = ConsumerWorld({"x": 1})
     a = world.consumer("a", "t").join()
     assert (a.epoch, a.owned) == (1, frozenset())

@@ -1,4 +1,4 @@
-"""A live group goes over to the consumer protocol and back."""
+"""Upgrade and downgrade of a live group between the classic and the consumer protocol."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from penstock.protocol.internal.consumer_protocol import (
     encode_consumer_protocol,
 )
 from tests.coordinator.classic_client import ClassicConsumer, kind
-from tests.coordinator.consumer_world import AT_ONCE, Consumer, ConsumerWorld, TopicPartitions
+from tests.coordinator.consumer_world import IMMEDIATE, Consumer, ConsumerWorld, TopicPartitions
 from tests.coordinator.group_world import GROUP, subscription
 
 
 def classic_world(
     count: int = 2, policy: str = "bidirectional"
 ) -> tuple[ConsumerWorld, list[ClassicConsumer]]:
-    """A stable classic group whose leader gave two partitions to everybody in turn."""
-    world = ConsumerWorld({"t": 6}, replace(AT_ONCE, consumer_migration_policy=policy))
+    """Make a stable classic group whose leader assigned two partitions to each member."""
+    world = ConsumerWorld({"t": 6}, replace(IMMEDIATE, consumer_migration_policy=policy))
     clients = [ClassicConsumer(world, f"c{number}") for number in range(count)]
     for client in clients:
         client.run()
@@ -68,24 +68,24 @@ def everything(world: ConsumerWorld) -> TopicPartitions:
     )
 
 
-def test_the_first_new_consumer_brings_the_group_over() -> None:
+def test_the_first_member_of_the_consumer_protocol_upgrades_the_group() -> None:
     world, (c0, c1) = classic_world()
     world.commit(7, c0.id, 1)
     had = c0.owned
     new = world.consumer("new").join()
     assert (new.error, kind(world), world.committed()) == (ErrorCode.NONE, "consumer", 7)
     assert new.owned == {(world.image.topics["t"].id, 4), (world.image.topics["t"].id, 5)}, (
-        "what nobody had is free at once"
+        "partitions without an owner are free immediately"
     )
     settle(world, c0, c1, new)
-    assert [len(one.owned) for one in (c0, c1, new)] == [2, 2, 2]
+    assert [len(member.owned) for member in (c0, c1, new)] == [2, 2, 2]
     assert c0.owned == had
     assert c0.owned | c1.owned | new.owned == everything(world)
     assert world.consumers.state_name == "Stable"
     assert world.beat(c0.id, c0.generation) is ErrorCode.NONE
 
 
-def test_the_last_new_consumer_takes_the_group_back() -> None:
+def test_the_group_is_downgraded_when_the_last_member_of_the_consumer_protocol_leaves() -> None:
     world, (c0, c1) = classic_world()
     new = world.consumer("new").join()
     settle(world, c0, c1, new)
@@ -100,11 +100,12 @@ def test_the_last_new_consumer_takes_the_group_back() -> None:
     assert group.state_name == "Stable"
     assert group.generation == epoch + 1
     assert any(
-        "was downgraded from the consumer to the classic protocol" in line for line in world.told
+        "was downgraded from the consumer to the classic protocol" in line
+        for line in world.log_lines
     )
 
 
-def test_new_consumers_and_classic_ones_change_places_one_by_one() -> None:
+def test_members_migrate_one_by_one_in_both_directions() -> None:
     world, (c0, c1) = classic_world()
     n0 = world.consumer("n0").join()
     settle(world, c0, c1, n0)
@@ -118,7 +119,7 @@ def test_new_consumers_and_classic_ones_change_places_one_by_one() -> None:
     assert all(member.classic is None for member in world.consumers.members.values())
 
 
-def test_a_classic_consumer_comes_into_a_consumer_group() -> None:
+def test_a_classic_member_joins_a_consumer_group() -> None:
     world = ConsumerWorld({"t": 6})
     new, classic = world.consumer("new").join(), ClassicConsumer(world, "c")
     settle(world, classic, new)
@@ -130,7 +131,7 @@ def test_a_classic_consumer_comes_into_a_consumer_group() -> None:
     assert len(new.owned) == 6
 
 
-def test_an_instance_changes_its_protocol() -> None:
+def test_a_static_member_changes_its_protocol() -> None:
     world = ConsumerWorld({"t": 6})
     other, new = world.consumer("other").join(), world.consumer("new", instance="i").join()
     world.settle([other, new])
@@ -145,9 +146,7 @@ def test_an_instance_changes_its_protocol() -> None:
     assert world.beat(classic.id, classic.generation, "i") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_without_a_rebalance() -> (
-    None
-):
+def test_a_downgrade_by_the_last_static_member_needs_no_rebalance() -> None:
     world = ConsumerWorld({"t": 6})
     new = world.consumer("new", instance="i").join()
     had, epoch = new.owned, world.consumers.epoch
@@ -164,14 +163,14 @@ def test_the_last_instance_that_changes_its_protocol_takes_the_group_back_withou
     ("policy", "code"),
     [("disabled", ErrorCode.GROUP_ID_NOT_FOUND), ("downgrade", ErrorCode.GROUP_ID_NOT_FOUND)],
 )
-def test_a_group_may_be_told_to_stay_classic(policy: str, code: ErrorCode) -> None:
+def test_the_migration_policy_may_forbid_the_upgrade(policy: str, code: ErrorCode) -> None:
     world, (c0, c1) = classic_world(policy=policy)
     assert world.consumer("new").join().error is code
     settle(world, c0, c1)
     assert (kind(world), [len(c0.owned), len(c1.owned)]) == ("classic", [2, 2])
 
 
-def test_a_group_may_be_told_to_stay_with_the_new_protocol() -> None:
+def test_the_migration_policy_may_forbid_the_downgrade() -> None:
     world, (c0, c1) = classic_world(policy="UPGRADE")
     new = world.consumer("new").join()
     settle(world, c0, c1, new)
@@ -183,13 +182,13 @@ def test_a_group_may_be_told_to_stay_with_the_new_protocol() -> None:
     assert [len(c0.owned), len(c1.owned)] == [4, 4]
 
 
-def test_a_group_of_something_else_than_consumers_stays_classic() -> None:
+def test_a_group_of_another_protocol_type_is_not_upgraded() -> None:
     world = ConsumerWorld({"t": 6})
     world.join(version=3, protocols={"p": b"\x01"}, protocol_type="connect")
     assert world.consumer("new").join().error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_group_whose_subscriptions_cannot_be_read_stays_classic() -> None:
+def test_a_group_with_malformed_subscriptions_is_not_upgraded() -> None:
     world = ConsumerWorld({"t": 6})
     world.join(version=3, protocols={"range": b"\x00"})
     log = len(world.log)
@@ -197,14 +196,14 @@ def test_a_group_whose_subscriptions_cannot_be_read_stays_classic() -> None:
     assert (kind(world), len(world.log)) == ("classic", log)
 
 
-def test_who_waits_for_a_classic_rebalance_is_told_to_join_again() -> None:
+def test_an_upgrade_makes_members_that_wait_for_a_rebalance_rejoin() -> None:
     world = ConsumerWorld({"t": 6})
     ticket = world.join(version=3)
     world.consumer("new").join()
     assert world.joined(ticket).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_empty_group_changes_its_kind() -> None:
+def test_an_empty_group_changes_its_type() -> None:
     world = ConsumerWorld({"t": 6})
     new = world.consumer("new").join()
     new.leave()
@@ -221,7 +220,7 @@ def test_an_empty_group_changes_its_kind() -> None:
     ("protocol_type", "protocols"),
     [("connect", {"range": subscription("t")}), ("consumer", {}), ("consumer", {"range": b""})],
 )
-def test_a_classic_member_must_be_a_consumer(
+def test_a_classic_member_of_another_protocol_is_refused(
     protocol_type: str, protocols: dict[str, bytes]
 ) -> None:
     world = ConsumerWorld({"t": 6})
@@ -246,7 +245,7 @@ def test_classic_requests_are_fenced_by_epochs() -> None:
     assert world.committed() == 5
 
 
-def test_a_classic_member_that_does_not_join_again_in_time_is_gone() -> None:
+def test_a_classic_member_that_does_not_rejoin_in_time_is_removed() -> None:
     world, (c0, c1) = classic_world()
     new = world.consumer("new").join()
     for _ in range(14):
@@ -258,7 +257,7 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_gone() -> None:
     assert c1.owned | new.owned == everything(world)
 
 
-def test_a_classic_member_that_does_not_sync_in_time_is_gone() -> None:
+def test_a_classic_member_that_does_not_sync_in_time_is_removed() -> None:
     world = ConsumerWorld({"t": 6})
     new = world.consumer("new").join()
     joined = world.joined(world.join(version=3, session_ms=300_000))
@@ -269,7 +268,7 @@ def test_a_classic_member_that_does_not_sync_in_time_is_gone() -> None:
 
 
 @pytest.mark.parametrize("goes_back", [False, True])
-def test_a_coordinator_that_moves_finds_the_group_as_it_was(goes_back: bool) -> None:
+def test_a_migrated_group_survives_a_move_of_the_coordinator(goes_back: bool) -> None:
     world, (c0, c1) = classic_world()
     new = world.consumer("new").join()
     settle(world, c0, c1, new)

@@ -1,5 +1,5 @@
-"""Random lives of a group whose members speak either protocol, and which goes over and back as they
-come and go."""
+"""Random histories of a group with members of both protocols, which is upgraded and downgraded as
+they join and leave."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Migrations(RuleBasedStateMachine):
         self.world.change_topics({"t": max(count, len(self.world.image.topics["t"].partitions))})
 
     @invariant()
-    def nobody_shares(self) -> None:
+    def no_partition_has_two_owners(self) -> None:
         owned: dict[tuple[UUID, int], str] = {}
         for member in self.all:
             if self.may_commit(member):

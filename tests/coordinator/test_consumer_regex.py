@@ -1,5 +1,4 @@
-"""Subscriptions by regular expression: what they match, and that no expression can hold up a
-node."""
+"""Subscriptions by regular expression: matching, limits, and records."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def test_an_expression_matches_whole_names() -> None:
 @pytest.mark.parametrize(
     "expression", ["(", "(?=a)b", r"(a)\1", "a{1001}", "x" * 1_001, "((a{10}){10}){10}b{100}"]
 )
-def test_what_is_no_expression_or_too_large_is_refused(expression: str) -> None:
+def test_malformed_and_oversized_expressions_are_refused(expression: str) -> None:
     with pytest.raises(KafkaError, match="is not a valid regular expression") as refused:
         compiled(expression)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -47,7 +46,7 @@ def test_malicious_expressions_take_bounded_time(expression: str) -> None:
     assert perf_counter() - began < 2
 
 
-def test_an_expression_that_is_too_much_for_so_many_topics_is_refused() -> None:
+def test_an_expression_too_expensive_for_the_topics_is_refused() -> None:
     with pytest.raises(KafkaError, match="simplify the expression"):
         matching("[ab]*a[ab]{240}", ["ab" * 124] * 1_000)
 
@@ -58,7 +57,7 @@ def test_a_refused_expression_leaves_the_group_as_it_was() -> None:
     assert (world.log, GROUP in world.machine.groups.by_id) == ([], False)
 
 
-def test_topics_that_come_and_go_are_noticed() -> None:
+def test_new_and_deleted_topics_change_the_matches() -> None:
     world = ConsumerWorld({"t1": 1, "u": 1})
     a = world.consumer("a", regex="t.*").join()
     assert len(a.owned) == 1
@@ -76,7 +75,7 @@ def test_topics_that_come_and_go_are_noticed() -> None:
     assert len(world.log) == log
 
 
-def test_an_expression_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_expression_is_deleted() -> None:
     world = ConsumerWorld()
     a, b = world.consumer("a", regex="t").join(), world.consumer("b", regex="t").join()
     a.leave()
@@ -85,7 +84,7 @@ def test_an_expression_that_nobody_uses_is_forgotten() -> None:
     assert world.consumers.regexes == {}
 
 
-def test_after_a_move_of_the_coordinator_nothing_is_written_anew() -> None:
+def test_a_move_of_the_coordinator_writes_no_expressions_again() -> None:
     world = ConsumerWorld({"t1": 2})
     a = world.consumer("a", regex="t.*").join()
     log = len(world.log)
@@ -94,7 +93,7 @@ def test_after_a_move_of_the_coordinator_nothing_is_written_anew() -> None:
     assert (len(world.log), world.consumers.regexes) == (log, {"t.*": frozenset({"t1"})})
 
 
-def test_an_expression_that_this_broker_cannot_match_keeps_its_topics(
+def test_an_expression_beyond_this_brokers_limits_keeps_its_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = ConsumerWorld({"t1": 2})

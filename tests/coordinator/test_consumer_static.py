@@ -1,5 +1,4 @@
-"""Static members of consumer groups: an instance goes for a while, and is back without a
-rebalance."""
+"""Static members of consumer groups leave temporarily and return without a rebalance."""
 
 from __future__ import annotations
 
@@ -7,14 +6,14 @@ from penstock.errors import ErrorCode
 from tests.coordinator.consumer_world import ConsumerWorld
 
 
-def test_an_instance_that_runs_is_not_replaced() -> None:
+def test_a_static_member_that_has_not_left_is_not_replaced() -> None:
     world = ConsumerWorld()
     a = world.consumer("a", instance="i").join()
     assert world.consumer("b", instance="i").join().error is ErrorCode.UNRELEASED_INSTANCE_ID
     assert a.beat() is ErrorCode.NONE
 
 
-def test_an_instance_is_back_without_a_rebalance() -> None:
+def test_a_static_member_returns_without_a_rebalance() -> None:
     world = ConsumerWorld()
     a, other = world.consumer("a", instance="i").join(), world.consumer("x").join()
     world.settle([a, other])
@@ -27,7 +26,7 @@ def test_an_instance_is_back_without_a_rebalance() -> None:
     assert a.beat() is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
-def test_the_process_that_was_replaced_is_fenced() -> None:
+def test_a_replaced_static_member_is_fenced() -> None:
     world = ConsumerWorld()
     a = world.consumer("a", instance="i").join()
     before = a.short()
@@ -36,7 +35,7 @@ def test_the_process_that_was_replaced_is_fenced() -> None:
     assert world.send(before).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_instance_that_stays_away_is_gone() -> None:
+def test_a_static_member_that_stays_away_is_removed() -> None:
     world = ConsumerWorld()
     a, other = world.consumer("a", instance="i").join(), world.consumer("x").join()
     world.settle([a, other])
@@ -48,14 +47,14 @@ def test_an_instance_that_stays_away_is_gone() -> None:
     assert len(other.owned) == 6
 
 
-def test_an_instance_may_leave_for_good() -> None:
+def test_a_static_member_may_leave_permanently() -> None:
     world = ConsumerWorld()
     a = world.consumer("a", instance="i").join()
     assert a.leave() is ErrorCode.NONE
     assert world.consumers.static_ids == {}
 
 
-def test_what_was_to_be_given_up_is_free_once_the_instance_left() -> None:
+def test_partitions_to_revoke_are_free_once_the_static_member_left() -> None:
     world = ConsumerWorld()
     a, b = world.consumer("a", instance="i").join(), world.consumer("b").join()
     a.beat()

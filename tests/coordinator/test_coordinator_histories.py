@@ -1,8 +1,8 @@
-"""Rules 12 to 14 over random histories of a classic group: members come, go, die and stall, the
+"""Rules 12 to 14 over random histories of a classic group: members join, leave, crash and stall, the
 log's tail is lost, the coordinator moves.
 
-Answers leave only when what the shard had appended is committed, as the shell holds them; what was
-not committed is lost with the broker.
+As in the runner, replies leave when the log is committed; records that are not committed are lost
+with the broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ clients = st.integers(0, CLIENTS - 1)
 
 
 class CommittedWorld(World):
-    """Holds answers until the log is committed; `reload` loses what is not."""
+    """Holds replies until the log is committed; `reload` loses records that are not."""
 
     def __init__(self) -> None:
         self.held: list[Reply] = []
@@ -51,20 +51,20 @@ class CommittedWorld(World):
 
     def reload(self) -> None:
         del self.log[self.committed_length :]
-        self.answers.update(dict.fromkeys((ticket for ticket, _ in self.held), None))
+        self.replies.update(dict.fromkeys((ticket for ticket, _ in self.held), None))
         self.held.clear()
         super().reload()
 
 
 class Client:
-    """A consumer, as far as it knows."""
+    """What a consumer knows of its membership."""
 
     def __init__(self, index: int) -> None:
         self.instance = f"i{index}" if index in STATIC else None
         self.restart()
 
     def restart(self) -> None:
-        """Its process dies, and with it what it waited for and knew."""
+        """Restart the process: it forgets its requests and its membership."""
         self.member_id = ""
         self.generation = -1
         self.led: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Client:
 
 
 class Durable(NamedTuple):
-    """A group as far as the log has it."""
+    """What the log holds of a group."""
 
     state: str
     since_ms: int
@@ -132,8 +132,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         self.clients = [Client(index) for index in range(CLIENTS)]
         self.syncs: dict[int, tuple[int, str]] = {}
         self.sources_used = 0
-        # From which of the leader's requests the assignments of a generation came, and who has
-        # which.
+        # The leader's request that assigned a generation, and the owner of each assignment.
         self.sources: dict[int, bytes] = {}
         self.owners: dict[bytes, str] = {}
         self.commits: dict[int, int] = {}
@@ -143,7 +142,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
 
     @rule(client=clients, changed=st.booleans())
     def join(self, client: int, changed: bool) -> None:
-        """Also while it waits for an earlier answer: it timed out."""
+        """Join, also while an earlier request waits: the client timed out."""
         me = self.clients[client]
         protocols = {
             "range": subscription("t", "u") if changed else subscription("t"),
@@ -171,7 +170,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
 
     @rule(first=clients, changed=st.booleans())
     def settle(self, first: int, changed: bool) -> None:
-        """What a well-behaved group does: random steps alone seldom make a generation stable."""
+        """Let all clients behave well: random steps alone seldom make a generation stable."""
         for index in (first, *range(CLIENTS), *range(CLIENTS)):
             if self.clients[index].joining is None:
                 self.join(index, changed and index == first)
@@ -238,21 +237,21 @@ class ClassicGroupHistories(RuleBasedStateMachine):
 
     @invariant()
     def learn(self) -> None:
-        """Clients read what has been answered, and what they read obeys the rules."""
+        """Deliver the replies to the clients and check them against the rules."""
         for me in self.clients:
-            if me.joining in self.world.answers:
-                answer = self.world.answers[me.joining]
+            if me.joining in self.world.replies:
+                answer = self.world.replies[me.joining]
                 me.joined(answer if isinstance(answer, JoinGroupResponse) else None)
-        for ticket in [ticket for ticket in self.syncs if ticket in self.world.answers]:
+        for ticket in [ticket for ticket in self.syncs if ticket in self.world.replies]:
             self._check_assignment(ticket)
-        for ticket in [ticket for ticket in self.commits if ticket in self.world.answers]:
-            if isinstance(self.world.answers[ticket], OffsetCommitResponse):
+        for ticket in [ticket for ticket in self.commits if ticket in self.world.replies]:
+            if isinstance(self.world.replies[ticket], OffsetCommitResponse):
                 self.acknowledged = max(self.acknowledged, self.commits[ticket])
             del self.commits[ticket]
 
     def _check_assignment(self, ticket: int) -> None:
         generation, member_id = self.syncs.pop(ticket)
-        answer = self.world.answers[ticket]
+        answer = self.world.replies[ticket]
         if (
             not isinstance(answer, SyncGroupResponse)
             or answer.error_code != ErrorCode.NONE
@@ -261,7 +260,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
             return
         source, owner = answer.assignment.split(b"/")
         assert self.sources.setdefault(generation, source) == source, (
-            "two assignments of one generation were handed out"
+            "one generation has two assignments"
         )
         assert self.owners.setdefault(
             answer.assignment, member_id
@@ -296,8 +295,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
             assert all(member.id == key for key, member in group.members.items())
 
     def _all_get_their_share(self) -> None:
-        """Whatever happened: a few rounds of good behaviour, and all are in one stable
-        generation."""
+        """After a few rounds of good behaviour all clients are in one stable generation."""
         for _ in range(10):
             self.settle(0, False)
             self.commit_the_log()
@@ -312,15 +310,13 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         raise AssertionError(f"the group does not settle: it is {self.world.group.state_name}")
 
     def teardown(self) -> None:
-        """After that, left alone, everything comes to an end, and nobody is left without an
-        answer."""
+        """After that, without requests, all sessions time out, and every request has a reply."""
         if not hasattr(self, "world"):
             return
         self._all_get_their_share()
         self.world.wait(3_600_000)
         self.world.release()
-        asked = len(self.world.tickets)
-        assert set(self.world.answers) == set(range(asked))
+        assert self.world.replies.keys() == self.world.tickets.keys()
         group = self.world.machine.groups.by_id.get(GROUP)
         assert group is None or group.is_empty
 

@@ -1,4 +1,4 @@
-"""What JoinGroup decides for classic groups."""
+"""JoinGroup of classic groups."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def test_a_new_member_first_gets_its_id() -> None:
     assert answer.protocol_name is None
 
 
-def test_old_clients_get_no_null() -> None:
+def test_old_versions_get_no_null_protocol() -> None:
     world = World()
     assert world.joined(world.join(version=6)).protocol_name == ""
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_old_clients_need_no_id_to_come_in(version: int) -> None:
+def test_old_versions_join_without_a_member_id(version: int) -> None:
     world = World()
     ticket = world.join(version=version)
     world.wait(3_000)
@@ -36,18 +36,18 @@ def test_before_version_1_the_session_timeout_is_the_rebalance_timeout() -> None
     assert world.group.rebalance_timeout_ms == 7_000
 
 
-def test_an_id_that_never_comes_back_is_forgotten_with_its_session() -> None:
+def test_a_pending_member_id_expires_with_its_session() -> None:
     world = World()
     member = world.member_id()
     world.wait(10_000)
     assert world.joined(world.join(member)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_leader_is_told_of_all_members_and_the_others_of_none() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     world = World()
     first, second = world.member_id(), world.member_id()
     tickets = world.join(first), world.join(second)
-    assert not world.answers.keys() & set(tickets)
+    assert not world.replies.keys() & set(tickets)
     world.wait(6_000)
     leader, other = (world.joined(ticket) for ticket in tickets)
     assert leader.leader == other.leader == first
@@ -61,14 +61,14 @@ def test_the_leader_is_told_of_all_members_and_the_others_of_none() -> None:
     )
 
 
-def test_the_first_rebalance_waits_on_while_members_come() -> None:
+def test_the_first_rebalance_waits_while_members_join() -> None:
     world = World(GroupSettings(initial_rebalance_delay_ms=1_000))
     first, second = world.member_id(), world.member_id()
     ticket = world.join(first, rebalance_ms=10_000)
     world.wait(999)
     world.join(second, rebalance_ms=10_000)
     world.wait(1_000)
-    assert ticket not in world.answers
+    assert ticket not in world.replies
     world.wait(1)
     assert len(world.joined(ticket).members) == 2
 
@@ -77,14 +77,14 @@ def test_the_first_rebalance_waits_no_longer_than_the_rebalance_timeout() -> Non
     world = World(GroupSettings(initial_rebalance_delay_ms=1_000))
     ticket = world.join(version=3, rebalance_ms=2_500)
     waited = 0
-    while ticket not in world.answers:
+    while ticket not in world.replies:
         world.join(version=3, rebalance_ms=2_500)
         world.wait(500)
         waited += 500
     assert waited == 2_500
 
 
-def test_without_a_delay_the_first_generation_begins_at_once() -> None:
+def test_without_a_delay_the_first_generation_begins_immediately() -> None:
     world = World(GroupSettings(initial_rebalance_delay_ms=0))
     ticket = world.join(version=3)
     world.wait(0)
@@ -92,7 +92,7 @@ def test_without_a_delay_the_first_generation_begins_at_once() -> None:
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-def test_session_timeouts_have_bounds(session_ms: int) -> None:
+def test_a_session_timeout_out_of_range_is_refused(session_ms: int) -> None:
     world = World()
     assert (
         world.joined(world.join(session_ms=session_ms)).error_code
@@ -100,14 +100,14 @@ def test_session_timeouts_have_bounds(session_ms: int) -> None:
     )
 
 
-def test_a_group_has_a_name() -> None:
+def test_an_empty_group_id_is_refused() -> None:
     world = World()
     assert world.joined(world.join(group="")).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_member_of_no_group_is_unknown_and_makes_none() -> None:
+def test_an_unknown_member_creates_no_group() -> None:
     world = World()
-    assert world.joined(world.join("who")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.joined(world.join("unknown")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.machine.list_groups() == []
 
 
@@ -115,7 +115,9 @@ def test_a_member_of_no_group_is_unknown_and_makes_none() -> None:
     ("protocol_type", "protocols"),
     [("connect", {"range": b""}), ("consumer", {"sticky": b""}), ("consumer", {})],
 )
-def test_who_shares_no_protocol_is_refused(protocol_type: str, protocols: dict[str, bytes]) -> None:
+def test_a_member_without_a_common_protocol_is_refused(
+    protocol_type: str, protocols: dict[str, bytes]
+) -> None:
     world = World()
     world.stable_group("a")
     answer = world.joined(world.join(protocol_type=protocol_type, protocols=protocols))
@@ -123,7 +125,7 @@ def test_who_shares_no_protocol_is_refused(protocol_type: str, protocols: dict[s
     assert world.group.state_name == "Stable"
 
 
-def test_a_group_needs_a_protocol() -> None:
+def test_a_member_without_protocols_is_refused() -> None:
     world = World()
     assert (
         world.joined(world.join(protocols={})).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -134,7 +136,7 @@ def test_a_group_needs_a_protocol() -> None:
     )
 
 
-def test_members_vote_among_the_protocols_that_all_know() -> None:
+def test_members_vote_among_common_protocols() -> None:
     world = World()
     ticket = world.join(version=3, protocols={"own": b"", "range": b"1", "sticky": b"2"})
     world.join(version=3, protocols={"sticky": b"3", "range": b"4"})
@@ -145,17 +147,17 @@ def test_members_vote_among_the_protocols_that_all_know() -> None:
     assert [m.metadata for m in answer.members] == [b"2", b"3", b"5"]
 
 
-def test_a_group_has_a_greatest_size() -> None:
+def test_a_full_classic_group_refuses_new_members() -> None:
     world = World(GroupSettings(max_size=2))
     members = world.stable_group("a", "b")
     assert world.joined(world.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    # Members may always come back, and while they do, nobody takes their place.
+    # Members may always rejoin, and no new member takes their place meanwhile.
     world.join(members[0])
     ticket = world.join(members[1])
     assert world.joined(ticket).generation_id == 2
 
 
-def test_a_group_that_is_too_large_when_loaded_shrinks() -> None:
+def test_a_loaded_group_beyond_the_maximum_size_rebalances() -> None:
     world = World()
     members = world.stable_group("a", "b")
     world.settings = GroupSettings(max_size=1)
@@ -165,7 +167,7 @@ def test_a_group_that_is_too_large_when_loaded_shrinks() -> None:
     assert world.joined(world.join(members[1])).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_follower_that_asks_again_gets_the_same_answer_without_a_rebalance() -> None:
+def test_a_follower_that_retries_gets_the_same_response_without_a_rebalance() -> None:
     world = World()
     members = world.stable_group("a", "b")
     answer = world.joined(world.join(members[1]))
@@ -173,7 +175,7 @@ def test_a_follower_that_asks_again_gets_the_same_answer_without_a_rebalance() -
     assert world.group.state_name == "Stable"
 
 
-def test_a_leader_that_asks_again_makes_a_rebalance() -> None:
+def test_a_leader_that_rejoins_causes_a_rebalance() -> None:
     world = World()
     members = world.stable_group("a", "b")
     ticket = world.join(members[0])
@@ -182,7 +184,7 @@ def test_a_leader_that_asks_again_makes_a_rebalance() -> None:
     assert world.joined(ticket).generation_id == 2
 
 
-def test_a_member_that_wants_something_else_makes_a_rebalance() -> None:
+def test_a_member_that_changes_its_protocols_causes_a_rebalance() -> None:
     world = World()
     members = world.stable_group("a", "b")
     world.join(members[1], protocols={"range": subscription("u")})
@@ -191,7 +193,7 @@ def test_a_member_that_wants_something_else_makes_a_rebalance() -> None:
     assert world.group.subscribed_topics == frozenset({"t", "u"})
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     world = World()
     a, b = world.stable_group("a", "b")
     ticket = world.join(b, protocols={"range": subscription("u")}, rebalance_ms=5_000)
@@ -203,7 +205,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     assert world.beat(a, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_request_that_its_client_gave_up_is_answered_too() -> None:
+def test_a_retried_join_replies_to_the_first_request_too() -> None:
     world = World()
     a, b = world.stable_group("a", "b")
     first, second = world.join(a), world.join(a)
@@ -212,7 +214,7 @@ def test_a_request_that_its_client_gave_up_is_answered_too() -> None:
     assert world.joined(second).generation_id == 2
 
 
-def test_a_static_member_comes_back_without_a_rebalance() -> None:
+def test_a_static_member_returns_without_a_rebalance() -> None:
     world = World()
     ticket = world.join(instance="i")
     world.wait(3_000)
@@ -233,7 +235,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert world.beat(answer.member_id, 1, instance="i") == ErrorCode.NONE
 
 
-def test_an_old_static_leader_that_comes_back_is_not_told_that_it_leads() -> None:
+def test_a_returning_static_leader_of_an_old_version_is_not_named_leader() -> None:
     world = World()
     ticket = world.join(instance="i", version=8)
     world.wait(3_000)
@@ -243,14 +245,14 @@ def test_an_old_static_leader_that_comes_back_is_not_told_that_it_leads() -> Non
     assert (answer.leader, answer.members, answer.skip_assignment) == (former, (), False)
 
 
-def test_the_request_of_a_replaced_static_member_is_answered() -> None:
+def test_a_replaced_static_members_request_gets_a_reply() -> None:
     world = World()
     ticket = world.join(instance="i")
     world.join(instance="i")
     assert world.joined(ticket).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_that_is_away_stays_in_the_next_generation() -> None:
+def test_an_absent_static_member_stays_in_the_next_generation() -> None:
     world = World()
     tickets = [
         world.join(instance="i", session_ms=100_000),
@@ -265,13 +267,13 @@ def test_a_static_member_that_is_away_stays_in_the_next_generation() -> None:
     assert [m.group_instance_id for m in world.joined(ticket).members] == ["i", "j"]
 
 
-def test_a_rebalance_is_told_in_one_line() -> None:
+def test_a_rebalance_logs_one_line() -> None:
     world = World()
     a, b = world.stable_group("a", "b")
     world.leave(b)
     ticket = world.join(a)
     world.sync(a, world.joined(ticket).generation_id)
-    assert world.told == [
+    assert world.log_lines == [
         f"group {GROUP}: generation 1 is stable with 2 members after 6000 ms: "
         f"{a} joined; {b} joined",
         f"group {GROUP}: generation 2 is stable with 1 members after 0 ms: {b} left; {a} rejoined",

@@ -1,4 +1,4 @@
-"""What SyncGroup, Heartbeat, LeaveGroup and time decide for classic groups."""
+"""SyncGroup, Heartbeat, LeaveGroup and timeouts of classic groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.coordinator.group_world import World
 
 
 def begun(world: World, count: int = 2) -> list[str]:
-    """Members of a generation that has no assignment yet."""
+    """Make a generation that has no assignment yet; return its member ids."""
     members = [world.member_id() for _ in range(count)]
     for member in members:
         world.join(member)
@@ -27,7 +27,7 @@ def test_members_wait_for_the_leaders_assignment() -> None:
     world = World()
     a, b = begun(world)
     ticket = world.sync(b, 1)
-    assert ticket not in world.answers
+    assert ticket not in world.replies
     own = world.sync(a, 1, {a: b"A", b: b"B"})
     assert (world.synced(own).assignment, world.synced(ticket).assignment) == (b"A", b"B")
     assert (world.synced(own).protocol_type, world.synced(own).protocol_name) == (
@@ -37,17 +37,17 @@ def test_members_wait_for_the_leaders_assignment() -> None:
     assert world.group.state_name == "Stable"
 
 
-def test_who_comes_late_gets_the_assignment_at_once() -> None:
+def test_a_late_sync_gets_the_assignment_immediately() -> None:
     world = World()
     a, b = begun(world)
     world.sync(a, 1, {a: b"A", b: b"B"})
     assert world.synced(world.sync(b, 1)).assignment == b"B"
 
 
-def test_a_member_that_the_leader_forgot_gets_nothing() -> None:
+def test_a_member_missing_from_the_assignment_gets_an_empty_one() -> None:
     world = World()
     a, b = begun(world)
-    world.sync(a, 1, {a: b"A", "nobody": b"N"})
+    world.sync(a, 1, {a: b"A", "unknown": b"N"})
     assert world.synced(world.sync(b, 1)).assignment == b""
 
 
@@ -59,7 +59,7 @@ def test_another_generation_is_refused(generation: int) -> None:
     assert world.beat(a, generation) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_strangers_are_refused() -> None:
+def test_unknown_members_are_refused() -> None:
     world = World()
     assert world.synced(world.sync("x", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.beat("x", 1) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -74,14 +74,14 @@ def test_strangers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("protocol", "protocol_type"), [("sticky", "consumer"), ("range", "connect")]
 )
-def test_who_thinks_of_another_protocol_is_refused(protocol: str, protocol_type: str) -> None:
+def test_a_sync_with_another_protocol_is_refused(protocol: str, protocol_type: str) -> None:
     world = World()
     (a,) = begun(world, 1)
     ticket = world.sync(a, 1, protocol=protocol, protocol_type=protocol_type)
     assert world.synced(ticket).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_members_that_wait_for_an_assignment_learn_of_the_next_rebalance() -> None:
+def test_waiting_syncs_are_refused_by_the_next_rebalance() -> None:
     world = World()
     a, b = begun(world)
     ticket = world.sync(b, 1)
@@ -91,7 +91,7 @@ def test_members_that_wait_for_an_assignment_learn_of_the_next_rebalance() -> No
     assert world.beat(b, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_the_sync_of_a_member_that_leaves_is_answered() -> None:
+def test_the_sync_of_a_member_that_leaves_gets_a_reply() -> None:
     world = World()
     _, b = begun(world)
     ticket = world.sync(b, 1)
@@ -99,7 +99,7 @@ def test_the_sync_of_a_member_that_leaves_is_answered() -> None:
     assert world.synced(ticket).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_never_assigns_is_put_out() -> None:
+def test_a_leader_that_never_assigns_is_removed() -> None:
     world = World()
     a, b = begun(world)
     ticket = world.sync(b, 1)
@@ -111,7 +111,7 @@ def test_a_leader_that_never_assigns_is_put_out() -> None:
     assert world.group.leader_id == b
 
 
-def test_a_silent_member_is_out_with_its_session() -> None:
+def test_a_silent_member_is_removed_when_its_session_times_out() -> None:
     world = World()
     a, b = world.stable_group("a", "b")
     world.wait(9_999)
@@ -121,7 +121,7 @@ def test_a_silent_member_is_out_with_its_session() -> None:
     assert world.beat(b, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_waits_for_us_need_not_beat() -> None:
+def test_a_member_with_a_parked_join_needs_no_heartbeats() -> None:
     world = World()
     a, b = world.stable_group("a", "b")
     ticket = world.join(a)
@@ -132,7 +132,7 @@ def test_a_member_that_waits_for_us_need_not_beat() -> None:
     assert world.joined(ticket).error_code == ErrorCode.NONE
 
 
-def test_a_new_member_whose_client_has_gone_does_not_wait_for_ever() -> None:
+def test_a_new_member_whose_client_disconnected_times_out() -> None:
     world = World()
     (a,) = world.stable_group("a")
     late = world.member_id()
@@ -140,13 +140,13 @@ def test_a_new_member_whose_client_has_gone_does_not_wait_for_ever() -> None:
     for _ in range(299):
         world.beat(a, 1)
         world.wait(1_000)
-    assert ticket not in world.answers
+    assert ticket not in world.replies
     world.beat(a, 1)
     world.wait(1_000)
     assert world.joined(ticket).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_who_leaves_leaves_an_empty_group() -> None:
+def test_the_last_member_leaves_an_empty_group() -> None:
     world = World()
     (a,) = world.stable_group("a")
     assert world.leave(a).members[0].error_code == ErrorCode.NONE
@@ -163,7 +163,7 @@ def test_the_last_who_leaves_leaves_an_empty_group() -> None:
     )
 
 
-def test_many_leave_with_one_rebalance() -> None:
+def test_many_members_leave_with_one_rebalance() -> None:
     world = World()
     a, b, c = world.stable_group("a", "b", "c")
     answer = world.leave(a, "x", b)
@@ -175,7 +175,7 @@ def test_many_leave_with_one_rebalance() -> None:
     assert world.beat(c, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_old_client_leaves_alone() -> None:
+def test_an_old_version_removes_one_member() -> None:
     world = World()
     (a,) = world.stable_group("a")
     assert world.leave("x", version=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -183,7 +183,7 @@ def test_an_old_client_leaves_alone() -> None:
     assert world.group.is_empty
 
 
-def test_an_administrator_removes_an_instance() -> None:
+def test_an_administrator_removes_a_member_by_its_instance_id() -> None:
     world = World()
     ticket = world.join(instance="i")
     world.wait(3_000)
@@ -194,24 +194,24 @@ def test_an_administrator_removes_an_instance() -> None:
     assert world.beat(member, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_id_that_was_given_out_can_be_given_back() -> None:
+def test_a_pending_member_may_leave() -> None:
     world = World()
     member = world.member_id()
     assert world.leave(member).members[0].error_code == ErrorCode.NONE
     assert world.leave(member).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_pending_id_holds_up_a_rebalance_until_it_is_gone() -> None:
+def test_a_rebalance_waits_for_pending_member_ids() -> None:
     world = World()
     (a,) = world.stable_group("a")
     pending = world.member_id()
     ticket = world.join(a)
-    assert ticket not in world.answers
+    assert ticket not in world.replies
     world.leave(pending)
     assert world.joined(ticket).generation_id == 2
 
 
-def test_after_loading_members_have_a_whole_session() -> None:
+def test_after_loading_members_have_a_full_session() -> None:
     world = World()
     a, b = world.stable_group("a", "b")
     world.wait(9_000)
@@ -222,7 +222,7 @@ def test_after_loading_members_have_a_whole_session() -> None:
     assert world.beat(b, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_waits_when_a_shard_closes_is_sent_elsewhere() -> None:
+def test_parked_requests_are_refused_when_the_coordinator_moves() -> None:
     world = World()
     _, b = begun(world)
     syncing = world.sync(b, 1)
@@ -233,7 +233,7 @@ def test_who_waits_when_a_shard_closes_is_sent_elsewhere() -> None:
     assert world.joined(joining).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_with_no_time_to_sync_nobody_stays() -> None:
+def test_a_rebalance_timeout_of_zero_empties_the_group() -> None:
     world = World()
     ticket = world.join(instance="i", rebalance_ms=0)
     world.wait(3_000)
@@ -241,7 +241,7 @@ def test_with_no_time_to_sync_nobody_stays() -> None:
     assert (world.group.state_name, world.group.generation) == ("Empty", 2)
 
 
-def test_static_members_that_all_stay_away_are_waited_for_until_their_sessions_end() -> None:
+def test_absent_static_members_stay_until_their_sessions_time_out() -> None:
     world = World()
     tickets = [world.join(instance=instance) for instance in ("i", "j")]
     world.wait(6_000)
@@ -256,7 +256,7 @@ def test_static_members_that_all_stay_away_are_waited_for_until_their_sessions_e
     assert world.group.is_empty
 
 
-def test_without_the_name_of_a_group_nothing_is_done() -> None:
+def test_an_empty_group_id_changes_nothing() -> None:
     world = World()
     caller, now = world.caller(5), world.now
     tickets = [world.new_ticket() for _ in range(3)]
@@ -278,6 +278,6 @@ def test_without_the_name_of_a_group_nothing_is_done() -> None:
             now,
         )
     )
-    assert world.answer(tickets[0], HeartbeatResponse).error_code == ErrorCode.INVALID_GROUP_ID
-    assert world.answer(tickets[1], LeaveGroupResponse).error_code == ErrorCode.INVALID_GROUP_ID
-    assert world.answer(tickets[2], SyncGroupResponse).error_code == ErrorCode.INVALID_GROUP_ID
+    assert world.reply(tickets[0], HeartbeatResponse).error_code == ErrorCode.INVALID_GROUP_ID
+    assert world.reply(tickets[1], LeaveGroupResponse).error_code == ErrorCode.INVALID_GROUP_ID
+    assert world.reply(tickets[2], SyncGroupResponse).error_code == ErrorCode.INVALID_GROUP_ID

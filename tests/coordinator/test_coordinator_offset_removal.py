@@ -1,4 +1,4 @@
-"""How offsets and groups go: deleted, expired, with their topics."""
+"""Removal of offsets and groups: OffsetDelete, DeleteGroups, expiry, deleted topics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DAY_MS = 24 * 60 * 60 * 1_000
 
 
 def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCode, ErrorCode]:
-    """The error of the whole and of the partition."""
-    wanted = OffsetDeleteRequest.Topic(
+    """Delete one offset; return the errors of the response and of the partition."""
+    topic_request = OffsetDeleteRequest.Topic(
         name=topic, partitions=(OffsetDeleteRequest.Topic.Partition(partition_index=partition),)
     )
     ticket = world.new_ticket()
-    request = OffsetDeleteRequest(group_id=GROUP, topics=(wanted,))
+    request = OffsetDeleteRequest(group_id=GROUP, topics=(topic_request,))
     world.take(world.machine.offset_delete(request, ticket, world.now))
-    answer = world.answer(ticket, OffsetDeleteResponse)
+    answer = world.reply(ticket, OffsetDeleteResponse)
     codes = [p.error_code for t in answer.topics for p in t.partitions]
     return ErrorCode(answer.error_code), ErrorCode(codes[0] if codes else 0)
 
@@ -31,10 +31,10 @@ def deleted(world: World, topic: str = "t", partition: int = 0) -> tuple[ErrorCo
 def group_deleted(world: World, group: str = GROUP) -> ErrorCode:
     ticket = world.new_ticket()
     world.take(world.machine.delete_group(group, ticket, world.now))
-    return ErrorCode(world.answer(ticket, DeleteGroupsResponse.Result).error_code)
+    return ErrorCode(world.reply(ticket, DeleteGroupsResponse.Result).error_code)
 
 
-def test_offsets_of_topics_that_the_group_reads_stay() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     world = World()
     assert deleted(world) == (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE)
     (a,) = world.stable_group("a")
@@ -49,14 +49,14 @@ def test_offsets_of_topics_that_the_group_reads_stay() -> None:
     assert world.offsets() == {}
 
 
-def test_offsets_of_members_that_are_no_consumers_stay() -> None:
+def test_offsets_of_another_protocol_type_are_not_deleted() -> None:
     world = World()
     world.join(version=3, protocol_type="connect")
     world.wait(3_000)
     assert deleted(world)[0] == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_group_is_deleted_with_its_offsets_when_it_is_empty() -> None:
+def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     world = World()
     (a,) = world.stable_group("a")
     world.commit(5, a, 1)
@@ -70,7 +70,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_is_empty() -> None:
     assert group_deleted(world, "") == ErrorCode.INVALID_GROUP_ID
 
 
-def test_offsets_expire_when_the_group_has_been_empty_for_long() -> None:
+def test_offsets_expire_after_the_group_was_empty_for_the_retention() -> None:
     world = World()
     (a,) = world.stable_group("a")
     world.commit(5, a, 1)
@@ -83,7 +83,7 @@ def test_offsets_expire_when_the_group_has_been_empty_for_long() -> None:
     assert world.machine.list_groups() == []
 
 
-def test_offsets_of_a_group_that_only_commits_expire_by_their_commit() -> None:
+def test_offsets_of_a_group_without_members_expire_by_commit_time() -> None:
     world = World()
     world.commit(5)
     world.wait(4 * DAY_MS)
@@ -92,7 +92,7 @@ def test_offsets_of_a_group_that_only_commits_expire_by_their_commit() -> None:
     assert world.offsets() == {TopicPartition("u", 0): 6}
 
 
-def test_while_members_are_there_only_topics_they_do_not_read_expire() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     world = World(
         GroupSettings(offsets_retention_ms=50_000, offsets_retention_check_interval_ms=1_000)
     )
@@ -105,7 +105,7 @@ def test_while_members_are_there_only_topics_they_do_not_read_expire() -> None:
     assert world.offsets() == {TopicPartition("t", 0): 5}
 
 
-def test_old_clients_say_how_long_an_offset_is_kept() -> None:
+def test_old_versions_set_the_retention_of_an_offset() -> None:
     world = World(GroupSettings(offsets_retention_check_interval_ms=1_000))
     world.commit(5, version=4, retention_ms=60_000)
     world.commit(6, topic="u")
@@ -114,7 +114,7 @@ def test_old_clients_say_how_long_an_offset_is_kept() -> None:
     assert world.offsets() == {TopicPartition("u", 0): 6}
 
 
-def test_a_sweep_takes_many_turns_when_there_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiry_of_many_groups_takes_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.coordinator.offsets.removal.EXPIRY_OFFSETS_PER_STEP", 3)
     world = World(
         GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000)
@@ -128,7 +128,7 @@ def test_a_sweep_takes_many_turns_when_there_is_much(monkeypatch: pytest.MonkeyP
     assert world.machine.list_groups() == []
 
 
-def test_offsets_of_a_deleted_topic_go() -> None:
+def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     world = World()
     world.commit(5)
     world.commit(6, topic="u")

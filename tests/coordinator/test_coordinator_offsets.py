@@ -1,4 +1,4 @@
-"""What OffsetCommit and OffsetFetch decide."""
+"""OffsetCommit and OffsetFetch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from tests.coordinator.consumer_world import ConsumerWorld
 from tests.coordinator.group_world import GROUP, World, subscription, topics
 
-Asked = OffsetFetchRequest.Group
+GroupRequest = OffsetFetchRequest.Group
 
 
 def fetched(
     world: World, *indexes: int, topic: str = "t", topic_id: UUID | None = None
 ) -> OffsetFetchResponse.Group.Topic:
-    asked = Asked.Topic(name=topic, topic_id=topic_id or NO_UUID, partition_indexes=indexes)
+    topic_request = GroupRequest.Topic(
+        name=topic, topic_id=topic_id or NO_UUID, partition_indexes=indexes
+    )
     version = 9 if topic_id is None else 10
-    (answer,) = world.machine.offset_fetch(
-        Asked(group_id=GROUP, topics=(asked,)), version=version
+    (response,) = world.machine.offset_fetch(
+        GroupRequest(group_id=GROUP, topics=(topic_request,)), version=version
     ).topics
-    return answer
+    return response
 
 
 def test_a_member_commits() -> None:
@@ -40,7 +42,7 @@ def test_a_member_commits() -> None:
     assert (found.committed_offset, found.committed_leader_epoch, found.metadata) == (5, 7, "note")
 
 
-def test_without_members_anybody_commits() -> None:
+def test_without_members_any_client_commits() -> None:
     world = World()
     assert world.commit(5) == ErrorCode.NONE
     assert [(g.group_id, g.group_state, g.protocol_type) for g in world.machine.list_groups()] == [
@@ -50,7 +52,7 @@ def test_without_members_anybody_commits() -> None:
     assert world.committed() == 5
 
 
-def test_no_metadata_is_empty_metadata() -> None:
+def test_null_metadata_is_empty_metadata() -> None:
     world = World()
     world.commit(5, metadata=None)
     assert fetched(world, 0).partitions[0].metadata == ""
@@ -67,7 +69,7 @@ def test_no_metadata_is_empty_metadata() -> None:
         ("a", 1, "i", ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_only_members_of_the_present_generation_commit(
+def test_only_members_of_the_current_generation_commit(
     member: str, generation: int, instance: str | None, code: ErrorCode
 ) -> None:
     world = World()
@@ -76,7 +78,7 @@ def test_only_members_of_the_present_generation_commit(
     assert world.committed() == -1
 
 
-def test_a_replaced_instance_does_not_commit() -> None:
+def test_a_replaced_static_member_may_not_commit() -> None:
     world = World()
     ticket = world.join(instance="i")
     world.wait(3_000)
@@ -96,7 +98,7 @@ def test_members_may_commit_until_the_next_generation_begins() -> None:
     assert world.commit(6, a, 2) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_consumer_commits_in_an_earlier_epoch_what_has_been_its_own_since() -> None:
+def test_a_member_in_an_earlier_epoch_commits_partitions_owned_since() -> None:
     world = ConsumerWorld({"t": 2, "u": 2})
     a, b = world.consumer("a").join(), world.consumer("b")
     b.join()
@@ -112,7 +114,7 @@ def test_a_consumer_commits_in_an_earlier_epoch_what_has_been_its_own_since() ->
     assert world.offsets() == {TopicPartition("t", mine[1]): 7}
 
 
-def test_who_commits_lives() -> None:
+def test_a_commit_extends_the_session() -> None:
     world = World()
     (a,) = world.stable_group("a")
     for offset in range(20):
@@ -123,7 +125,9 @@ def test_who_commits_lives() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_a_generation_of_a_group_that_is_not_there(version: int, code: ErrorCode) -> None:
+def test_a_commit_with_a_generation_to_a_missing_group_is_refused(
+    version: int, code: ErrorCode
+) -> None:
     assert World().commit(5, "a", 1, version=version) == code
 
 
@@ -131,13 +135,13 @@ def test_a_generation_of_a_group_that_is_not_there(version: int, code: ErrorCode
     ("version", "code"),
     [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)],
 )
-def test_a_topic_that_is_not_there(version: int, code: ErrorCode) -> None:
+def test_a_commit_to_a_missing_topic_is_refused(version: int, code: ErrorCode) -> None:
     world = World()
     assert world.commit(5, topic="x", version=version) == code
     assert (world.log, world.machine.list_groups()) == ([], [])
 
 
-def test_metadata_has_a_greatest_length() -> None:
+def test_oversized_metadata_is_refused() -> None:
     world = World()
     assert world.commit(4, metadata="x" * 4_097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert world.machine.list_groups() == []
@@ -146,7 +150,7 @@ def test_metadata_has_a_greatest_length() -> None:
     assert world.committed() == 5
 
 
-def test_a_topic_that_was_made_again_has_no_offsets_of_the_former() -> None:
+def test_a_recreated_topic_has_no_offsets_of_the_former() -> None:
     world = World()
     first = world.image.topics["t"].id
     world.commit(5, version=10)
@@ -158,39 +162,39 @@ def test_a_topic_that_was_made_again_has_no_offsets_of_the_former() -> None:
     assert fetched(world, 0).partitions[0].committed_offset == 5
 
 
-def test_by_id_all_offsets_come_with_ids_and_topics_that_are_gone_do_not() -> None:
+def test_versions_with_topic_ids_leave_out_deleted_topics() -> None:
     world = World()
     world.commit(5)
     world.commit(6, topic="u")
     world.machine.groups.image = topics("t")
-    answer = world.machine.offset_fetch(Asked(group_id=GROUP, topics=None))
-    assert [(t.topic_id, t.partitions[0].committed_offset) for t in answer.topics] == [
+    response = world.machine.offset_fetch(GroupRequest(group_id=GROUP, topics=None))
+    assert [(t.topic_id, t.partitions[0].committed_offset) for t in response.topics] == [
         (world.image.topics["t"].id, 5)
     ]
     assert world.offsets() == {TopicPartition("t", 0): 5, TopicPartition("u", 0): 6}
 
 
-def test_what_was_never_committed_is_not_zero() -> None:
+def test_an_offset_that_was_never_committed_is_not_zero() -> None:
     world = World()
     assert [p.committed_offset for p in fetched(world, 0, 3).partitions] == [-1, -1]
-    assert world.machine.offset_fetch(Asked(group_id="none", topics=None)).topics == ()
+    assert world.machine.offset_fetch(GroupRequest(group_id="none", topics=None)).topics == ()
 
 
-def test_an_unfinished_transaction_makes_an_offset_unstable() -> None:
+def test_an_open_transaction_makes_an_offset_unstable() -> None:
     world = World()
     world.commit(5)
     partition = TopicPartition("t", 0)
     committed = world.machine.groups.offsets.get(GROUP, partition)
     assert committed is not None
     world.machine.groups.offsets.pending[7] = {GROUP: {partition: committed}}
-    answer = world.machine.offset_fetch(
-        Asked(group_id=GROUP, topics=None), require_stable=True, version=9
+    response = world.machine.offset_fetch(
+        GroupRequest(group_id=GROUP, topics=None), require_stable=True, version=9
     )
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert response.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert world.committed() == 5
 
 
-def test_records_of_long_ago_are_read() -> None:
+def test_legacy_offset_records_are_replayed() -> None:
     world = World()
     key = GROUP_LOG.encode_key(LegacyOffsetCommitKey(group=GROUP, topic="t", partition=0))
     value = GROUP_LOG.encode_value(
@@ -200,7 +204,7 @@ def test_records_of_long_ago_are_read() -> None:
     assert world.committed() == 5
 
 
-def test_a_record_of_a_type_to_come_is_skipped_and_a_damaged_one_is_not() -> None:
+def test_unknown_record_types_are_skipped_and_damaged_records_are_errors() -> None:
     machine = World().machine
     machine.replay(Record(b"\x7f\xff", b"\x00\x00"), PLAIN)
     with pytest.raises(ProtocolError):

@@ -1,5 +1,5 @@
-"""Whole lives of groups, as transcripts: after `>` what happens, below it who is answered what, and
-what the node's log says.
+"""Whole histories of groups as transcripts: after `>` an event, below it the replies and the lines
+in the node's log.
 
 Members are called by their client's name, static ones (`i`, `j`) by their instance. `wait` is in
 milliseconds.
@@ -23,33 +23,37 @@ STATIC = ("i", "j")
 UUID_LENGTH = 37
 
 
-class Play:
+class Transcript:
     def __init__(self) -> None:
         self.world = World()
         self.ids: dict[str, str] = {}
         self.generations: dict[str, int] = {}
-        self.asked: dict[int, str] = {}
+        self.senders: dict[int, str] = {}
         self.seen: set[int] = set()
-        self.told = 0
+        self.lines_shown = 0
 
-    def do(self, line: str) -> list[str]:
-        who, _, what = line.partition(" ")
-        if who == "wait":
-            self.world.wait(int(what))
-        elif who == "reload":
+    def run(self, line: str) -> list[str]:
+        client, _, event = line.partition(" ")
+        if client == "wait":
+            self.world.wait(int(event))
+        elif client == "reload":
             self.world.reload()
         else:
-            self._member(who, what.split())
-        return self._news()
+            self._member(client, event.split())
+        return self._new_lines()
 
-    def _member(self, who: str, words: list[str]) -> None:
-        world, member, instance = self.world, self.ids.get(who, ""), who if who in STATIC else None
-        generation = self.generations.get(who, -1)
+    def _member(self, client: str, words: list[str]) -> None:
+        world, member, instance = (
+            self.world,
+            self.ids.get(client, ""),
+            client if client in STATIC else None,
+        )
+        generation = self.generations.get(client, -1)
         match words:
             case ["joins"]:
-                ticket = world.join(member, instance=instance, client=who)
+                ticket = world.join(member, instance=instance, client=client)
             case ["restarts"]:
-                ticket = world.join("", instance=instance, client=who)
+                ticket = world.join("", instance=instance, client=client)
             case ["syncs", *pairs]:
                 given = dict(pair.split("=") for pair in pairs)
                 assignments = {
@@ -62,26 +66,26 @@ class Play:
                 ticket = world.send_leave(member, instance=instance)
             case ["beats"]:
                 world.beat(member, generation, instance=instance)
-                ticket = max(world.answers)
+                ticket = max(world.replies)
             case _:
-                raise ValueError(f"what does {words} mean?")
-        self.asked[ticket] = who
+                raise ValueError(f"unknown event: {words}")
+        self.senders[ticket] = client
 
-    def _news(self) -> list[str]:
-        new = [ticket for ticket in self.world.answers if ticket not in self.seen]
+    def _new_lines(self) -> list[str]:
+        new = [ticket for ticket in self.world.replies if ticket not in self.seen]
         self.seen.update(new)
-        lines = [
-            f"{self.asked[ticket]}: {self._text(self.asked[ticket], self.world.answers[ticket])}"
-            for ticket in new
-        ]
-        lines += [self._short(line) for line in self.world.told[self.told :]]
-        self.told = len(self.world.told)
+        lines = []
+        for ticket in new:
+            sender = self.senders[ticket]
+            lines.append(f"{sender}: {self._text(sender, self.world.replies[ticket])}")
+        lines += [self._short(line) for line in self.world.log_lines[self.lines_shown :]]
+        self.lines_shown = len(self.world.log_lines)
         return lines
 
-    def _text(self, who: str, answer: object) -> str:
+    def _text(self, client: str, answer: object) -> str:
         match answer:
             case JoinGroupResponse(error_code=ErrorCode.NONE):
-                self.ids[who], self.generations[who] = answer.member_id, answer.generation_id
+                self.ids[client], self.generations[client] = answer.member_id, answer.generation_id
                 known = (
                     f" of {' '.join(m.member_id[:-UUID_LENGTH] for m in answer.members)}"
                     if answer.members
@@ -92,7 +96,7 @@ class Play:
                     f"{answer.leader[:-UUID_LENGTH]}{known}"
                 )
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
-                self.ids[who] = answer.member_id
+                self.ids[client] = answer.member_id
             case SyncGroupResponse(error_code=ErrorCode.NONE):
                 return f"has {answer.assignment.decode() or 'nothing'}"
             case LeaveGroupResponse(error_code=ErrorCode.NONE):
@@ -220,10 +224,10 @@ TRANSCRIPTS = {
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_a_transcript(name: str) -> None:
-    wanted = dedent(TRANSCRIPTS[name]).strip()
-    play = Play()
-    said = []
-    for line in wanted.splitlines():
+    expected = dedent(TRANSCRIPTS[name]).strip()
+    transcript = Transcript()
+    actual = []
+    for line in expected.splitlines():
         if line.startswith("> "):
-            said += [line, *play.do(line[2:])]
-    assert "\n".join(said) == wanted
+            actual += [line, *transcript.run(line[2:])]
+    assert "\n".join(actual) == expected

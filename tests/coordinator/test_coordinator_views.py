@@ -1,5 +1,4 @@
-"""What ListGroups and DescribeGroups show, and the records that a group leaves, byte by byte as
-Kafka writes them."""
+"""ListGroups, DescribeGroups, and the records of classic groups as Kafka writes them."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert world.machine.list_groups([], ["consumer"]) == []
 
 
-def test_a_stable_group_is_described_with_all_it_has() -> None:
+def test_a_stable_group_is_described_with_assignments() -> None:
     world = World()
     (a,) = world.stable_group("a")
     described = world.machine.describe_group(GROUP)
@@ -57,12 +56,12 @@ def test_a_group_in_a_rebalance_is_described_without_assignments() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_a_group_that_is_not_there_is_dead(version: int, code: ErrorCode) -> None:
+def test_a_missing_group_is_described_as_dead(version: int, code: ErrorCode) -> None:
     described = World().machine.describe_group("x", version)
     assert (described.group_state, described.error_code) == ("Dead", code)
 
 
-def test_a_group_leaves_the_records_that_kafka_would() -> None:
+def test_groups_are_written_in_kafkas_versions() -> None:
     world = World()
     (a,) = world.stable_group("a")
     world.commit(5, a, 1, metadata="m")
@@ -120,7 +119,7 @@ def test_a_group_leaves_the_records_that_kafka_would() -> None:
     )
 
 
-def test_a_generation_that_the_log_cannot_take_harms_nobody() -> None:
+def test_a_generation_too_large_for_the_log_rebalances_the_group() -> None:
     world = World(GroupSettings(max_batch_bytes=1_000))
     (a,) = world.stable_group("a")
     ticket = world.join(a)
@@ -135,7 +134,7 @@ def test_a_generation_that_the_log_cannot_take_harms_nobody() -> None:
     )
 
 
-def test_ids_that_are_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.coordinator.classic.membership.MAX_PENDING_MEMBERS", 2)
     world = World()
     first, second, third = (world.member_id() for _ in range(3))
@@ -143,10 +142,10 @@ def test_ids_that_are_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert world.joined(world.join(first)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_what_clients_say_stays_in_one_line() -> None:
+def test_client_reasons_stay_on_one_log_line() -> None:
     world = World()
     a, b = world.stable_group("a", "b\nfake line")
     world.leave(b)
     ticket = world.join(a)
     world.sync(a, world.joined(ticket).generation_id)
-    assert all(line.isprintable() for line in world.told)
+    assert all(line.isprintable() for line in world.log_lines)

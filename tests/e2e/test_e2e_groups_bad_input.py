@@ -222,7 +222,7 @@ STRANGERS: list[tuple[dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("fields", "code"), STRANGERS)
-def test_strangers_and_members_of_another_generation_are_not_heard(
+def test_unknown_members_and_stale_generations_are_refused(
     classic: ClassicMember, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     assert classic.beat(**fields) == code
@@ -247,20 +247,20 @@ def test_strangers_and_members_of_another_generation_are_not_heard(
         ),
     ],
 )
-def test_a_join_that_does_not_fit_is_refused(
+def test_an_invalid_join_is_refused(
     classic: ClassicMember, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     assert classic.join(**fields).error_code == code
 
 
 @pytest.mark.parametrize("fields", [{"protocol_name": "other"}, {"protocol_type": "connect"}])
-def test_a_sync_of_another_protocol_is_refused(
+def test_a_sync_with_another_protocol_is_refused(
     classic: ClassicMember, fields: dict[str, Any]
 ) -> None:
     assert classic.sync(**fields) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_nobody_leaves_who_is_not_there(classic: ClassicMember) -> None:
+def test_an_unknown_member_cannot_leave(classic: ClassicMember) -> None:
     assert classic.leave(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
     assert classic.leave(member_id="", group_instance_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -279,13 +279,13 @@ def test_nobody_leaves_who_is_not_there(classic: ClassicMember) -> None:
         ({"partition": -1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_commit_that_does_not_fit_is_refused(
+def test_an_invalid_commit_is_refused(
     classic: ClassicMember, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     assert classic.commit(99, **fields) == code
 
 
-def test_a_group_whose_members_are_no_consumers_is_not_taken_over(
+def test_a_group_of_another_protocol_type_is_not_upgraded(
     members: Members, classic: ClassicMember
 ) -> None:
     answer = members[1].beat(
@@ -311,7 +311,7 @@ def test_a_group_whose_members_are_no_consumers_is_not_taken_over(
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_heartbeat_that_does_not_fit_is_refused(
+def test_an_invalid_heartbeat_is_refused(
     new: NewMember, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     assert new.beat(**{**new.joining(), "member_id": "other", **fields}).error_code == code
@@ -322,7 +322,7 @@ def test_a_commit_of_another_epoch_is_refused(new: NewMember, epoch: int) -> Non
     assert new.commit(99, generation_id_or_member_epoch=epoch) == ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_a_classic_member_that_is_no_consumer_does_not_get_in(
+def test_a_classic_member_of_another_protocol_type_is_refused(
     members: Members, new: NewMember
 ) -> None:
     assert (
@@ -332,7 +332,7 @@ def test_a_classic_member_that_is_no_consumer_does_not_get_in(
 
 
 @pytest.mark.parametrize("expression", MALICIOUS, ids=range(len(MALICIOUS)))
-def test_a_malicious_expression_holds_nobody_up(
+def test_a_malicious_expression_does_not_block_others(
     new: NewMember, bystander: RawConnection, expression: str
 ) -> None:
     create_topic(bystander, "ab" * 120)

@@ -132,7 +132,7 @@ def acknowledged(members: list[Member]) -> dict[int, int]:
     return reached
 
 
-def test_no_committed_offset_is_lost_and_the_group_goes_on(tmp_path: Path) -> None:
+def test_no_committed_offset_is_lost_and_the_group_recovers(tmp_path: Path) -> None:
     with running(PenstockCluster(tmp_path)) as cluster:
         cluster.create_topic(TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2, min_insync_replicas="2")
         quick = {

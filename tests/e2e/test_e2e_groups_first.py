@@ -18,7 +18,7 @@ from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from tests.e2e.raw_connection import TIMEOUT_S, RawConnection
 
 
-def test_who_comes_while_the_topic_is_made_finds_a_coordinator_that_serves() -> None:
+def test_a_client_that_arrives_while_the_topic_is_created_finds_a_coordinator() -> None:
     """librdkafka tells whoever asks for committed offsets of a NOT_COORDINATOR, and does not try
     again."""
     with penstock.Cluster() as cluster, ThreadPoolExecutor() as others:

@@ -1,5 +1,5 @@
-"""Members of groups for the tests of handlers: what a client sends, and the answers that it must
-get on its way in."""
+"""Members of groups for the tests of handlers: the requests of a client, and checks of the
+responses that it needs to join."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ SETTINGS = {
 
 
 async def offsets_partition(node: FakeNode) -> FakePartition:
-    """The one that all groups of these tests are in, made by the first who asks for a
-    coordinator."""
+    """Return the partition of all groups in these tests. The first FindCoordinator creates it."""
     found = await answer(node, FIND, 6, FindCoordinatorRequest(coordinator_keys=(GROUP,)))
-    assert [(one.node_id, one.error_code) for one in found.coordinators] == [(1, ErrorCode.NONE)]
+    assert [(broker.node_id, broker.error_code) for broker in found.coordinators] == [
+        (1, ErrorCode.NONE)
+    ]
     return next(
         partition for name, partition in node.partitions.items() if name.topic == OFFSETS_TOPIC
     )
@@ -50,7 +51,7 @@ def join_request(member_id: str = "", **fields: Any) -> JoinGroupRequest:
 
 
 async def join(node: FakeNode, **fields: Any) -> Any:
-    """A member, alone in its group and stable: its JoinGroup answer."""
+    """Make a stable group with one member; return its JoinGroup response."""
     first = await answer(node, JOIN, 9, join_request(**fields))
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
     joined = await answer(node, JOIN, 9, join_request(first.member_id, **fields))
@@ -96,14 +97,14 @@ async def leave(node: FakeNode, joined: Any) -> Any:
 def commit_request(
     offset: int, joined: Any = None, *, topic: str = "orders", partition: int = 0, **fields: Any
 ) -> OffsetCommitRequest:
-    """Of a member, or of somebody who is none."""
+    """Return the request of a member, or of a client that is no member."""
     metadata = fields.pop("metadata", "")
-    wanted = OffsetCommitRequest.Topic.Partition(
+    partition_request = OffsetCommitRequest.Topic.Partition(
         partition_index=partition, committed_offset=offset, committed_metadata=metadata
     )
     given: dict[str, Any] = {
         "group_id": GROUP,
-        "topics": (OffsetCommitRequest.Topic(name=topic, partitions=(wanted,)),),
+        "topics": (OffsetCommitRequest.Topic(name=topic, partitions=(partition_request,)),),
     }
     if joined is not None:
         given |= {
@@ -119,19 +120,21 @@ async def commit(node: FakeNode, offset: int, joined: Any = None, **fields: Any)
 
 
 async def committed(node: FakeNode, topic: str = "orders", partition: int = 0) -> tuple[int, int]:
-    """The offset and the group's error."""
-    wanted = OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=(partition,))
+    """Return the committed offset and the group's error."""
+    topic_request = OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=(partition,))
     response = await answer(
         node,
         FETCH,
         9,
-        OffsetFetchRequest(groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(wanted,)),)),
+        OffsetFetchRequest(
+            groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(topic_request,)),)
+        ),
     )
     (group,) = response.groups
     return group.topics[0].partitions[0].committed_offset if group.topics else -1, group.error_code
 
 
 def waiting(returned: Any) -> asyncio.Future[Any]:
-    """The answer of a handler that must not be there yet."""
+    """Return the future of a response that must not be there yet."""
     assert isinstance(returned, Awaitable)
     return asyncio.ensure_future(returned)

@@ -1,5 +1,4 @@
-"""The APIs of groups, and what they say to bad input: Kafka's codes, and the group is as it was
-before."""
+"""The APIs of groups. Invalid input gets Kafka's error codes and leaves the group as it was."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def with_groups(test: Test) -> None:
     run(main, **SETTINGS)
 
 
-# Who coordinates
+# Coordinators
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -67,23 +66,22 @@ def test_the_coordinator_is_found_in_every_version(version: int) -> None:
         )
         response = await answer(node, FIND, version, request)
         found = [response] if version < 4 else response.coordinators
-        assert [(one.node_id, one.host, one.port, one.error_code) for one in found] == [
-            (1, "10.0.0.1", 9092, 0)
-        ] * len(found)
+        assert [
+            (coordinator.node_id, coordinator.host, coordinator.port, coordinator.error_code)
+            for coordinator in found
+        ] == [(1, "10.0.0.1", 9092, 0)] * len(found)
         assert len(found) == (1 if version < 4 else 2)
 
     run(main, **SETTINGS)
 
 
-def test_a_client_that_wants_to_read_the_topic_of_offsets_has_it_made_as_coordinators_need_it() -> (
-    None
-):
+def test_a_metadata_request_creates_the_offsets_topic_as_coordinators_need_it() -> None:
     async def main(node: FakeNode) -> None:
-        asked = MetadataRequest(
+        request = MetadataRequest(
             topics=(MetadataRequest.Topic(name="__consumer_offsets"),),
             allow_auto_topic_creation=True,
         )
-        (topic,) = (await answer(node, 3, 13, asked)).topics
+        (topic,) = (await answer(node, 3, 13, request)).topics
         assert (topic.error_code, len(topic.partitions), topic.is_internal) == (
             ErrorCode.NONE,
             7,
@@ -95,21 +93,21 @@ def test_a_client_that_wants_to_read_the_topic_of_offsets_has_it_made_as_coordin
     run(main, **{**SETTINGS, "offsets.topic.num.partitions": "7"})
 
 
-def test_a_topic_that_is_new_can_be_committed_to_and_asked_for_by_its_id_at_once() -> None:
+def test_a_new_topic_takes_commits_by_id_immediately() -> None:
     async def test(node: FakeNode) -> None:
         node.create("new")
         topic_id = node.image.topics["new"].id
-        wanted = OffsetFetchRequest.Group.Topic(topic_id=topic_id, partition_indexes=(0,))
+        topic_request = OffsetFetchRequest.Group.Topic(topic_id=topic_id, partition_indexes=(0,))
         response = await answer(
             node,
             FETCH,
             10,
             OffsetFetchRequest(
-                groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(wanted,)),)
+                groups=(OffsetFetchRequest.Group(group_id=GROUP, topics=(topic_request,)),)
             ),
         )
-        (told,) = response.groups[0].topics[0].partitions
-        assert (told.committed_offset, told.error_code) == (-1, ErrorCode.NONE)
+        (result,) = response.groups[0].topics[0].partitions
+        assert (result.committed_offset, result.error_code) == (-1, ErrorCode.NONE)
         node.create("newer")
         assert await commit(node, 5, topic="newer") == ErrorCode.NONE
 
@@ -130,7 +128,7 @@ def test_without_a_leader_there_is_no_coordinator() -> None:
 
 
 @pytest.mark.parametrize("key_type", [1, 2, 9])
-def test_other_coordinators_are_not_there(key_type: int) -> None:
+def test_other_coordinator_types_are_refused(key_type: int) -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(
             node, FIND, 6, FindCoordinatorRequest(key_type=key_type, coordinator_keys=("a",))
@@ -150,7 +148,7 @@ def test_other_coordinators_are_not_there(key_type: int) -> None:
         ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": -1}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (
@@ -164,7 +162,7 @@ def test_other_coordinators_are_not_there(key_type: int) -> None:
         ),
     ],
 )
-def test_a_join_that_does_not_fit_is_refused_and_the_group_goes_on(
+def test_an_invalid_join_is_refused_and_the_group_is_unaffected(
     fields: dict[str, Any], code: ErrorCode
 ) -> None:
     async def test(node: FakeNode) -> None:
@@ -181,13 +179,15 @@ def test_a_join_that_does_not_fit_is_refused_and_the_group_goes_on(
     [
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"group_id": "no-such-group"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
-        ({"group_instance_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group_instance_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_only_a_member_of_this_generation_is_heard(fields: dict[str, Any], code: ErrorCode) -> None:
+def test_only_members_of_the_current_generation_are_accepted(
+    fields: dict[str, Any], code: ErrorCode
+) -> None:
     async def test(node: FakeNode) -> None:
         member = await join(node)
         assert await heartbeat(node, member, **fields) == code
@@ -197,7 +197,7 @@ def test_only_a_member_of_this_generation_is_heard(fields: dict[str, Any], code:
     with_groups(test)
 
 
-def test_an_assignment_that_no_record_could_hold_is_refused() -> None:
+def test_an_oversized_assignment_is_refused() -> None:
     async def test(node: FakeNode) -> None:
         member = await join(node)
         large = SyncGroupRequest.Assignment(member_id=member.member_id, assignment=bytes(2_000_000))
@@ -209,7 +209,7 @@ def test_an_assignment_that_no_record_could_hold_is_refused() -> None:
     with_groups(test)
 
 
-def test_a_protocol_that_is_not_the_groups_is_refused_at_the_sync() -> None:
+def test_a_sync_with_another_protocol_is_refused() -> None:
     async def test(node: FakeNode) -> None:
         member = await join(node)
         assert (
@@ -237,17 +237,17 @@ def test_a_member_leaves_in_every_version(version: int) -> None:
             response = await answer(node, LEAVE, version, request)
             return int(response.members[0].error_code if batched else response.error_code)
 
-        assert await leaving("nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await leaving("unknown") == ErrorCode.UNKNOWN_MEMBER_ID
         assert await leaving(member.member_id) == ErrorCode.NONE
         assert await heartbeat(node, member) == ErrorCode.UNKNOWN_MEMBER_ID
         assert (
             await answer(node, LEAVE, version, LeaveGroupRequest())
         ).error_code == ErrorCode.INVALID_GROUP_ID
-        gone = (LeaveGroupRequest.Member(member_id="nobody"),) if batched else ()
-        told = await answer(
-            node, LEAVE, version, LeaveGroupRequest(group_id="no-such-group", members=gone)
+        missing = (LeaveGroupRequest.Member(member_id="unknown"),) if batched else ()
+        result = await answer(
+            node, LEAVE, version, LeaveGroupRequest(group_id="no-such-group", members=missing)
         )
-        codes = [told.error_code, *(one.error_code for one in told.members)]
+        codes = [result.error_code, *(member.error_code for member in result.members)]
         assert codes == (
             [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
             if batched
@@ -263,7 +263,7 @@ def test_a_member_leaves_in_every_version(version: int) -> None:
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"generation_id_or_member_epoch": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id_or_member_epoch": 2}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id_or_member_epoch": -1, "member_id": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -273,7 +273,7 @@ def test_a_member_leaves_in_every_version(version: int) -> None:
         ({"partition": -1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_commit_that_does_not_fit_is_refused_and_changes_nothing(
+def test_an_invalid_commit_is_refused_and_changes_nothing(
     fields: dict[str, Any], code: ErrorCode
 ) -> None:
     async def test(node: FakeNode) -> None:
@@ -285,48 +285,49 @@ def test_a_commit_that_does_not_fit_is_refused_and_changes_nothing(
     with_groups(test)
 
 
-def test_partitions_that_are_not_there_do_not_keep_the_others_from_being_committed() -> None:
+def test_missing_partitions_do_not_prevent_the_commit_of_others() -> None:
     async def test(node: FakeNode) -> None:
         partitions = tuple(
-            OffsetCommitRequest.Topic.Partition(partition_index=one, committed_offset=5)
-            for one in (0, 7, 2)
+            OffsetCommitRequest.Topic.Partition(partition_index=index, committed_offset=5)
+            for index in (0, 7, 2)
         )
         topics = (
             OffsetCommitRequest.Topic(name="orders", partitions=partitions),
             *commit_request(9, topic="nowhere").topics,
         )
         response = await answer(node, COMMIT, 9, commit_request(0, topics=topics))
-        told = {
-            (topic.name, one.partition_index): one.error_code
+        result = {
+            (topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert told == {
+        assert result == {
             ("orders", 0): 0,
             ("orders", 7): unknown,
             ("orders", 2): 0,
             ("nowhere", 0): unknown,
         }
-        assert [await committed(node, partition=one) for one in (0, 2)] == [(5, 0), (5, 0)]
+        assert [await committed(node, partition=index) for index in (0, 2)] == [(5, 0), (5, 0)]
 
     with_groups(test)
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_a_commit_and_a_fetch_of_every_version(version: int) -> None:
+def test_offset_commit_and_fetch_work_in_every_version(version: int) -> None:
     async def test(node: FakeNode) -> None:
         topic_id = node.image.topics["orders"].id if version >= 10 else NO_UUID
         name = "" if version >= 10 else "orders"
-        asked = OffsetCommitRequest.Topic.Partition(
+        request = OffsetCommitRequest.Topic.Partition(
             partition_index=1, committed_offset=41, committed_metadata="note"
         )
-        topic = OffsetCommitRequest.Topic(name=name, topic_id=topic_id, partitions=(asked,))
+        topic = OffsetCommitRequest.Topic(name=name, topic_id=topic_id, partitions=(request,))
         response = await answer(
             node, COMMIT, version, OffsetCommitRequest(group_id=GROUP, topics=(topic,))
         )
         assert [
-            (one.name, one.topic_id, one.partitions[0].error_code) for one in response.topics
+            (topic.name, topic.topic_id, topic.partitions[0].error_code)
+            for topic in response.topics
         ] == [(name, topic_id, 0)]
         for topics in (None, (1, 2)):
             found = await _fetch(node, version, topics)
@@ -343,7 +344,7 @@ def test_a_commit_and_a_fetch_of_every_version(version: int) -> None:
 async def _fetch(
     node: FakeNode, version: int, partitions: tuple[int, ...] | None
 ) -> dict[int, Any]:
-    """By partition."""
+    """Return the results by partition."""
     topic_id = node.image.topics["orders"].id if version >= 10 else NO_UUID
     if version < 8:
         topics = (
@@ -355,63 +356,72 @@ async def _fetch(
             node, FETCH, version, OffsetFetchRequest(group_id=GROUP, topics=topics)
         )
         assert response.error_code == ErrorCode.NONE
-        return {one.partition_index: one for topic in response.topics for one in topic.partitions}
+        return {
+            partition.partition_index: partition
+            for topic in response.topics
+            for partition in topic.partitions
+        }
     name = "" if version >= 10 else "orders"
-    wanted = OffsetFetchRequest.Group.Topic(
+    topic_request = OffsetFetchRequest.Group.Topic(
         name=name, topic_id=topic_id, partition_indexes=partitions or ()
     )
     group = OffsetFetchRequest.Group(
-        group_id=GROUP, topics=None if partitions is None else (wanted,)
+        group_id=GROUP, topics=None if partitions is None else (topic_request,)
     )
     other = OffsetFetchRequest.Group(group_id="other", topics=None)
     response = await answer(node, FETCH, version, OffsetFetchRequest(groups=(group, other)))
-    assert [(one.group_id, one.error_code) for one in response.groups] == [(GROUP, 0), ("other", 0)]
+    assert [(group.group_id, group.error_code) for group in response.groups] == [
+        (GROUP, 0),
+        ("other", 0),
+    ]
     assert response.groups[1].topics == ()
     return {
-        one.partition_index: one for topic in response.groups[0].topics for one in topic.partitions
+        partition.partition_index: partition
+        for topic in response.groups[0].topics
+        for partition in topic.partitions
     }
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_offsets_are_not_read_as_missing_where_somebody_else_coordinates(version: int) -> None:
+def test_another_coordinators_offsets_are_not_read_as_missing(version: int) -> None:
     async def main(node: FakeNode) -> None:
-        asked = OffsetFetchRequest.Topic(name="orders", partition_indexes=(0,))
+        request = OffsetFetchRequest.Topic(name="orders", partition_indexes=(0,))
         group = OffsetFetchRequest.Group(group_id=GROUP, topics=None)
         request = (
-            OffsetFetchRequest(group_id=GROUP, topics=(asked,))
+            OffsetFetchRequest(group_id=GROUP, topics=(request,))
             if version < 8
             else OffsetFetchRequest(groups=(group,))
         )
         response = await answer(node, FETCH, version, request)
-        told = (
+        result = (
             response.topics[0].partitions[0]
             if version == 1
             else response
             if version < 8
             else response.groups[0]
         )
-        assert told.error_code == ErrorCode.NOT_COORDINATOR
+        assert result.error_code == ErrorCode.NOT_COORDINATOR
 
     run(main, **SETTINGS)
 
 
-def test_offsets_are_deleted_but_not_of_what_is_read() -> None:
+def test_offsets_of_unsubscribed_topics_are_deleted() -> None:
     async def test(node: FakeNode) -> None:
         assert await commit(node, 5) == ErrorCode.NONE
         partitions = tuple(
-            OffsetDeleteRequest.Topic.Partition(partition_index=one) for one in (0, 9)
+            OffsetDeleteRequest.Topic.Partition(partition_index=index) for index in (0, 9)
         )
         request = OffsetDeleteRequest(
             group_id=GROUP,
             topics=(OffsetDeleteRequest.Topic(name="orders", partitions=partitions),),
         )
         response = await answer(node, DELETE_OFFSETS, 0, request)
-        told = {
-            one.partition_index: one.error_code
+        result = {
+            partition.partition_index: partition.error_code
             for topic in response.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
-        assert (response.error_code, told) == (
+        assert (response.error_code, result) == (
             ErrorCode.NONE,
             {0: ErrorCode.NONE, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
         )
@@ -427,7 +437,7 @@ def test_offsets_are_deleted_but_not_of_what_is_read() -> None:
     with_groups(test)
 
 
-# What administrators ask
+# Administration
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -435,9 +445,9 @@ def test_groups_are_listed(version: int) -> None:
     async def test(node: FakeNode) -> None:
         await join(node)
         response = await answer(node, LIST, version, ListGroupsRequest())
-        assert [(one.group_id, one.protocol_type, one.group_state) for one in response.groups] == [
-            (GROUP, "consumer", "Stable")
-        ]
+        assert [
+            (group.group_id, group.protocol_type, group.group_state) for group in response.groups
+        ] == [(GROUP, "consumer", "Stable")]
         if version >= 4:
             assert not (
                 await answer(node, LIST, version, ListGroupsRequest(states_filter=("empty",)))
@@ -458,18 +468,18 @@ def test_groups_are_described(version: int) -> None:
             node, DESCRIBE, version, DescribeGroupsRequest(groups=(GROUP, "none"))
         )
         known, unknown = response.groups
-        (told,) = known.members
+        (result,) = known.members
         assert (known.group_state, known.protocol_type, known.protocol_data) == (
             "Stable",
             "consumer",
             "range",
         )
-        assert (told.member_id, told.client_id, told.client_host) == (
+        assert (result.member_id, result.client_id, result.client_host) == (
             member.member_id,
             "test",
             "/10.0.0.2",
         )
-        assert (told.member_metadata, told.member_assignment) == (b"subscribed", b"mine")
+        assert (result.member_metadata, result.member_assignment) == (b"subscribed", b"mine")
         assert (unknown.group_state, unknown.error_code) == (
             "Dead",
             ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE,
@@ -479,7 +489,7 @@ def test_groups_are_described(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_groups_are_deleted_once_they_have_no_members(version: int) -> None:
+def test_groups_without_members_are_deleted(version: int) -> None:
     async def test(node: FakeNode) -> None:
         member = await join(node)
         await commit(node, 5, member)
@@ -488,7 +498,7 @@ def test_groups_are_deleted_once_they_have_no_members(version: int) -> None:
             response = await answer(
                 node, DELETE_GROUPS, version, DeleteGroupsRequest(groups_names=(GROUP, "none"))
             )
-            return {one.group_id: one.error_code for one in response.results}
+            return {result.group_id: result.error_code for result in response.results}
 
         assert await delete() == {
             GROUP: ErrorCode.NON_EMPTY_GROUP,

@@ -1,5 +1,5 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848), and what they say to bad input: the
-group is as it was before."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848). Invalid input leaves the group as it
+was."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOINING: dict[str, Any] = {
 
 
 def with_member(test: Test, **settings: str) -> None:
-    """Alone in its group, with all that there is to read."""
+    """Return the response of a member that is alone in its group and owns all partitions."""
 
     async def main(node: FakeNode) -> None:
         node.create("orders", 3)
@@ -63,7 +63,7 @@ def with_member(test: Test, **settings: str) -> None:
     [
         ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "nobody", "member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown", "member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_epoch": 7}, ErrorCode.FENCED_MEMBER_EPOCH),
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": 1, "server_assignor": "magic"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
@@ -82,7 +82,7 @@ def with_member(test: Test, **settings: str) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_and_the_group_goes_on(
+def test_an_invalid_heartbeat_is_refused_and_the_group_is_unaffected(
     fields: dict[str, Any], code: ErrorCode
 ) -> None:
     async def test(node: FakeNode, _member: Any) -> None:
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused_and_the_group_goes_on(
     with_member(test)
 
 
-def test_an_expression_meant_to_take_for_ever_is_answered_at_once() -> None:
+def test_a_malicious_expression_is_refused_quickly() -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         node.create("a" * 200)
         fields = {
@@ -127,7 +127,7 @@ def test_a_commit_of_another_epoch_is_refused(epoch: int, code: ErrorCode) -> No
     with_member(test)
 
 
-def test_a_member_that_leaves_is_gone() -> None:
+def test_a_member_that_left_is_unknown() -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         left = await beat(node, member_epoch=-1)
         assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -1)
@@ -139,8 +139,8 @@ def test_a_member_that_leaves_is_gone() -> None:
 @pytest.mark.parametrize("version", range(2))
 def test_groups_are_described(version: int) -> None:
     async def test(node: FakeNode, _member: Any) -> None:
-        asked = ConsumerGroupDescribeRequest(group_ids=(GROUP, "none", ""))
-        known, unknown, empty = (await answer(node, CONSUMER_DESCRIBE, version, asked)).groups
+        request = ConsumerGroupDescribeRequest(group_ids=(GROUP, "none", ""))
+        known, unknown, empty = (await answer(node, CONSUMER_DESCRIBE, version, request)).groups
         assert (known.error_code, known.group_epoch, known.assignor_name, len(known.members)) == (
             0,
             1,
@@ -156,7 +156,7 @@ def test_groups_are_described(version: int) -> None:
     with_member(test)
 
 
-def test_where_somebody_else_coordinates_a_member_is_told_so() -> None:
+def test_another_brokers_group_is_not_coordinator() -> None:
     async def main(node: FakeNode) -> None:
         assert (await beat(node, **JOINING)).error_code == ErrorCode.NOT_COORDINATOR
 
@@ -176,7 +176,7 @@ async def set_for_group(node: FakeNode, name: str, value: str) -> None:
     assert altered.error_code == ErrorCode.NONE
 
 
-def test_a_shorter_session_counts_from_the_next_heartbeat_on() -> None:
+def test_a_shorter_session_timeout_counts_from_the_next_heartbeat() -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         await set_for_group(node, "consumer.session.timeout.ms", "8000")
         await asyncio.sleep(10)
@@ -189,7 +189,7 @@ def test_a_shorter_session_counts_from_the_next_heartbeat_on() -> None:
     with_member(test, group_consumer_min_session_timeout_ms="8000")
 
 
-def test_members_are_asked_to_be_heard_as_often_as_their_group_says() -> None:
+def test_the_heartbeat_interval_of_the_group_config_is_used() -> None:
     async def test(node: FakeNode, _member: Any) -> None:
         assert (await beat(node, member_epoch=1)).heartbeat_interval_ms == 5_000
         await set_for_group(node, "consumer.heartbeat.interval.ms", "9000")
@@ -198,9 +198,9 @@ def test_members_are_asked_to_be_heard_as_often_as_their_group_says() -> None:
     with_member(test)
 
 
-def test_without_the_feature_there_are_no_consumer_groups() -> None:
-    """A cluster whose metadata was written before it has none either; its members may use the
-    classic protocol."""
+def test_with_group_version_0_consumer_groups_are_unsupported() -> None:
+    """A cluster with older metadata has no group.version either; its members may use the classic
+    protocol."""
 
     async def test(node: FakeNode, _member: Any) -> None:
         node.apply(
@@ -216,7 +216,7 @@ def test_without_the_feature_there_are_no_consumer_groups() -> None:
                 node, CONSUMER_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=(GROUP, "none"))
             )
         ).groups
-        assert [(one.group_id, one.error_code) for one in described] == [
+        assert [(group.group_id, group.error_code) for group in described] == [
             (GROUP, ErrorCode.UNSUPPORTED_VERSION),
             ("none", ErrorCode.UNSUPPORTED_VERSION),
         ]
