@@ -200,9 +200,9 @@ class Consumer:
         )
         return self.error
 
-    def leave(self, for_a_while: bool = False) -> ErrorCode:
+    def leave(self, temporarily: bool = False) -> ErrorCode:
         request = changed(
-            self.short(), member_epoch=-2 if for_a_while else -1, topic_partitions=None
+            self.short(), member_epoch=-2 if temporarily else -1, topic_partitions=None
         )
         self.error = ErrorCode(self.world.send(request).error_code)
         self.epoch, self.owned = 0, frozenset()

@@ -1,8 +1,8 @@
 """Random histories of consumer groups: members join, leave, fall silent and lose responses, topics
 change, coordinators move.
 
-At any time no partition has two owners whose commits the coordinator accepts, and the log replays to
-the same group. At the end every partition has one owner, and heartbeats change nothing.
+At any time no partition has two owners whose commits the coordinator accepts, and the log replays
+to the same group. At the end every partition has one owner, and heartbeats change nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Histories(RuleBasedStateMachine):
         instance=st.sampled_from([None, None, "i"]),
         rack=st.sampled_from([None, "r"]),
     )
-    def come(self, topics: tuple[str, ...], instance: str | None, rack: str | None) -> Consumer:
+    def join(self, topics: tuple[str, ...], instance: str | None, rack: str | None) -> Consumer:
         self.names += 1
         consumer = self.world.consumer(
             f"m{self.names}", *topics, instance=instance, rack=rack, rebalance_ms=20_000
@@ -59,7 +59,7 @@ class Histories(RuleBasedStateMachine):
             consumer.beat()
 
     @rule(consumer=consumers)
-    def beat_and_lose_the_answer(self, consumer: Consumer) -> None:
+    def beat_and_lose_the_response(self, consumer: Consumer) -> None:
         if consumer.epoch:
             consumer.beat_and_lose_the_response()
 
@@ -73,10 +73,10 @@ class Histories(RuleBasedStateMachine):
         if consumer.epoch:
             consumer.subscribe(*topics)
 
-    @rule(consumer=consumers, for_a_while=st.booleans())
-    def leave(self, consumer: Consumer, for_a_while: bool) -> None:
+    @rule(consumer=consumers, temporarily=st.booleans())
+    def leave(self, consumer: Consumer, temporarily: bool) -> None:
         if consumer.epoch:
-            consumer.leave(for_a_while and consumer.full.instance_id is not None)
+            consumer.leave(temporarily and consumer.full.instance_id is not None)
             self.fall_silent(consumer)
 
     @rule(consumer=consumers)
@@ -122,7 +122,7 @@ class Histories(RuleBasedStateMachine):
                     owned[partition] = consumer.id
 
     @invariant()
-    def owners_are_those_that_members_say(self) -> None:
+    def owners_match_the_members(self) -> None:
         group = self.group()
         if group is None:
             return
@@ -138,7 +138,7 @@ class Histories(RuleBasedStateMachine):
         assert owners == group.owners
 
     @invariant()
-    def the_log_has_it_all(self) -> None:
+    def the_log_replays_to_the_same_state(self) -> None:
         if self.group() is not None:
             live = durable_state(self.world.machine.groups)
             assert durable_state(self.world.replayed().groups) == live

@@ -31,25 +31,25 @@ class Migrations(RuleBasedStateMachine):
         self.all: list[Member] = []
         self.names = 0
         for _ in range(2):
-            self.a_classic_one_comes()
-        self.calm_down()
+            self.a_classic_member_joins()
+        self.settle()
 
     @rule(target=members)
-    def a_classic_one_comes(self) -> Member:
+    def a_classic_member_joins(self) -> Member:
         self.names += 1
-        return self.begin_one(ClassicConsumer(self.world, f"c{self.names}", eager=self.eager))
+        return self._start(ClassicConsumer(self.world, f"c{self.names}", eager=self.eager))
 
     @rule(target=members)
-    def a_new_one_comes(self) -> Member:
+    def a_consumer_member_joins(self) -> Member:
         self.names += 1
-        return self.begin_one(self.world.consumer(f"n{self.names}"))
+        return self._start(self.world.consumer(f"n{self.names}"))
 
     @rule()
-    def all_new_ones_leave(self) -> None:
+    def all_consumer_members_leave(self) -> None:
         for member in [member for member in self.alive if isinstance(member, Consumer)]:
             self.leave(member)
 
-    def begin_one(self, member: Member) -> Member:
+    def _start(self, member: Member) -> Member:
         self.alive.append(member)
         self.all.append(member)
         step(member)
@@ -61,7 +61,7 @@ class Migrations(RuleBasedStateMachine):
             step(member)
 
     @rule()
-    def calm_down(self) -> None:
+    def settle(self) -> None:
         for _ in range(4):
             self.world.wait(2_000)
             for member in self.alive:

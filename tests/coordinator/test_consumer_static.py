@@ -18,7 +18,7 @@ def test_a_static_member_returns_without_a_rebalance() -> None:
     a, other = world.consumer("a", instance="i").join(), world.consumer("x").join()
     world.settle([a, other])
     had, epoch = a.owned, world.consumers.epoch
-    assert a.leave(for_a_while=True) is ErrorCode.NONE
+    assert a.leave(temporarily=True) is ErrorCode.NONE
     other.beat()
     b = world.consumer("b", instance="i").join()
     assert (b.owned, b.epoch, world.consumers.epoch) == (had, epoch, epoch)
@@ -30,7 +30,7 @@ def test_a_replaced_static_member_is_fenced() -> None:
     world = ConsumerWorld()
     a = world.consumer("a", instance="i").join()
     before = a.short()
-    a.leave(for_a_while=True)
+    a.leave(temporarily=True)
     world.consumer("b", instance="i").join()
     assert world.send(before).error_code == ErrorCode.FENCED_INSTANCE_ID
 
@@ -39,7 +39,7 @@ def test_a_static_member_that_stays_away_is_removed() -> None:
     world = ConsumerWorld()
     a, other = world.consumer("a", instance="i").join(), world.consumer("x").join()
     world.settle([a, other])
-    a.leave(for_a_while=True)
+    a.leave(temporarily=True)
     world.wait(30_000)
     other.beat()
     world.wait(15_000)
@@ -59,7 +59,7 @@ def test_partitions_to_revoke_are_free_once_the_static_member_left() -> None:
     a, b = world.consumer("a", instance="i").join(), world.consumer("b").join()
     a.beat()
     assert world.consumers.members["a"].revoking
-    a.leave(for_a_while=True)
+    a.leave(temporarily=True)
     b.beat()
     assert len(b.owned) == 3
     a.join()

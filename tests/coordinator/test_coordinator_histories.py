@@ -1,5 +1,5 @@
-"""Rules 12 to 14 over random histories of a classic group: members join, leave, crash and stall, the
-log's tail is lost, the coordinator moves.
+"""Rules 12 to 14 over random histories of a classic group: members join, leave, crash and stall,
+the log's tail is lost, the coordinator moves.
 
 As in the runner, replies leave when the log is committed; records that are not committed are lost
 with the broker.
@@ -272,7 +272,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         assert self.world.committed() >= self.acknowledged
 
     @invariant()
-    def the_log_says_what_the_shard_says(self) -> None:
+    def the_log_replays_to_the_machines_state(self) -> None:
         live, read = self.world.machine, self.world.replayed()
         for shard in (live, read):
             assert list(shard.groups.offsets) == list(live.groups.offsets)
@@ -282,7 +282,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
             assert held == written
 
     @invariant()
-    def a_group_is_in_order(self) -> None:
+    def the_group_is_consistent(self) -> None:
         group = self.world.machine.groups.by_id.get(GROUP)
         if isinstance(group, ClassicGroup):
             assert group.is_empty == (
@@ -294,7 +294,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
             assert not group.members or group.leader_id in group.members
             assert all(member.id == key for key, member in group.members.items())
 
-    def _all_get_their_share(self) -> None:
+    def _all_clients_settle(self) -> None:
         """After a few rounds of good behaviour all clients are in one stable generation."""
         for _ in range(10):
             self.settle(0, False)
@@ -313,7 +313,7 @@ class ClassicGroupHistories(RuleBasedStateMachine):
         """After that, without requests, all sessions time out, and every request has a reply."""
         if not hasattr(self, "world"):
             return
-        self._all_get_their_share()
+        self._all_clients_settle()
         self.world.wait(3_600_000)
         self.world.release()
         assert self.world.replies.keys() == self.world.tickets.keys()

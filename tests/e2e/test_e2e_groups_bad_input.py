@@ -1,7 +1,7 @@
-"""What nobody should ask of a group, asked of a real broker: Kafka's error code, and the group and
-its offsets are as they were.
+"""Invalid requests to a group on a real broker get Kafka's error codes, and the group and its
+offsets stay as they were.
 
-PENSTOCK_COMPAT_BOOTSTRAP=host:port asks another broker the same.
+PENSTOCK_COMPAT_BOOTSTRAP=host:port sends them to another broker.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MALICIOUS = [
     "(a?){300}a{300}",
     "[ab]*a[ab]{240}",
 ]
-# What an expression may take, on a machine that has other things to do.
+# The time limit of an expression, on a busy machine.
 EXPRESSION_S = 5.0
 
 
 class Member:
-    """Alone in its group, stable, with an offset committed. Asks what a client would, with some
-    fields amiss."""
+    """A member that is alone in its stable group, with a committed offset. Sends the requests of a
+    client, with some fields invalid."""
 
     def __init__(self, bootstrap: str) -> None:
         self.connection = RawConnection(bootstrap)
@@ -63,7 +63,7 @@ class Member:
         )
 
     def _wait(self, ask: Callable[[], int], expected: ErrorCode = ErrorCode.NONE) -> None:
-        """Brokers make the topic of offsets, and load it, while they are asked."""
+        """Retry while the broker creates and loads the offsets topic."""
         deadline = time.monotonic() + TIMEOUT_S
         while (code := ask()) != expected:
             assert time.monotonic() < deadline, ErrorCode(code).name
@@ -149,7 +149,7 @@ class ClassicMember(Member):
 
 
 class NewMember(Member):
-    """Of the consumer protocol (KIP-848)."""
+    """A member of the consumer protocol (KIP-848)."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
@@ -183,12 +183,11 @@ Members = tuple[ClassicMember, NewMember]
 
 @pytest.fixture(scope="module")
 def members(bootstrap: str) -> Iterator[Members]:
-    """They wait for each other's beginning, and for what a group waits at first, once for all
-    tests."""
+    """Created once for all tests, since the first rebalance of a group waits."""
     both = ClassicMember(bootstrap), NewMember(bootstrap)
     yield both
-    for one in both:
-        one.connection.socket.close()
+    for member in both:
+        member.connection.socket.close()
 
 
 @pytest.fixture
@@ -209,11 +208,11 @@ def new(members: Members) -> Iterator[NewMember]:
 
 
 STRANGERS: list[tuple[dict[str, Any], ErrorCode]] = [
-    ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ({"member_id": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
     ({"group_id": "no-such-group"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
-    ({"group_instance_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ({"group_instance_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
     ({"generation_id": 1_000}, ErrorCode.ILLEGAL_GENERATION),
     ({"generation_id": -1}, ErrorCode.ILLEGAL_GENERATION),
@@ -232,7 +231,7 @@ def test_unknown_members_and_stale_generations_are_refused(
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
@@ -261,14 +260,14 @@ def test_a_sync_with_another_protocol_is_refused(
 
 
 def test_an_unknown_member_cannot_leave(classic: ClassicMember) -> None:
-    assert classic.leave(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert classic.leave(member_id="", group_instance_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert classic.leave(member_id="unknown") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert classic.leave(member_id="", group_instance_id="unknown") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"generation_id_or_member_epoch": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id_or_member_epoch": 1_000}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id_or_member_epoch": -1, "member_id": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -299,7 +298,7 @@ def test_a_group_of_another_protocol_type_is_not_upgraded(
     [
         ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "nobody", "member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown", "member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_id": "me", "member_epoch": 1_000}, ErrorCode.FENCED_MEMBER_EPOCH),
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -(2**31)}, ErrorCode.INVALID_REQUEST),

@@ -1,6 +1,6 @@
-"""The broker that coordinates a group killed with -9 under load: no committed offset goes back,
-vanishes or reads as 0, and the group goes on within seconds. Checked from what the members were
-told of their commits, and by somebody who asks for them all the time."""
+"""Kill -9 of a group's coordinator under load: no committed offset goes back, vanishes or reads as
+0, and the group recovers within seconds. Checked against the members' acknowledged commits, and by
+a client that fetches the offsets continuously."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from tests.e2e.penstock_process import running
 pytestmark = pytest.mark.xdist_group("cluster")
 TOPIC, GROUP = "watched", "watchers"
 PARTITIONS = 6
-# From the kill to the next commit that is acknowledged. On a quiet machine it takes less than two
-# seconds.
-GOES_ON_WITHIN_S = 15.0
+# From the kill to the next acknowledged commit. On a quiet machine it takes less than two seconds.
+RECOVERS_WITHIN_S = 15.0
 
 
 class Load:
-    """Produces a little to every partition, until it is told to stop."""
+    """Produces a little to every partition until `stop`."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
@@ -60,8 +59,8 @@ class Load:
 
 
 class Watcher:
-    """Asks for the committed offsets all the time, and compares them with what members had been
-    told of their commits before."""
+    """Fetches the committed offsets continuously, and compares them with the commits that were
+    acknowledged before."""
 
     def __init__(self, bootstrap: str, members: list[Member]) -> None:
         self._consumer = Consumer(
@@ -92,19 +91,19 @@ class Watcher:
                     self.wrong.append(str(error))
 
     def _look(self, least: dict[int, int]) -> None:
-        found = self._consumer.committed(
+        committed = self._consumer.committed(
             [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)], timeout=1.0
         )
         self.looks += 1
-        for one in found:
-            if one.error is None:
-                if one.offset < least.get(one.partition, one.offset):
+        for fetched in committed:
+            if fetched.error is None:
+                if fetched.offset < least.get(fetched.partition, fetched.offset):
                     self.wrong.append(
-                        f"partition {one.partition} reads as {one.offset} after "
-                        f"{least[one.partition]} was acknowledged"
+                        f"partition {fetched.partition} reads as {fetched.offset} after "
+                        f"{least[fetched.partition]} was acknowledged"
                     )
-                if one.offset >= 0:
-                    self._seen[one.partition] = one.offset
+                if fetched.offset >= 0:
+                    self._seen[fetched.partition] = fetched.offset
 
     def stop(self) -> None:
         self._stopping.set()
@@ -113,8 +112,8 @@ class Watcher:
 
 
 def passes(error: KafkaError) -> bool:
-    """What a client is told while a coordinator moves, or says itself. librdkafka does not count
-    the first among what can be retried."""
+    """Return True for errors that occur while a coordinator moves, the client's own included.
+    librdkafka does not count NOT_COORDINATOR as retriable."""
     return error.code() == KafkaError.NOT_COORDINATOR or error.retriable() or error.code() < 0
 
 
@@ -162,7 +161,7 @@ def test_no_committed_offset_is_lost_and_the_group_recovers(tmp_path: Path) -> N
             went_on = (
                 min(event.at for event in commits(members) if event.at > killed + 0.5) - killed
             )
-            assert went_on < GOES_ON_WITHIN_S
+            assert went_on < RECOVERS_WITHIN_S
             so_far = len(commits(members))
             wait_for(
                 lambda: len(commits(members)) > so_far + 100,

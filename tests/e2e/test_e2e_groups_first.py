@@ -1,5 +1,4 @@
-"""The first groups of a broker, which has the topic of their offsets made when the first client
-asks for a coordinator."""
+"""The first groups of a broker: the first FindCoordinator creates the offsets topic."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from tests.e2e.raw_connection import TIMEOUT_S, RawConnection
 
 
 def test_a_client_that_arrives_while_the_topic_is_created_finds_a_coordinator() -> None:
-    """librdkafka tells whoever asks for committed offsets of a NOT_COORDINATOR, and does not try
-    again."""
+    """librdkafka passes NOT_COORDINATOR to an application that fetches offsets, and does not
+    retry."""
     with penstock.Cluster() as cluster, ThreadPoolExecutor() as others:
         first, second = (
             RawConnection(cluster.bootstrap_servers),
@@ -48,8 +47,7 @@ def known_topics(connection: RawConnection) -> set[str | None]:
 
 
 def find_coordinator(connection: RawConnection, group: str) -> ErrorCode:
-    """While the topic is made, which may take a while on a busy machine, a client is told to ask
-    again."""
+    """Retry while the topic is being created, which may take a while on a busy machine."""
     find = FindCoordinatorRequest(coordinator_keys=(group,))
     deadline = time.monotonic() + TIMEOUT_S
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE

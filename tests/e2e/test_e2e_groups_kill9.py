@@ -1,5 +1,4 @@
-"""A broker killed with -9 and started again has every offset that it acknowledged, of every
-group."""
+"""A broker that restarts after kill -9 has every offset that it acknowledged, of every group."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def test_committed_offsets_survive_kill_9(tmp_path: Path) -> None:
                 range(PARTITIONS), 3_000 + number
             )
         listed = admin.list_consumer_groups(request_timeout=30).result()
-        assert {one.group_id for one in listed.valid} == {
+        assert {group.group_id for group in listed.valid} == {
             f"group-{number}" for number in range(GROUPS)
         }
         broker.stop()
@@ -47,15 +46,14 @@ def _commit(admin: AdminClient, group: str, offset: int) -> None:
 
 
 def _committed(admin: AdminClient, group: str) -> dict[int, int]:
-    """As soon as the coordinator has loaded it: librdkafka's admin client leaves it to its caller
-    to ask again."""
+    """Retry while the coordinator loads the group: librdkafka's admin client does not."""
     deadline = time.monotonic() + 30
     while True:
         try:
             found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[
                 group
             ].result(30)
-            return {one.partition: one.offset for one in found.topic_partitions}
+            return {committed.partition: committed.offset for committed in found.topic_partitions}
         except KafkaException as error:
             if (
                 error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS

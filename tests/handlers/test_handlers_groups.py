@@ -385,10 +385,10 @@ async def _fetch(
 @pytest.mark.parametrize("version", range(1, 11))
 def test_another_coordinators_offsets_are_not_read_as_missing(version: int) -> None:
     async def main(node: FakeNode) -> None:
-        request = OffsetFetchRequest.Topic(name="orders", partition_indexes=(0,))
+        topic = OffsetFetchRequest.Topic(name="orders", partition_indexes=(0,))
         group = OffsetFetchRequest.Group(group_id=GROUP, topics=None)
         request = (
-            OffsetFetchRequest(group_id=GROUP, topics=(request,))
+            OffsetFetchRequest(group_id=GROUP, topics=(topic,))
             if version < 8
             else OffsetFetchRequest(groups=(group,))
         )

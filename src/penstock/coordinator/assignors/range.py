@@ -40,8 +40,8 @@ def _ranges(
     members: Mapping[str, Subscriber],
     topics: list[AssignableTopic],
 ) -> list[tuple[str, range]]:
-    """Return members with their ranges. If the partitions do not divide evenly, the first ranges are
-    longer by one. No range is empty."""
+    """Return members with their ranges. If the partitions do not divide evenly, the first ranges
+    are longer by one. No range is empty."""
     shortest, longer = divmod(partitions, len(subscribers))
     unassigned = list(subscribers)
     ranges: list[tuple[str, range]] = []

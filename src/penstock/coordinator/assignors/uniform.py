@@ -28,8 +28,8 @@ _Partition = tuple[UUID, int]
 
 @dataclass(slots=True)
 class _Lot:
-    """Topics with the same subscribers. For each subscriber, `kept` has the partitions that it keeps
-    of its former assignment, and `shares` how many it gets."""
+    """Topics with the same subscribers. For each subscriber, `kept` has the partitions that it
+    keeps of its former assignment, and `shares` how many it gets."""
 
     subscribers: tuple[str, ...]
     kept: list[list[_Partition]]
