@@ -49,6 +49,7 @@ def produce(servers: str, *values: str) -> None:
     producer.flush()
 
 
+@pytest.mark.more
 def test_new_project_runs_and_stops_between_batches(servers: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
     created = penstock_command("pipeline", "init", project)
