@@ -162,7 +162,9 @@ def problems(settings: dict[str, str], **changes: str | None) -> tuple[str, ...]
             COMBINED,
             {
                 "advertised.listeners": "X://a:1",
-                "listener.security.protocol.map": "X:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listener.security.protocol.map": (
+                    "X:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+                ),
             },
             5,
             (

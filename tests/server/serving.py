@@ -109,7 +109,10 @@ def answer_now(
 def config(
     listeners: str = "PLAINTEXT://localhost:0,CONTROLLER://localhost:0", more: str = ""
 ) -> NodeConfig:
-    text = f"process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlisteners={listeners}\n"
+    text = (
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners={listeners}\n"
+    )
     return read_node_config((text + more).encode(), "server.properties")
 
 

@@ -1,10 +1,10 @@
 """A classic group: members, generation, state, and the checks of its requests. PURE.
 
-What GroupMetadataValue holds, the last complete generation, changes only when
-`classic/records.py` replays a record. Between generations, in PreparingRebalance and CompletingRebalance, the members and the next
-generation are soft state: a coordinator that fails loses them, and its successor continues from the
-last complete generation, as in Kafka. Pending member ids, members that have not synced, and the
-protocols that were not chosen are always soft.
+What GroupMetadataValue holds, the last complete generation, changes only when `classic/records.py`
+replays a record. Between generations, in PreparingRebalance and CompletingRebalance, the members
+and the next generation are soft state: a coordinator that fails loses them, and its successor
+continues from the last complete generation, as in Kafka. Pending member ids, members that have not
+synced, and the protocols that were not chosen are always soft.
 
 `classic/rebalance.py` and `classic/membership.py` decide when the group changes; here are no
 deadlines and no replies.

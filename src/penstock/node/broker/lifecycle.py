@@ -1,6 +1,6 @@
 """The broker's lifecycle towards the controller: registration, heartbeats and controlled shutdown.
 
-HeartbeatTracker use a connection of their own. When it closes, the controller fences the broker unless
+Heartbeats use a connection of their own. When it closes, the controller fences the broker unless
 another heartbeat follows soon.
 """
 

@@ -137,7 +137,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         was_stale = self._reader.is_stale
         try:
             self._read()
-        except (Exception, InvariantBroken) as error:
+        except (Exception, InvariantBroken) as error:  # noqa: BLE001 - the response carries it
             self.fail(error)
             return
         if self._is_ready:
@@ -172,7 +172,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             return
         try:
             response = self._respond(self._result())
-        except (Exception, InvariantBroken) as error:
+        except (Exception, InvariantBroken) as error:  # noqa: BLE001 - the response carries it
             self.fail(error)
         else:
             self.complete(response)
