@@ -156,7 +156,7 @@ class Lifecycle:
             port=listener.port or ports.get(listener.name, 0),
         )
 
-    # HeartbeatTracker
+    # Heartbeats
 
     def be_ready(self) -> None:
         """The logs are open: ask the controller to unfence the broker."""
