@@ -242,7 +242,7 @@ def test_warnings_are_printed_to_stderr(tmp_path: Path) -> None:
     result = run("-t", CLUSTER, "-c", write_config(tmp_path, "num.partition=2"), "-s")
     assert result.exit_code == 0
     assert result.stderr == (
-        f"warning: {tmp_path}/server.properties:7: unknown setting num.partition: it is ignored. "
+        f"warning: {tmp_path}/server.properties:7: unknown setting num.partition is ignored. "
         "Did you mean num.partitions?\n"
     )
 

@@ -1,17 +1,19 @@
-"""Files of settings that nodes are made from in the tests of this room."""
+"""Configurations of nodes for tests."""
 
 from __future__ import annotations
 
-from penstock.config.node import NodeConfig, read_node_config
+import pytest
 
-# The settings of Kafka 4's own config/server.properties, with their values.
+from penstock.config.node import ConfigError, NodeConfig, read_node_config
+
+# The settings of config/server.properties of Kafka 4, with their values.
 STOCK = """
-# Who this node is
+# Identity
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=localhost:9093
 
-# Where it listens
+# Listeners
 listeners=PLAINTEXT://:9092,CONTROLLER://:9093
 inter.broker.listener.name=PLAINTEXT
 advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
@@ -23,7 +25,7 @@ socket.send.buffer.bytes=102400
 socket.receive.buffer.bytes=102400
 socket.request.max.bytes=104857600
 
-# Its logs
+# Logs
 log.dirs=/tmp/kraft-combined-logs
 num.partitions=1
 num.recovery.threads.per.data.dir=1
@@ -62,10 +64,17 @@ BROKER = {
 
 
 def read(settings: dict[str, str], **changes: str | None) -> NodeConfig:
-    """Settings with changes (names with _ for .); None takes one away."""
+    """Read settings with changes, whose names have _ instead of dots; None removes a setting."""
     merged = settings | {
         name.replace("_", "."): value for name, value in changes.items() if value is not None
     }
     gone = {name.replace("_", ".") for name, value in changes.items() if value is None}
     text = "".join(f"{name}={value}\n" for name, value in merged.items() if name not in gone)
     return read_node_config(text.encode(), "server.properties")
+
+
+def problems(settings: dict[str, str], **changes: str | None) -> tuple[str, ...]:
+    """Return the problems of an invalid configuration."""
+    with pytest.raises(ConfigError) as caught:
+        read(settings, **changes)
+    return caught.value.problems

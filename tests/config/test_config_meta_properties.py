@@ -1,5 +1,4 @@
-"""meta.properties: what Kafka wrote is read, what we write Kafka can read, and what is damaged is
-named."""
+"""meta.properties: files of Kafka can be read, and errors have file and line."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ DIRECTORY = UUID("0123456789abcdef0123456789abcdef")
 META = MetaProperties("MkU3OEVBNTcwNTJENDM2Qg", NodeId(1), DIRECTORY)
 
 
-def test_what_kafka_writes_is_read() -> None:
+def test_kafkas_format_is_read() -> None:
     text = (
         "#\n#Wed Jan 01 12:00:00 UTC "
         f"2025\ndirectory.id={uuid_text(DIRECTORY)}\nnode.id=1\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
@@ -30,7 +29,7 @@ def test_what_kafka_writes_is_read() -> None:
     assert decode_meta_properties(text.encode(), "f") == META
 
 
-def test_a_file_that_kafka_4_3_wrote_is_read() -> None:
+def test_file_written_by_kafka_4_3_is_read() -> None:
     path = Path(__file__).parents[1] / "fixtures" / "kafka-4.3" / "data" / "meta.properties"
     meta = decode_meta_properties(path.read_bytes(), path.name)
     assert f"cluster.id={meta.cluster_id}\n" in path.read_text()
@@ -39,13 +38,13 @@ def test_a_file_that_kafka_4_3_wrote_is_read() -> None:
     assert f"directory.id={uuid_text(meta.directory_id)}\n" in path.read_text()
 
 
-def test_a_directory_of_an_older_kafka_has_no_id() -> None:
+def test_directory_of_an_older_kafka_has_no_id() -> None:
     assert decode_meta_properties(b"version=1\nnode.id=7\ncluster.id=c\n", "f") == MetaProperties(
         "c", NodeId(7)
     )
 
 
-def test_what_is_written_is_plain() -> None:
+def test_encoded_file() -> None:
     assert encode_meta_properties(META) == (
         b"#\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\ndirectory.id=ASNFZ4mrze8BI0VniavN7w\nnode.id=1\nversion=1\n"
     )
@@ -56,9 +55,7 @@ def test_what_is_written_is_plain() -> None:
     st.integers(0, 2**31 - 1),
     st.none() | st.uuids().filter(lambda uuid: uuid.int >= RESERVED_UUIDS),
 )
-def test_what_is_written_reads_back(
-    cluster_id: str, node_id: int, directory_id: UUID | None
-) -> None:
+def test_encoded_file_reads_back(cluster_id: str, node_id: int, directory_id: UUID | None) -> None:
     meta = MetaProperties(cluster_id, NodeId(node_id), directory_id)
     assert decode_meta_properties(encode_meta_properties(meta), "f") == meta
 
@@ -66,16 +63,19 @@ def test_what_is_written_reads_back(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "f: version 0 of meta.properties cannot be read"),
-        ("version=0\nbroker.id=1\n", "f: version 0 of meta.properties cannot be read"),
-        ("version=2\nnode.id=1\ncluster.id=c\n", "f: version 2 of meta.properties cannot be read"),
+        ("", "f: version 0 of meta.properties is not supported"),
+        ("version=0\nbroker.id=1\n", "f: version 0 of meta.properties is not supported"),
+        (
+            "version=2\nnode.id=1\ncluster.id=c\n",
+            "f: version 2 of meta.properties is not supported",
+        ),
         ("version=1\nnode.id=1\n", "f: cluster.id was not found"),
         ("version=1\nnode.id=1\ncluster.id=\n", "f: cluster.id was not found"),
         ("version=1\ncluster.id=c\n", "f: node.id was not found"),
-        ("version=1\ncluster.id=c\nnode.id=-1\n", "f:3: node.id '-1' is not a number of a node"),
+        ("version=1\ncluster.id=c\nnode.id=-1\n", "f:3: node.id '-1' is not a valid node id"),
         (
             "version=1\ncluster.id=c\nnode.id=2147483648\n",
-            "f:3: node.id '2147483648' is not a number of a node",
+            "f:3: node.id '2147483648' is not a valid node id",
         ),
         (
             "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=abc\n",
@@ -83,12 +83,12 @@ def test_what_is_written_reads_back(
         ),
         (
             "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n",
-            "f:4: directory.id AAAAAAAAAAAAAAAAAAAAAA is one of those",
+            "f:4: directory.id AAAAAAAAAAAAAAAAAAAAAA is reserved",
         ),
         ("version=1\ncluster.id=\\u12\n", "f:2: malformed"),
     ],
 )
-def test_damage_is_named(text: str, message: str) -> None:
+def test_errors_have_file_and_line(text: str, message: str) -> None:
     with pytest.raises(PropertiesError) as caught:
         decode_meta_properties(text.encode(), "f")
     assert str(caught.value).startswith(message)

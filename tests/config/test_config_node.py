@@ -1,5 +1,4 @@
-"""A node's settings as a whole: the stock file, derived values, every rule between settings, every
-refusal with file and line."""
+"""NodeConfig: the stock file of Kafka, derived values, overrides and warnings."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from penstock.ids import NodeId
 from tests.config.node_examples import BROKER, COMBINED, CONTROLLER, STOCK, read
 
 
-def test_the_stock_file_reads_without_a_warning() -> None:
+def test_stock_file_of_kafka_reads_without_warnings() -> None:
     config = read_node_config(STOCK.encode(), "server.properties")
     assert config.warnings == ()
     assert config.node_id == 1
@@ -50,7 +49,7 @@ def test_values_are_typed_and_have_defaults() -> None:
     assert not config.is_set(NUM_IO_THREADS)
 
 
-def test_overrides_win_and_are_named_in_refusals() -> None:
+def test_overrides_take_precedence_and_appear_in_errors() -> None:
     config = read_node_config(
         STOCK.encode(), "server.properties", {"node.id": "7", "num.io.threads": "2"}
     )
@@ -59,7 +58,7 @@ def test_overrides_win_and_are_named_in_refusals() -> None:
         read_node_config(STOCK.encode(), "server.properties", {"num.io.threads": "many"})
 
 
-def test_broker_id_is_node_id() -> None:
+def test_broker_id_is_an_alias_of_node_id() -> None:
     for config in (
         read(COMBINED, node_id=None, broker_id="3"),
         read(COMBINED, node_id="3", broker_id="3"),
@@ -77,7 +76,7 @@ def test_log_directories() -> None:
     assert read(COMBINED, log_dirs="/b,/c", metadata_log_dir="/c/").directories == ("/b", "/c")
 
 
-def test_listeners_may_name_addresses_of_both_families_on_one_port() -> None:
+def test_ipv4_and_ipv6_listeners_may_share_a_port() -> None:
     config = read(
         COMBINED,
         listeners="four://127.0.0.1:9092,six://[::1]:9092,controller://:0",
@@ -105,7 +104,7 @@ def test_voters() -> None:
     assert [str(voter) for voter in config.voters] == ["1@localhost:9093", "2@[::1]:9094"]
 
 
-def test_a_broker_and_a_controller_alone() -> None:
+def test_separate_broker_and_controller() -> None:
     broker = read(BROKER)
     assert (broker.is_broker, broker.is_controller, broker.is_own_quorum) == (True, False, False)
     assert broker.controller_listeners == ()
@@ -126,7 +125,7 @@ def test_a_broker_and_a_controller_alone() -> None:
     )
 
 
-def test_a_malformed_file_is_refused_with_its_line() -> None:
+def test_malformed_file_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"^f:2: malformed"):
         read_node_config(b"node.id=1\nbroker.rack=\\u1\n", "f")
 
@@ -138,21 +137,21 @@ def test_a_malformed_file_is_refused_with_its_line() -> None:
             "log.retention.hour",
             "1",
             (
-                "server.properties:5: unknown setting log.retention.hour: it is ignored. Did you "
+                "server.properties:5: unknown setting log.retention.hour is ignored. Did you "
                 "mean "
                 "log.retention.hours?"
             ),
         ),
-        ("my.own.thing", "1", "server.properties:5: unknown setting my.own.thing: it is ignored."),
+        ("my.own.thing", "1", "server.properties:5: unknown setting my.own.thing is ignored."),
     ],
 )
-def test_an_unknown_name_is_a_warning_with_the_nearest_known_one(
+def test_unknown_name_is_a_warning_with_the_closest_known_one(
     name: str, value: str, warning: str
 ) -> None:
     assert read(COMBINED | {name: value}).warnings == (warning,)
 
 
-def test_what_asks_for_nothing_is_no_problem() -> None:
+def test_unsupported_settings_without_effect_are_accepted() -> None:
     idle = {
         "authorizer.class.name": "",
         "remote.log.storage.system.enable": "false",
@@ -161,7 +160,7 @@ def test_what_asks_for_nothing_is_no_problem() -> None:
     assert read(COMBINED | idle).warnings == ()
 
 
-def test_a_repeated_setting_is_a_warning() -> None:
+def test_repeated_setting_is_a_warning() -> None:
     config = read_node_config(STOCK.encode() + b"node.id=2\n", "f")
     assert config.node_id == 2
     assert len(config.warnings) == 1
@@ -180,7 +179,7 @@ names = st.sampled_from(
 
 
 @given(st.dictionaries(names, st.text(st.sampled_from("aA1@:/,.[]-% ")), max_size=3))
-def test_whatever_is_set_is_taken_or_refused_with_a_place(settings: dict[str, str]) -> None:
+def test_any_setting_is_accepted_or_refused_with_its_line(settings: dict[str, str]) -> None:
     try:
         config = read(COMBINED | settings)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Java's .properties format, edge by edge, and round trips."""
+"""Java's .properties format: edge cases and round trips."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def values_of(text: str) -> dict[str, str]:
         ("a=1\x852", {"a": "1\x852"}),
     ],
 )
-def test_edges(text: str, expected: dict[str, str]) -> None:
+def test_edge_cases(text: str, expected: dict[str, str]) -> None:
     assert values_of(text) == expected
 
 
@@ -68,25 +68,25 @@ def test_malformed_escapes_are_refused_with_file_and_line(text: str) -> None:
         parse_properties(text, "server.properties")
 
 
-def test_entries_know_their_first_line() -> None:
+def test_entries_have_the_number_of_their_first_line() -> None:
     entries = parse_properties("# one\n\na=1\\\n2\\\n3\nb=4\n", "f").entries
     assert {key: entry.where for key, entry in entries.items()} == {"a": "f:3", "b": "f:6"}
 
 
-def test_the_last_of_two_wins_with_a_warning() -> None:
+def test_last_of_two_equal_keys_counts_with_a_warning() -> None:
     properties = parse_properties("a=1\nb=2\na=3\n", "f")
     assert properties.entries["a"].value == "3"
-    assert properties.warnings == ("f:3: a was set before, in line 1: the last value counts",)
+    assert properties.warnings == ("f:3: a is also set in line 1; the last value counts",)
 
 
-def test_bytes_are_utf_8_or_else_latin_1() -> None:
+def test_bytes_are_utf_8_or_latin_1() -> None:
     assert decode_properties("\ufeffa=é".encode(), "f").entries["a"].value == "é"
     assert decode_properties("a=é".encode("iso-8859-1"), "f").entries["a"].value == "é"
 
 
-def test_a_file_that_is_too_long_is_refused() -> None:
+def test_too_large_file_is_refused() -> None:
     assert decode_properties(b"#" * limits.MAX_PROPERTIES_BYTES, "f").entries == {}
-    with pytest.raises(PropertiesError, match="too many for a properties file"):
+    with pytest.raises(PropertiesError, match="more than the maximum"):
         decode_properties(b"#" * (limits.MAX_PROPERTIES_BYTES + 1), "f")
 
 
@@ -95,14 +95,14 @@ texts = st.text(st.characters(codec="utf-8"))
 
 @given(st.dictionaries(texts, texts))
 @example({"": "", " ": "  a ", "\\": "\\", "#": "!", "a\nb": "\r\n\\u0041", "😀": "é"})
-def test_what_is_written_reads_back(values: dict[str, str]) -> None:
+def test_formatted_values_read_back(values: dict[str, str]) -> None:
     text = format_properties(values)
     assert text.isascii()
     assert values_of(text) == values
 
 
 @given(st.text(st.sampled_from("ab=: \t\f\\#!\r\n\u00e9u0")))
-def test_any_text_reads_or_is_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         entries = parse_properties(text, "f").entries
     except PropertiesError:

@@ -1,5 +1,4 @@
-"""One setting: parsing as lenient as Kafka's, refusals in its words, values shown as
-DescribeConfigs shows them."""
+"""Settings: parsing and error messages as in Kafka, formatting as in DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ COUNT = Setting("count", SettingType.LONG, 0, Importance.LOW, "")
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), (" TRUE ", True), ("False", False)])
-def test_booleans_may_have_any_case_and_blanks_around(text: str, value: bool) -> None:
+def test_booleans_may_have_any_case_and_surrounding_blanks(text: str, value: bool) -> None:
     assert AUTO_CREATE_TOPICS_ENABLE.parse(text) is value
 
 
@@ -138,7 +137,7 @@ def test_booleans_may_have_any_case_and_blanks_around(text: str, value: bool) ->
         ),
     ],
 )
-def test_refusals_name_value_setting_and_reason(
+def test_errors_have_value_setting_and_reason(
     setting: Setting[object], text: str, message: str
 ) -> None:
     with pytest.raises(InvalidSettingError) as caught:
@@ -171,36 +170,36 @@ def test_numbers_may_have_a_sign() -> None:
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
-def test_doubles_are_shown_as_java_shows_them(value: float, text: str) -> None:
+def test_doubles_are_formatted_as_in_java(value: float, text: str) -> None:
     assert RATIO.format(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_shown_double_reads_back(value: float) -> None:
+def test_formatted_double_reads_back(value: float) -> None:
     shown = RATIO.format(value)
     assert shown is not None
     assert RATIO.parse(shown) == value
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_a_shown_number_reads_back(value: int) -> None:
+def test_formatted_number_reads_back(value: int) -> None:
     shown = COUNT.format(value)
     assert shown is not None
     assert COUNT.parse(shown) == value
 
 
-def test_other_values_as_they_are_shown() -> None:
+def test_formatting_of_other_values() -> None:
     assert AUTO_CREATE_TOPICS_ENABLE.format(False) == "false"
     assert LOG_CLEANUP_POLICY.format(("compact", "delete")) == "compact,delete"
     assert LOG_RETENTION_MS.format(None) is None
 
 
-def test_a_password_is_never_shown() -> None:
+def test_password_is_never_shown() -> None:
     assert SECRET.sensitive
     assert SECRET.parse("hunter2") == "hunter2"
     assert SECRET.format("hunter2") is None
 
 
-def test_a_required_setting_has_no_default() -> None:
+def test_required_setting_has_no_default() -> None:
     with pytest.raises(InvalidSettingError, match=r"node\.id"):
         NODE_ID.default_value()

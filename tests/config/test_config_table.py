@@ -1,4 +1,5 @@
-"""The table against Kafka 4.3's own, where the facts lie beside the clone."""
+"""Compares the table of settings with that of Kafka 4.3, if the facts are available next to the
+clone."""
 
 from __future__ import annotations
 
@@ -61,18 +62,18 @@ def shown_default(setting: Setting[Any]) -> str:
 @pytest.mark.parametrize(
     "name", sorted(name for name in NODE_SETTINGS if not name.startswith("penstock."))
 )
-def test_a_node_setting_is_kafkas(name: str) -> None:
+def test_node_setting_equals_kafkas(name: str) -> None:
     assert fact_of(NODE_SETTINGS[name]) == facts("Broker and controller settings")[name]
 
 
 @with_facts
 @pytest.mark.parametrize("name", sorted(TOPIC_SETTINGS))
-def test_a_topic_setting_is_kafkas(name: str) -> None:
+def test_topic_setting_equals_kafkas(name: str) -> None:
     assert fact_of(TOPIC_SETTINGS[name]) == facts("Topic settings")[name]
 
 
 @with_facts
-def test_what_can_change_while_a_node_runs_is_what_kafka_lets_change() -> None:
+def test_dynamic_settings_equal_kafkas() -> None:
     section = FACTS.read_text().split("# Broker settings that can be changed while it runs\n")[1]
     dynamic = {
         name for name, setting in NODE_SETTINGS.items() if setting.dynamic is not Dynamic.READ_ONLY
@@ -80,14 +81,14 @@ def test_what_can_change_while_a_node_runs_is_what_kafka_lets_change() -> None:
     assert dynamic == NODE_SETTINGS.keys() & set(section.split())
 
 
-def test_every_setting_is_explained_and_its_default_is_valid() -> None:
+def test_every_setting_has_documentation_and_a_valid_default() -> None:
     for setting in (*NODE_SETTINGS.values(), *TOPIC_SETTINGS.values()):
         assert setting.doc.endswith("."), setting.name
         if not setting.required and (shown := setting.format(setting.default_value())) is not None:
             assert setting.parse(shown) == setting.default_value(), setting.name
 
 
-def test_a_topics_default_is_that_of_its_last_synonym() -> None:
+def test_default_of_a_topic_setting_is_that_of_its_last_synonym() -> None:
     for name, synonyms in TOPIC_SYNONYMS.items():
         if synonyms:
             last = synonyms[-1]

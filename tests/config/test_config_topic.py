@@ -1,4 +1,4 @@
-"""Topic over broker over default."""
+"""LogConfig: overrides of the topic, then broker settings, then defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Broker:
-    """A node of which a few settings are known."""
+    """A broker with a few settings."""
 
     def __init__(self, **texts: str) -> None:
         named = {name.replace("_", "."): text for name, text in texts.items()}
@@ -44,19 +44,19 @@ def test_defaults_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("name", ["preallocate", "remote.storage.enable"])
-def test_what_is_not_built_is_refused_unless_it_asks_for_nothing(name: str) -> None:
+def test_unsupported_settings_are_refused_unless_they_have_no_effect(name: str) -> None:
     assert log_config(Broker(), {name: "false"}) == LogConfig()
     with pytest.raises(KafkaError) as refused:
         log_config(Broker(), {name: "true"})
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_it_can_be_sent_to_the_child_process() -> None:
+def test_log_config_can_be_pickled() -> None:
     config = LogConfig(segment_bytes=100, cleanup_policy=("compact",))
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_the_broker_gives_a_topics_defaults() -> None:
+def test_broker_settings_are_the_defaults() -> None:
     config = log_config(
         Broker(
             log_segment_bytes="2097152",
@@ -69,7 +69,7 @@ def test_the_broker_gives_a_topics_defaults() -> None:
     assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
-def test_a_topics_own_settings_come_first() -> None:
+def test_overrides_take_precedence() -> None:
     broker = Broker(log_segment_bytes="2097152", min_insync_replicas="2", compression_type="zstd")
     config = log_config(
         broker,
@@ -100,11 +100,11 @@ def test_a_topics_own_settings_come_first() -> None:
         (Broker(log_retention_ms="-7"), -1),
     ],
 )
-def test_the_finest_unit_that_is_set_counts(broker: Broker, retention_ms: int) -> None:
+def test_finest_unit_that_is_set_counts(broker: Broker, retention_ms: int) -> None:
     assert log_config(broker, {}).retention_ms == retention_ms
 
 
-def test_rolling_and_flushing_have_their_fallbacks() -> None:
+def test_rolling_and_flushing_fall_back_to_other_settings() -> None:
     hourly = log_config(
         Broker(log_roll_hours="2", log_roll_jitter_hours="1", log_flush_scheduler_interval_ms="9"),
         {},
@@ -123,7 +123,7 @@ def test_rolling_and_flushing_have_their_fallbacks() -> None:
     assert (finer.segment_ms, finer.segment_jitter_ms, finer.flush_ms) == (5, 6, 7)
 
 
-def test_the_internal_segment_size_goes_below_the_minimum() -> None:
+def test_internal_segment_bytes_may_be_below_the_minimum() -> None:
     assert log_config(Broker(), {"internal.segment.bytes": "100"}).segment_bytes == 100
     assert (
         log_config(
@@ -171,7 +171,7 @@ def test_the_internal_segment_size_goes_below_the_minimum() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused(overrides: dict[str, str], message: str) -> None:
+def test_invalid_overrides_are_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         log_config(Broker(), overrides)
     assert caught.value.code is ErrorCode.INVALID_CONFIG

@@ -1,2 +1,1 @@
-"""Typed settings: what can be set, what was set, and what that means for a node and for a topic's
-log. Reads no files itself."""
+"""Typed settings of nodes, topics and groups, with Kafka's names and defaults. Reads no files."""

@@ -1,8 +1,7 @@
-"""What must hold between the settings of a node, one function a rule (Kafka's, in its words where
-it has some).
+"""Checks between the settings of a node: Kafka's rules, and its error messages where it has them.
 
-Each raises RefusedError, or returns. They are run over a draft, all of them, so that a file's
-problems are reported together.
+A check raises InconsistentSettingsError. All checks run, so that the problems of a file are
+reported together.
 """
 
 from __future__ import annotations
@@ -12,22 +11,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from penstock.config import cleaner_settings as cleaner
 from penstock.config import group_settings as group
-from penstock.config import log_settings as log
 from penstock.config import node_settings as node
 from penstock.config.listeners import (
     advertised_listeners,
     controller_listener_names,
     inter_broker_listener_name,
     listeners,
-    require_built,
+    require_supported,
     security_protocols,
 )
 from penstock.config.quorum import bootstrap_servers, given_voters, ids_text
-from penstock.config.setting import Setting
+from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
 from penstock.config.topic import broker_default
 from penstock.config.topic_settings import RETENTION_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
-from penstock.config.values import RefusedError, Values, require
 
 BROKER = "broker"
 CONTROLLER = "controller"
@@ -54,7 +52,7 @@ def check_log_directories(values: Values) -> None:
     require(
         len(distinct) == len(directories),
         setting,
-        f"a log directory is named twice: {','.join(directories)}",
+        f"log directories must be distinct: {','.join(directories)}",
     )
 
 
@@ -62,22 +60,22 @@ def check_metadata_directory(values: Values) -> None:
     require(
         values[node.METADATA_LOG_DIR] != "",
         node.METADATA_LOG_DIR,
-        "metadata.log.dir is empty: name a directory, or remove it",
+        "metadata.log.dir is empty: set it to a directory or remove it",
     )
 
 
 def check_controller_listeners(values: Values) -> None:
-    """A controller listens on every one of them; a broker that is none does not, but must know how
-    to speak to the first."""
+    """A controller listens on all controller listeners. A node with just the broker role listens on
+    none, but needs the security protocol of the first."""
     setting, names = node.CONTROLLER_LISTENER_NAMES, controller_listener_names(values)
-    own = {listener.name for listener in listeners(values)}
+    local = {listener.name for listener in listeners(values)}
     if is_controller(values):
         for name in names:
             reason = (
                 f"{setting.name} must only contain values appearing in the 'listeners' "
                 "configuration when running the KRaft controller role"
             )
-            require(name in own, setting, f"{reason}: {name} does not")
+            require(name in local, setting, f"{reason}: {name} does not")
         return
     protocols = security_protocols(values)
     for name in names:
@@ -85,23 +83,22 @@ def check_controller_listeners(values: Values) -> None:
             f"{setting.name} must not contain a value appearing in the 'listeners' configuration"
         )
         require(
-            name not in own,
+            name not in local,
             setting,
             f"{reason} when running KRaft with just the broker role: {name} does",
         )
-        known = name in protocols
         require(
-            known,
+            name in protocols,
             setting,
             (
                 f"Controller listener with name {name} defined in {setting.name} not found in "
                 "listener.security.protocol.map"
             ),
         )
-        require_built(name, protocols[name], setting)
+        require_supported(name, protocols[name], setting)
 
 
-def check_controller_alone(values: Values) -> None:
+def check_controller_only_listeners(values: Values) -> None:
     if is_broker(values):
         return
     others = [
@@ -113,7 +110,7 @@ def check_controller_alone(values: Values) -> None:
         "The listeners config must only contain KRaft controller listeners from "
         "controller.listener.names when process.roles=controller"
     )
-    require(not others, node.LISTENERS, f"{reason}: {','.join(others)} is none")
+    require(not others, node.LISTENERS, f"{reason}, not {','.join(others)}")
 
 
 def check_broker_listeners(values: Values) -> None:
@@ -125,32 +122,32 @@ def check_broker_listeners(values: Values) -> None:
         for listener in advertised_listeners(values)
         if listener.name not in controllers
     ]
-    own = [listener.name for listener in listeners(values)]
-    where = (
+    local = [listener.name for listener in listeners(values)]
+    setting = (
         node.ADVERTISED_LISTENERS if values.is_set(node.ADVERTISED_LISTENERS) else node.LISTENERS
     )
     reason = (
         "There must be at least one broker advertised listener. Perhaps all listeners appear "
         "in controller.listener.names?"
     )
-    require(bool(names), where, reason)
-    strangers = [name for name in names if name not in own]
+    require(bool(names), setting, reason)
+    unknown = [name for name in names if name not in local]
     reason = (
         "advertised.listeners listener names must be equal to or a subset of the ones "
         "defined in listeners"
     )
     require(
-        not strangers,
-        where,
-        f"{reason}. Found {','.join(strangers)}. The valid options are {','.join(own)}",
+        not unknown,
+        setting,
+        f"{reason}. Found {','.join(unknown)}. The valid options are {','.join(local)}",
     )
-    between = inter_broker_listener_name(values)
+    inter_broker = inter_broker_listener_name(values)
     reason = (
         "inter.broker.listener.name must be a listener name defined in "
-        f"advertised.listeners, which {between} is not"
+        f"advertised.listeners, which {inter_broker} is not"
     )
     require(
-        between in names,
+        inter_broker in names,
         node.INTER_BROKER_LISTENER_NAME,
         f"{reason}. The valid options are {','.join(names)}",
     )
@@ -162,25 +159,23 @@ def check_quorum(values: Values) -> None:
         given_voters(values),
         bootstrap_servers(values),
     )
-    own_id, is_voter = (
-        values[node.NODE_ID],
-        values[node.NODE_ID] in [voter.node_id for voter in voters],
-    )
+    node_id = values[node.NODE_ID]
+    is_voter = node_id in [voter.node_id for voter in voters]
     if is_controller(values):
         reason = (
-            f"If process.roles contains the 'controller' role, the node id {own_id} must be "
+            f"If process.roles contains the 'controller' role, the node id {node_id} must be "
             "included in the set of voters"
         )
         require(not voters or is_voter, setting, f"{reason} {setting.name}={ids_text(voters)}")
         reason = (
-            "several controllers without controller.quorum.voters are a dynamic quorum "
-            "(KIP-853), which Penstock does not have yet"
+            "several controllers without controller.quorum.voters form a dynamic quorum "
+            "(KIP-853), which is not available yet"
         )
-        several = not voters and len(servers) > 1
+        is_dynamic = not voters and len(servers) > 1
         require(
-            not several,
+            not is_dynamic,
             node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS,
-            f"{reason}: name all of them in {setting.name} as id@host:port",
+            f"{reason}: list all of them in {setting.name} as id@host:port",
         )
         return
     reason = (
@@ -193,7 +188,7 @@ def check_quorum(values: Values) -> None:
         f"{reason} or {setting.name} must contain a parseable set of controllers.",
     )
     reason = (
-        f"If process.roles contains just the 'broker' role, the node id {own_id} must not be "
+        f"If process.roles contains just the 'broker' role, the node id {node_id} must not be "
         "included in the set of voters"
     )
     require(not is_voter, setting, f"{reason} {setting.name}={ids_text(voters)}")
@@ -209,30 +204,30 @@ def check_retention(values: Values) -> None:
 
 
 def check_topic_default(values: Values, setting: Setting[Any]) -> None:
-    """Some broker settings have no bounds of their own, but must do as the default of a topic's."""
+    """Validate a broker setting as the default of a topic setting, which has stricter bounds."""
     value = broker_default(values, setting)
     reason = setting.valid.refusal(setting.name, value) if setting.valid else None
     if reason is not None:
         source = _source(values, setting.name)
-        raise RefusedError(
+        raise InconsistentSettingsError(
             source,
             (
-                f"Invalid value {value} for configuration {setting.name}, which this gives topics: "
-                f"{reason}"
+                f"Invalid value {value} for configuration {setting.name}, for which this is the "
+                f"default: {reason}"
             ),
         )
 
 
 def check_compaction_lag(values: Values) -> None:
     least, most = (
-        values[log.LOG_CLEANER_MIN_COMPACTION_LAG_MS],
-        values[log.LOG_CLEANER_MAX_COMPACTION_LAG_MS],
+        values[cleaner.LOG_CLEANER_MIN_COMPACTION_LAG_MS],
+        values[cleaner.LOG_CLEANER_MAX_COMPACTION_LAG_MS],
     )
     reason = (
-        f"log.cleaner.min.compaction.lag.ms ({least}) is above "
+        f"log.cleaner.min.compaction.lag.ms ({least}) must not exceed "
         f"log.cleaner.max.compaction.lag.ms ({most})"
     )
-    require(least <= most, log.LOG_CLEANER_MIN_COMPACTION_LAG_MS, reason)
+    require(least <= most, cleaner.LOG_CLEANER_MIN_COMPACTION_LAG_MS, reason)
 
 
 def check_offsets_codec(values: Values) -> None:
@@ -241,8 +236,8 @@ def check_offsets_codec(values: Values) -> None:
 
 
 def check_consumer_groups(values: Values) -> None:
-    """Kafka's words, where a bound of consumer groups is above another."""
-    rising = (
+    """Minimum, value and maximum of each interval must be ordered."""
+    ranges = (
         (
             group.CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
             group.CONSUMER_HEARTBEAT_INTERVAL_MS,
@@ -259,7 +254,7 @@ def check_consumer_groups(values: Values) -> None:
             group.CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,
         ),
     )
-    for least, value, most in rising:
+    for least, value, most in ranges:
         require(
             values[most] >= values[least],
             most,
@@ -284,7 +279,7 @@ def check_consumer_groups(values: Values) -> None:
 
 
 def _source(values: Values, topic_setting: str) -> Setting[Any]:
-    """The broker setting that a topic's default comes from."""
+    """Return the broker setting that determines the default of a topic setting."""
     synonyms = [synonym.setting for synonym in TOPIC_SYNONYMS[topic_setting]]
     return next((setting for setting in synonyms if values[setting] is not None), synonyms[-1])
 
@@ -293,7 +288,7 @@ CHECKS: tuple[Callable[[Values], None], ...] = (
     check_log_directories,
     check_metadata_directory,
     check_controller_listeners,
-    check_controller_alone,
+    check_controller_only_listeners,
     check_broker_listeners,
     check_quorum,
     check_retention,

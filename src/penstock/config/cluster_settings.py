@@ -1,7 +1,6 @@
-"""The part of the table that makes nodes a cluster: the quorum of controllers, brokers' sessions,
-replication, elections.
+"""Settings of the cluster: quorum, broker sessions, replication, elections.
 
-Settings that begin with `penstock.` are ours alone; every other one has Kafka's name, default and
+Names that start with `penstock.` do not exist in Kafka. All others have Kafka's name, default and
 meaning.
 """
 
@@ -24,7 +23,7 @@ QUORUM_ELECTION_TIMEOUT_MS = Setting(
     INT,
     1_000,
     HIGH,
-    "How long an election may take before another one begins, at least.",
+    "The minimum time without a leader before a voter starts a new election.",
     at_least(0),
 )
 QUORUM_FETCH_TIMEOUT_MS = Setting(
@@ -32,9 +31,8 @@ QUORUM_FETCH_TIMEOUT_MS = Setting(
     INT,
     2_000,
     HIGH,
-    "How long a voter may hear nothing from the quorum's leader before it stands for election, "
-    "and how long a leader may hear nothing from "
-    "a majority before it steps down.",
+    "The maximum time without a successful fetch from the leader before a voter starts an "
+    "election, and without fetches from a majority before the leader resigns.",
     at_least(0),
 )
 QUORUM_ELECTION_BACKOFF_MAX_MS = Setting(
@@ -42,7 +40,7 @@ QUORUM_ELECTION_BACKOFF_MAX_MS = Setting(
     INT,
     1_000,
     HIGH,
-    "The longest pause before a lost election is tried again.",
+    "The maximum time before a voter starts another election after a lost one.",
     at_least(0),
 )
 QUORUM_APPEND_LINGER_MS = Setting(
@@ -51,9 +49,8 @@ QUORUM_APPEND_LINGER_MS = Setting(
     25,
     MEDIUM,
     (
-        "No effect in Penstock: decisions made while one is being synced share the next sync, "
-        "without "
-        "waiting."
+        "No effect in Penstock: records that are appended during a sync share the next one, "
+        "without waiting."
     ),
     at_least(0),
 )
@@ -62,7 +59,7 @@ QUORUM_REQUEST_TIMEOUT_MS = Setting(
     INT,
     2_000,
     MEDIUM,
-    "How long a request between controllers may take.",
+    "The maximum time to wait for the response to a request between controllers.",
     at_least(0),
 )
 QUORUM_RETRY_BACKOFF_MS = Setting(
@@ -70,7 +67,7 @@ QUORUM_RETRY_BACKOFF_MS = Setting(
     INT,
     20,
     LOW,
-    "The pause before a failed request between controllers is tried again.",
+    "The time to wait before retrying a failed request between controllers.",
     at_least(0),
 )
 QUORUM_DISCONNECT_GRACE_MS = Setting(
@@ -78,9 +75,8 @@ QUORUM_DISCONNECT_GRACE_MS = Setting(
     INT,
     50,
     MEDIUM,
-    "How long a voter whose connection to the quorum's leader closed waits, at least, before it "
-    "stands for election. Kafka waits for "
-    "controller.quorum.fetch.timeout.ms.",
+    "The minimum time that a voter waits before it starts an election after its connection "
+    "to the leader closed. Kafka waits for controller.quorum.fetch.timeout.ms.",
     at_least(0),
 )
 METADATA_MAX_IDLE_INTERVAL_MS = Setting(
@@ -88,7 +84,7 @@ METADATA_MAX_IDLE_INTERVAL_MS = Setting(
     INT,
     500,
     LOW,
-    "No effect in Penstock: nothing is written while nothing happens.",
+    "No effect in Penstock: the active controller writes no no-op records while it is idle.",
     at_least(0),
 )
 METADATA_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS = Setting(
@@ -96,7 +92,8 @@ METADATA_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS = Setting(
     LONG,
     20 * 1024 * 1024,
     HIGH,
-    "A snapshot of the metadata is written after so many bytes of new records.",
+    "The maximum number of bytes in the metadata log between the latest snapshot and the "
+    "high watermark before a new snapshot is generated.",
     at_least(1),
 )
 METADATA_MAX_SNAPSHOT_INTERVAL_MS = Setting(
@@ -104,34 +101,34 @@ METADATA_MAX_SNAPSHOT_INTERVAL_MS = Setting(
     LONG,
     3_600_000,
     HIGH,
-    "A snapshot of the metadata is written after so long, if anything changed; 0 is never.",
+    "The maximum time before a new snapshot is generated, if there are committed records "
+    "that the latest one does not include. 0 disables this.",
     at_least(0),
 )
 
-# Brokers' sessions.
+# Broker sessions.
 BROKER_HEARTBEAT_INTERVAL_MS = Setting(
     "broker.heartbeat.interval.ms",
     INT,
     2_000,
     MEDIUM,
-    "How often a broker tells the controller that it lives.",
+    "The time between the heartbeats of a broker.",
 )
 BROKER_SESSION_TIMEOUT_MS = Setting(
     "broker.session.timeout.ms",
     INT,
     9_000,
     MEDIUM,
-    "A broker that was not heard of for so long is fenced.",
+    "The time without heartbeats after which a broker is fenced.",
 )
 BROKER_DISCONNECT_GRACE_MS = Setting(
     "penstock.broker.disconnect.grace.ms",
     INT,
     50,
     MEDIUM,
-    "When a broker's connection to the controller closes and no heartbeat comes within this time, "
-    "the controller knocks at the broker's "
-    "listener, and fences it if nobody answers there. Kafka waits for broker.session.timeout.ms; "
-    "-1 does so too.",
+    "If a broker's connection to the controller closes and no heartbeat arrives within this"
+    " time, the controller connects to the broker's listener, and fences the broker if the "
+    "connection is refused. Kafka waits for broker.session.timeout.ms, as -1 does.",
     at_least(-1),
 )
 INITIAL_BROKER_REGISTRATION_TIMEOUT_MS = Setting(
@@ -139,14 +136,14 @@ INITIAL_BROKER_REGISTRATION_TIMEOUT_MS = Setting(
     INT,
     60_000,
     MEDIUM,
-    "How long a broker tries to register before it gives up.",
+    "The time that a broker tries to register before it shuts down.",
 )
 CONTROLLED_SHUTDOWN_ENABLE = Setting(
     "controlled.shutdown.enable",
     BOOLEAN,
     True,
     MEDIUM,
-    "Whether a broker that stops hands its partitions over first.",
+    "Enable controlled shutdown: a broker moves its leaderships to other brokers before it stops.",
 )
 
 # Replication.
@@ -155,28 +152,30 @@ REPLICA_LAG_TIME_MAX_MS = Setting(
     LONG,
     30_000,
     HIGH,
-    "A follower that has not caught up with its leader for so long leaves the in-sync replicas.",
+    "A follower that has not caught up with the leader's log end offset for this time is "
+    "removed from the ISR.",
 )
 REPLICA_FETCH_WAIT_MAX_MS = Setting(
     "replica.fetch.wait.max.ms",
     INT,
     500,
     HIGH,
-    "How long a leader may hold back a follower's fetch when there is nothing new.",
+    "The maximum time that a leader delays the response to a follower's fetch.",
 )
 REPLICA_FETCH_MIN_BYTES = Setting(
     "replica.fetch.min.bytes",
     INT,
     1,
     HIGH,
-    "A follower's fetch is answered early once there is so much.",
+    "The minimum number of bytes for the response to a follower's fetch. If fewer are "
+    "available, the leader waits up to replica.fetch.wait.max.ms.",
 )
 REPLICA_FETCH_MAX_BYTES = Setting(
     "replica.fetch.max.bytes",
     INT,
     1024 * 1024,
     MEDIUM,
-    "How many bytes of a partition a follower fetches at once.",
+    "The number of bytes that a follower fetches per partition.",
     at_least(0),
 )
 REPLICA_FETCH_RESPONSE_MAX_BYTES = Setting(
@@ -184,7 +183,7 @@ REPLICA_FETCH_RESPONSE_MAX_BYTES = Setting(
     INT,
     10 * 1024 * 1024,
     MEDIUM,
-    "How many bytes a follower fetches at once in all.",
+    "The maximum number of bytes in the response to a follower's fetch.",
     at_least(0),
 )
 REPLICA_FETCH_BACKOFF_MS = Setting(
@@ -192,7 +191,7 @@ REPLICA_FETCH_BACKOFF_MS = Setting(
     INT,
     1_000,
     MEDIUM,
-    "The longest pause of a follower after a failed fetch.",
+    "The maximum time that a follower waits after a failed fetch.",
     at_least(0),
 )
 REPLICA_SOCKET_TIMEOUT_MS = Setting(
@@ -200,14 +199,14 @@ REPLICA_SOCKET_TIMEOUT_MS = Setting(
     INT,
     30_000,
     HIGH,
-    "How long a follower waits for the answer to a fetch.",
+    "The maximum time that a follower waits for the response to a fetch.",
 )
 NUM_REPLICA_FETCHERS = Setting(
     "num.replica.fetchers",
     INT,
     1,
     HIGH,
-    "No effect in Penstock: one connection to each leader fetches all its partitions.",
+    "No effect in Penstock: one connection per leader fetches all its partitions.",
     at_least(1),
     Dynamic.CLUSTER_WIDE,
 )
@@ -217,8 +216,8 @@ REPLICA_SELECTOR_CLASS = Setting[str | None](
     None,
     MEDIUM,
     (
-        "org.apache.kafka.common.replica.RackAwareReplicaSelector lets consumers with a rack read "
-        "from the follower in it (KIP-392)."
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector lets consumers fetch from the"
+        " replica in their rack (KIP-392)."
     ),
 )
 
@@ -228,13 +227,14 @@ AUTO_LEADER_REBALANCE_ENABLE = Setting(
     BOOLEAN,
     True,
     HIGH,
-    "Whether the controller gives leadership back to preferred leaders by itself.",
+    "Enable automatic elections of preferred leaders.",
 )
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = Setting(
     "leader.imbalance.check.interval.seconds",
     LONG,
     300,
     HIGH,
-    "How often it looks for partitions not led by their preferred leader.",
+    "The frequency with which the controller checks for partitions that their preferred "
+    "leader does not lead.",
     at_least(1),
 )

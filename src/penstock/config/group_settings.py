@@ -1,7 +1,10 @@
-"""The part of the table that is about groups: their sessions and sizes, and the topic that keeps
-their offsets."""
+"""Settings of brokers for groups and the offsets topic, and the settings of groups themselves."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.config.setting import Dynamic, Importance, Setting, SettingType
 from penstock.config.validators import IgnoringCase, at_least
@@ -15,7 +18,7 @@ INT, SHORT, LONG, STRING, LIST = (
 )
 HIGH, MEDIUM = Importance.HIGH, Importance.MEDIUM
 
-_MOST = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
 # Classic groups.
 GROUP_MIN_SESSION_TIMEOUT_MS = Setting(
@@ -23,24 +26,30 @@ GROUP_MIN_SESSION_TIMEOUT_MS = Setting(
     INT,
     6_000,
     MEDIUM,
-    "The shortest session timeout that a member of a classic group may ask for.",
+    "The minimum session timeout of members of classic groups.",
 )
 GROUP_MAX_SESSION_TIMEOUT_MS = Setting(
     "group.max.session.timeout.ms",
     INT,
     1_800_000,
     MEDIUM,
-    "The longest session timeout that a member of a classic group may ask for.",
+    "The maximum session timeout of members of classic groups.",
 )
 GROUP_INITIAL_REBALANCE_DELAY_MS = Setting(
     "group.initial.rebalance.delay.ms",
     INT,
     3_000,
     MEDIUM,
-    "How long an empty classic group waits for more members when the first one joins.",
+    "The time that the coordinator waits for more members to join a new classic group "
+    "before the first rebalance.",
 )
 GROUP_MAX_SIZE = Setting(
-    "group.max.size", INT, _MOST, MEDIUM, "How many members a classic group may have.", at_least(1)
+    "group.max.size",
+    INT,
+    _MAX_INT,
+    MEDIUM,
+    "The maximum number of members in a classic group.",
+    at_least(1),
 )
 
 # Consumer groups (KIP-848).
@@ -49,7 +58,7 @@ CONSUMER_SESSION_TIMEOUT_MS = Setting(
     INT,
     45_000,
     MEDIUM,
-    "A member of a consumer group that was not heard of for so long is removed.",
+    "The time without heartbeats after which a member is removed from a consumer group.",
     at_least(1),
 )
 CONSUMER_MIN_SESSION_TIMEOUT_MS = Setting(
@@ -57,7 +66,7 @@ CONSUMER_MIN_SESSION_TIMEOUT_MS = Setting(
     INT,
     45_000,
     MEDIUM,
-    "The shortest session timeout that a group may be given.",
+    "The minimum session timeout of consumer groups.",
     at_least(1),
 )
 CONSUMER_MAX_SESSION_TIMEOUT_MS = Setting(
@@ -65,7 +74,7 @@ CONSUMER_MAX_SESSION_TIMEOUT_MS = Setting(
     INT,
     60_000,
     MEDIUM,
-    "The longest session timeout that a group may be given.",
+    "The maximum session timeout of consumer groups.",
     at_least(1),
 )
 CONSUMER_HEARTBEAT_INTERVAL_MS = Setting(
@@ -73,7 +82,7 @@ CONSUMER_HEARTBEAT_INTERVAL_MS = Setting(
     INT,
     5_000,
     MEDIUM,
-    "How often members of a consumer group are asked to be heard.",
+    "The heartbeat interval of members of consumer groups.",
     at_least(1),
 )
 CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = Setting(
@@ -81,7 +90,7 @@ CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = Setting(
     INT,
     5_000,
     MEDIUM,
-    "The shortest interval that a group may be given.",
+    "The minimum heartbeat interval of consumer groups.",
     at_least(1),
 )
 CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = Setting(
@@ -89,7 +98,7 @@ CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = Setting(
     INT,
     15_000,
     MEDIUM,
-    "The longest interval that a group may be given.",
+    "The maximum heartbeat interval of consumer groups.",
     at_least(1),
 )
 CONSUMER_ASSIGNMENT_INTERVAL_MS = Setting(
@@ -97,7 +106,7 @@ CONSUMER_ASSIGNMENT_INTERVAL_MS = Setting(
     INT,
     1_000,
     MEDIUM,
-    "How long a consumer group waits after an assignment before it works out the next one.",
+    "The minimum time between two assignments of a consumer group.",
     at_least(0),
     Dynamic.CLUSTER_WIDE,
 )
@@ -106,7 +115,7 @@ CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS = Setting(
     INT,
     0,
     MEDIUM,
-    "The shortest such pause that a group may be given.",
+    "The minimum assignment interval of consumer groups.",
     at_least(0),
 )
 CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = Setting(
@@ -114,15 +123,15 @@ CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = Setting(
     INT,
     15_000,
     MEDIUM,
-    "The longest such pause that a group may be given.",
+    "The maximum assignment interval of consumer groups.",
     at_least(0),
 )
 CONSUMER_MAX_SIZE = Setting(
     "group.consumer.max.size",
     INT,
-    _MOST,
+    _MAX_INT,
     MEDIUM,
-    "How many members a consumer group may have.",
+    "The maximum number of members in a consumer group.",
     at_least(1),
 )
 CONSUMER_ASSIGNORS = Setting[tuple[str, ...]](
@@ -130,31 +139,31 @@ CONSUMER_ASSIGNORS = Setting[tuple[str, ...]](
     LIST,
     ("uniform", "range"),
     MEDIUM,
-    "The assignors that a member of a consumer group may choose; the first is the default.",
+    "The server-side assignors of consumer groups. The first is the default.",
 )
 CONSUMER_MIGRATION_POLICY = Setting(
     "group.consumer.migration.policy",
     STRING,
     "bidirectional",
     MEDIUM,
-    "Which live groups may change between the classic and the consumer protocol.",
+    "The conversions between the classic and the consumer protocol that live groups may make.",
     IgnoringCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")),
 )
 
-# Offsets, and their topic.
+# Offsets and the offsets topic.
 OFFSET_METADATA_MAX_BYTES = Setting(
     "offset.metadata.max.bytes",
     INT,
     4_096,
     HIGH,
-    "How many characters of metadata may be committed with an offset.",
+    "The maximum size of the metadata of an offset commit.",
 )
 OFFSETS_COMMIT_TIMEOUT_MS = Setting(
     "offsets.commit.timeout.ms",
     INT,
     5_000,
     HIGH,
-    "How long a coordinator waits until what it wrote is committed.",
+    "The maximum time that a coordinator waits until its records are committed.",
     at_least(1),
 )
 OFFSETS_LOAD_BUFFER_SIZE = Setting(
@@ -162,7 +171,7 @@ OFFSETS_LOAD_BUFFER_SIZE = Setting(
     INT,
     5 * 1024 * 1024,
     HIGH,
-    "No effect in Penstock: a coordinator loads in small pieces.",
+    "No effect in Penstock: a coordinator loads its partitions in small batches.",
     at_least(1),
 )
 OFFSETS_RETENTION_MINUTES = Setting(
@@ -170,7 +179,7 @@ OFFSETS_RETENTION_MINUTES = Setting(
     INT,
     10_080,
     HIGH,
-    "How long the offsets of a group without members are kept.",
+    "The time after which the offsets of a group without members expire.",
     at_least(1),
 )
 OFFSETS_RETENTION_CHECK_INTERVAL_MS = Setting(
@@ -178,7 +187,7 @@ OFFSETS_RETENTION_CHECK_INTERVAL_MS = Setting(
     LONG,
     600_000,
     HIGH,
-    "How often it is looked for offsets that are too old.",
+    "The frequency with which coordinators check for expired offsets.",
     at_least(1),
 )
 OFFSETS_TOPIC_COMPRESSION_CODEC = Setting(
@@ -186,14 +195,14 @@ OFFSETS_TOPIC_COMPRESSION_CODEC = Setting(
     INT,
     0,
     HIGH,
-    "How what coordinators write is compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    "The compression codec of the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
 )
 OFFSETS_TOPIC_NUM_PARTITIONS = Setting(
     "offsets.topic.num.partitions",
     INT,
     50,
     HIGH,
-    "The partitions of the topic of group offsets. Never change it later.",
+    "The number of partitions of the offsets topic. It must not change after deployment.",
     at_least(1),
 )
 OFFSETS_TOPIC_REPLICATION_FACTOR = Setting(
@@ -201,7 +210,7 @@ OFFSETS_TOPIC_REPLICATION_FACTOR = Setting(
     SHORT,
     3,
     HIGH,
-    "The replication factor of the topic of group offsets.",
+    "The replication factor of the offsets topic.",
     at_least(1),
 )
 OFFSETS_TOPIC_SEGMENT_BYTES = Setting(
@@ -210,8 +219,64 @@ OFFSETS_TOPIC_SEGMENT_BYTES = Setting(
     100 * 1024 * 1024,
     HIGH,
     (
-        "The segment.bytes of the topic of group offsets: small ones are compacted, and so loaded, "
-        "sooner."
+        "The segment.bytes of the offsets topic. Small segments are compacted sooner, and so "
+        "load faster."
     ),
     at_least(1),
+)
+
+
+# Settings of groups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSetting:
+    """A setting of a group (KIP-848), with the broker settings that are its default and bounds."""
+
+    setting: Setting[int]
+    default: Setting[int]
+    least: Setting[int]
+    most: Setting[int]
+
+
+def _like(
+    name: str, default: Setting[int], least: Setting[int], most: Setting[int]
+) -> GroupSetting:
+    """Return a group setting with the type, documentation and valid values of its default."""
+    return GroupSetting(
+        Setting(
+            name, default.type, default.default, default.importance, default.doc, default.valid
+        ),
+        default,
+        least,
+        most,
+    )
+
+
+HEARTBEAT_INTERVAL_MS = _like(
+    "consumer.heartbeat.interval.ms",
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
+    CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+    CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
+)
+SESSION_TIMEOUT_MS = _like(
+    "consumer.session.timeout.ms",
+    CONSUMER_SESSION_TIMEOUT_MS,
+    CONSUMER_MIN_SESSION_TIMEOUT_MS,
+    CONSUMER_MAX_SESSION_TIMEOUT_MS,
+)
+ASSIGNMENT_INTERVAL_MS = _like(
+    "consumer.assignment.interval.ms",
+    CONSUMER_ASSIGNMENT_INTERVAL_MS,
+    CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS,
+    CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,
+)
+
+# In the order of Kafka's checks. Penstock has no share or streams groups, so only settings of
+# consumer groups are here.
+GROUP_SETTINGS: Mapping[str, GroupSetting] = MappingProxyType(
+    {
+        group_setting.setting.name: group_setting
+        for group_setting in (HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ASSIGNMENT_INTERVAL_MS)
+    }
 )

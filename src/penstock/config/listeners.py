@@ -1,5 +1,4 @@
-"""Where a node listens and what it advertises: `listeners` and its companions, parsed. Knows
-nothing of roles or sockets."""
+"""Parses the listener settings: addresses, advertised addresses and security protocols."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from penstock.config import node_settings as node
-from penstock.config.setting import Setting
-from penstock.config.values import RefusedError, Values, require
+from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
 
 MAX_PORT = 65_535
 HOST = r"[0-9a-zA-Z\-%._:]*"
@@ -24,7 +22,7 @@ _LISTENER = re.compile(
 
 
 class SecurityProtocol(StrEnum):
-    """How a listener is secured. Only the first is there yet."""
+    """The security protocol of a listener. Only PLAINTEXT is supported yet."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -34,8 +32,8 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One entry of listeners or advertised.listeners. Host None: every address of the machine. Port
-    0: a free one."""
+    """One entry of listeners or advertised.listeners. Host None means all addresses, port 0 a free
+    port."""
 
     name: str
     host: str | None
@@ -52,8 +50,8 @@ def controller_listener_names(values: Values) -> tuple[str, ...]:
 
 
 def security_protocols(values: Values) -> dict[str, SecurityProtocol]:
-    """By listener name. Controllers' listeners are PLAINTEXT without being mapped, as long as
-    nothing else is asked for."""
+    """Return the protocol of each listener. Unless the map is set, controller listeners are
+    PLAINTEXT."""
     setting = node.LISTENER_SECURITY_PROTOCOL_MAP
     protocols = {}
     for pair in filter(None, (part.strip() for part in values[setting].split(","))):
@@ -68,18 +66,18 @@ def security_protocols(values: Values) -> dict[str, SecurityProtocol]:
 
 def listeners(values: Values) -> tuple[Listener, ...]:
     texts = values[node.LISTENERS]
-    found = _parse_all(values, node.LISTENERS, texts)
-    _check_ports(found)
-    return found
+    parsed = _parse_all(values, node.LISTENERS, texts)
+    _check_ports(parsed)
+    return parsed
 
 
 def advertised_listeners(values: Values) -> tuple[Listener, ...]:
-    """Those given, or else the listeners themselves."""
-    given = values[node.ADVERTISED_LISTENERS]
-    found = (
-        listeners(values) if given is None else _parse_all(values, node.ADVERTISED_LISTENERS, given)
+    """Return advertised.listeners, or if it is not set the listeners."""
+    texts = values[node.ADVERTISED_LISTENERS]
+    parsed = (
+        listeners(values) if texts is None else _parse_all(values, node.ADVERTISED_LISTENERS, texts)
     )
-    for listener in found:
+    for listener in parsed:
         require(
             listener.host != "0.0.0.0",
             node.ADVERTISED_LISTENERS,
@@ -88,7 +86,7 @@ def advertised_listeners(values: Values) -> tuple[Listener, ...]:
                 f"{listener}). Use a routable IP address."
             ),
         )
-    return found
+    return parsed
 
 
 def inter_broker_listener_name(values: Values) -> str:
@@ -100,25 +98,25 @@ def _security_protocol(name: str) -> SecurityProtocol:
         return SecurityProtocol(name.upper())
     except ValueError:
         reason = f"Invalid security protocol `{name}` defined in listener.security.protocol.map"
-        raise RefusedError(node.LISTENER_SECURITY_PROTOCOL_MAP, reason) from None
+        raise InconsistentSettingsError(node.LISTENER_SECURITY_PROTOCOL_MAP, reason) from None
 
 
 def _parse_all(values: Values, setting: Setting[Any], texts: Sequence[str]) -> tuple[Listener, ...]:
     protocols = security_protocols(values)
-    found = tuple(_parse(text, setting, protocols) for text in texts)
-    names = {listener.name for listener in found}
+    parsed = tuple(_parse(text, setting, protocols) for text in texts)
+    names = {listener.name for listener in parsed}
     require(
-        len(names) == len(found),
+        len(names) == len(parsed),
         setting,
         f"Each listener must have a different name, listeners: {','.join(texts)}",
     )
-    return found
+    return parsed
 
 
 def _parse(text: str, setting: Setting[Any], protocols: Mapping[str, SecurityProtocol]) -> Listener:
     match = _LISTENER.fullmatch(text)
     if match is None:
-        raise RefusedError(
+        raise InconsistentSettingsError(
             setting,
             (
                 f"Unable to parse {text} to a broker endpoint: it should be in the form "
@@ -129,10 +127,7 @@ def _parse(text: str, setting: Setting[Any], protocols: Mapping[str, SecurityPro
     require(
         port <= MAX_PORT,
         setting,
-        (
-            f"Unable to parse {text} to a broker endpoint: {port} is no port, the highest is "
-            f"{MAX_PORT}"
-        ),
+        (f"Unable to parse {text} to a broker endpoint: port {port} is above {MAX_PORT}"),
     )
     require(
         name in protocols,
@@ -142,39 +137,38 @@ def _parse(text: str, setting: Setting[Any], protocols: Mapping[str, SecurityPro
             "listener.security.protocol.map"
         ),
     )
-    require_built(name, protocols[name], setting)
+    require_supported(name, protocols[name], setting)
     return Listener(name, host or None, port, protocols[name])
 
 
-def require_built(name: str, protocol: SecurityProtocol, setting: Setting[Any]) -> None:
+def require_supported(name: str, protocol: SecurityProtocol, setting: Setting[Any]) -> None:
     require(
         protocol is SecurityProtocol.PLAINTEXT,
         setting,
         (
-            f"listener {name} asks for {protocol}, which Penstock does not have yet: it would be "
-            "served in plain text. Use PLAINTEXT."
+            f"listener {name} has security protocol {protocol}, which is not supported yet. Use "
+            "PLAINTEXT."
         ),
     )
 
 
-def _check_ports(found: Sequence[Listener]) -> None:
+def _check_ports(parsed: Sequence[Listener]) -> None:
     by_port: dict[int, list[Listener]] = defaultdict(list)
-    for listener in found:
+    for listener in parsed:
         if listener.port != 0:
             by_port[listener.port].append(listener)
     for same in by_port.values():
-        # One may be on IPv4 and the other on IPv6 (KIP-797).
-        families = sorted(_ip_version(listener.host) for listener in same)
-        apart = len(same) == 1 or families == [4, 6]
+        # An IPv4 and an IPv6 listener may share a port (KIP-797).
+        versions = sorted(_ip_version(listener.host) for listener in same)
         require(
-            apart,
+            len(same) == 1 or versions == [4, 6],
             node.LISTENERS,
             f"Each listener must have a different port, listeners: {','.join(map(str, same))}",
         )
 
 
 def _ip_version(host: str | None) -> int:
-    """4, 6, or 0 for a name and for every address."""
+    """Return 4 or 6; 0 for a host name and for all addresses."""
     try:
         return ipaddress.ip_address(host or "").version
     except ValueError:

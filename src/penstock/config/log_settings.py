@@ -1,8 +1,6 @@
-"""The part of the table that logs read: segments, retention, flushing, timestamps, compression and
-the work done in the background.
+"""Settings of logs: segments, retention, flushing, timestamps, compression.
 
-A topic has settings of its own for most of these (`topic_settings`); here are the defaults that a
-node gives to all its topics.
+Most are the defaults of topic settings (`topic_settings`). `cleaner_settings` has the log cleaner.
 """
 
 from __future__ import annotations
@@ -10,11 +8,10 @@ from __future__ import annotations
 from penstock.config.setting import Dynamic, Importance, Setting, SettingType
 from penstock.config.validators import BetweenOr, at_least, between, list_of, one_of
 
-BOOLEAN, INT, LONG, DOUBLE, STRING, LIST = (
+BOOLEAN, INT, LONG, STRING, LIST = (
     SettingType.BOOLEAN,
     SettingType.INT,
     SettingType.LONG,
-    SettingType.DOUBLE,
     SettingType.STRING,
     SettingType.LIST,
 )
@@ -32,7 +29,7 @@ LOG_SEGMENT_BYTES = Setting(
     INT,
     1024**3,
     HIGH,
-    "The size at which a log begins a new segment file.",
+    "The maximum size of a segment file.",
     at_least(1024 * 1024),
     CLUSTER,
 )
@@ -41,7 +38,8 @@ LOG_ROLL_MS = Setting[int | None](
     LONG,
     None,
     HIGH,
-    "The age in milliseconds at which a log begins a new segment. Unset: log.roll.hours.",
+    "The maximum time in milliseconds before a new segment is rolled. If not set, "
+    "log.roll.hours is used.",
     None,
     CLUSTER,
 )
@@ -50,7 +48,7 @@ LOG_ROLL_HOURS = Setting(
     INT,
     168,
     HIGH,
-    "The age in hours at which a log begins a new segment; log.roll.ms comes first.",
+    "The maximum time in hours before a new segment is rolled. log.roll.ms takes precedence.",
     at_least(1),
 )
 LOG_ROLL_JITTER_MS = Setting[int | None](
@@ -59,9 +57,8 @@ LOG_ROLL_JITTER_MS = Setting[int | None](
     None,
     HIGH,
     (
-        "The most, in milliseconds, by which a roll may come early, chosen at random so that logs "
-        "do "
-        "not roll together."
+        "The maximum random jitter in milliseconds subtracted from the roll time, so that logs "
+        "do not roll together. If not set, log.roll.jitter.hours is used."
     ),
     None,
     CLUSTER,
@@ -71,7 +68,8 @@ LOG_ROLL_JITTER_HOURS = Setting(
     INT,
     0,
     HIGH,
-    "The same as log.roll.jitter.ms in hours, used when that is not set.",
+    "The maximum random jitter in hours subtracted from the roll time. log.roll.jitter.ms "
+    "takes precedence.",
     at_least(0),
 )
 LOG_INDEX_SIZE_MAX_BYTES = Setting(
@@ -79,7 +77,7 @@ LOG_INDEX_SIZE_MAX_BYTES = Setting(
     INT,
     10 * 1024**2,
     MEDIUM,
-    "The most bytes of one offset index or time index.",
+    "The maximum size of an offset index or time index.",
     at_least(4),
     CLUSTER,
 )
@@ -88,7 +86,7 @@ LOG_INDEX_INTERVAL_BYTES = Setting(
     INT,
     4096,
     MEDIUM,
-    "How many bytes of log lie between two entries of its offset index.",
+    "The number of bytes of log between two entries of the offset index.",
     at_least(0),
     CLUSTER,
 )
@@ -97,18 +95,18 @@ LOG_SEGMENT_DELETE_DELAY_MS = Setting(
     LONG,
     60_000,
     HIGH,
-    "How long the files of a deleted segment or log stay, renamed, before they are removed.",
+    "The time before the renamed files of a deleted segment or log are removed.",
     at_least(0),
     CLUSTER,
 )
 
-# Retention and cleaning.
+# Retention.
 LOG_RETENTION_BYTES = Setting(
     "log.retention.bytes",
     LONG,
     -1,
     HIGH,
-    "The size of a partition beyond which its oldest segments go; -1 for no limit.",
+    "The maximum size of a partition before its oldest segments are deleted. -1 means no limit.",
     None,
     CLUSTER,
 )
@@ -117,7 +115,8 @@ LOG_RETENTION_MS = Setting[int | None](
     LONG,
     None,
     HIGH,
-    "How many milliseconds a segment is kept; -1 for ever. Unset: log.retention.minutes.",
+    "The time in milliseconds to keep a segment before it is deleted. -1 means no limit. If"
+    " not set, log.retention.minutes is used.",
     None,
     CLUSTER,
 )
@@ -126,21 +125,23 @@ LOG_RETENTION_MINUTES = Setting[int | None](
     INT,
     None,
     HIGH,
-    "How many minutes a segment is kept, when log.retention.ms is not set.",
+    "The time in minutes to keep a segment before it is deleted. If not set, "
+    "log.retention.hours is used.",
 )
 LOG_RETENTION_HOURS = Setting(
     "log.retention.hours",
     INT,
     168,
     HIGH,
-    "How many hours a segment is kept, when log.retention.ms and .minutes are not set.",
+    "The time in hours to keep a segment before it is deleted. log.retention.ms and "
+    "log.retention.minutes take precedence.",
 )
 LOG_RETENTION_CHECK_INTERVAL_MS = Setting(
     "log.retention.check.interval.ms",
     LONG,
     300_000,
     MEDIUM,
-    "How often logs are looked at for segments to delete.",
+    "The frequency with which logs are checked for segments to delete.",
     at_least(1),
 )
 LOG_CLEANUP_POLICY = Setting[tuple[str, ...]](
@@ -149,114 +150,10 @@ LOG_CLEANUP_POLICY = Setting[tuple[str, ...]](
     ("delete",),
     MEDIUM,
     (
-        "What happens to old segments: delete, compact (keep the last value of each key), or both; "
-        "with neither they stay for ever."
+        "The cleanup policy for segments: delete, compact (keep the latest value of each key), "
+        "or both. Without a policy, segments are kept forever."
     ),
     CLEANUP_POLICIES,
-    CLUSTER,
-)
-LOG_CLEANER_DELETE_RETENTION_MS = Setting(
-    "log.cleaner.delete.retention.ms",
-    LONG,
-    86_400_000,
-    MEDIUM,
-    (
-        "How long a compacted log keeps the markers of deleted keys, so that readers can see the "
-        "deletion."
-    ),
-    at_least(0),
-    CLUSTER,
-)
-LOG_CLEANER_MIN_COMPACTION_LAG_MS = Setting(
-    "log.cleaner.min.compaction.lag.ms",
-    LONG,
-    0,
-    MEDIUM,
-    "How long a record stays out of compaction.",
-    at_least(0),
-    CLUSTER,
-)
-LOG_CLEANER_MAX_COMPACTION_LAG_MS = Setting(
-    "log.cleaner.max.compaction.lag.ms",
-    LONG,
-    MAX_LONG,
-    MEDIUM,
-    "The longest that a record may wait for compaction.",
-    at_least(1),
-    CLUSTER,
-)
-LOG_CLEANER_MIN_CLEANABLE_RATIO = Setting(
-    "log.cleaner.min.cleanable.ratio",
-    DOUBLE,
-    0.5,
-    MEDIUM,
-    "The share of uncompacted bytes at which a log is compacted.",
-    between(0, 1),
-    CLUSTER,
-)
-LOG_CLEANER_ENABLE = Setting(
-    "log.cleaner.enable",
-    BOOLEAN,
-    True,
-    MEDIUM,
-    "Whether logs with the policy compact are compacted at all.",
-)
-LOG_CLEANER_BACKOFF_MS = Setting(
-    "log.cleaner.backoff.ms",
-    LONG,
-    15_000,
-    MEDIUM,
-    "How long compaction rests when no log is due.",
-    at_least(0),
-    CLUSTER,
-)
-LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = Setting(
-    "log.cleaner.io.max.bytes.per.second",
-    DOUBLE,
-    1.7976931348623157e308,
-    MEDIUM,
-    "How much compaction reads and writes in a second, in the mean.",
-    None,
-    CLUSTER,
-)
-LOG_CLEANER_DEDUPE_BUFFER_SIZE = Setting(
-    "log.cleaner.dedupe.buffer.size",
-    LONG,
-    128 * 1024 * 1024,
-    MEDIUM,
-    (
-        "The memory for the keys of one compaction. Where they do not all fit, the log is "
-        "compacted "
-        "in several runs."
-    ),
-    None,
-    CLUSTER,
-)
-LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = Setting(
-    "log.cleaner.io.buffer.load.factor",
-    DOUBLE,
-    0.9,
-    MEDIUM,
-    "The share of the dedupe buffer that is used.",
-    None,
-    CLUSTER,
-)
-LOG_CLEANER_IO_BUFFER_SIZE = Setting(
-    "log.cleaner.io.buffer.size",
-    INT,
-    512 * 1024,
-    MEDIUM,
-    "Without effect: compaction reads and writes in pieces of its own size.",
-    at_least(0),
-    CLUSTER,
-)
-LOG_CLEANER_THREADS = Setting(
-    "log.cleaner.threads",
-    INT,
-    1,
-    MEDIUM,
-    "Without effect: one child process compacts, one log at a time.",
-    at_least(0),
     CLUSTER,
 )
 
@@ -266,7 +163,7 @@ LOG_FLUSH_INTERVAL_MESSAGES = Setting(
     LONG,
     MAX_LONG,
     HIGH,
-    "How many records may be appended to a log before it is synced.",
+    "The number of records appended to a log before it is flushed to disk.",
     at_least(1),
     CLUSTER,
 )
@@ -275,7 +172,8 @@ LOG_FLUSH_INTERVAL_MS = Setting[int | None](
     LONG,
     None,
     HIGH,
-    "How long an appended record may stay unsynced. Unset: log.flush.scheduler.interval.ms.",
+    "The maximum time that a record is kept in memory before it is flushed to disk. If not "
+    "set, log.flush.scheduler.interval.ms is used.",
     None,
     CLUSTER,
 )
@@ -284,14 +182,14 @@ LOG_FLUSH_SCHEDULER_INTERVAL_MS = Setting(
     LONG,
     MAX_LONG,
     HIGH,
-    "How often logs are looked at for records that must be synced.",
+    "The frequency with which logs are checked for records to flush.",
 )
 LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = Setting(
     "log.flush.offset.checkpoint.interval.ms",
     INT,
     60_000,
     HIGH,
-    "How often the points from which recovery begins are written.",
+    "The frequency with which the recovery points of logs are saved.",
     at_least(0),
 )
 LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = Setting(
@@ -299,7 +197,7 @@ LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = Setting(
     INT,
     60_000,
     HIGH,
-    "How often the start offsets of logs are written.",
+    "The frequency with which the start offsets of logs are saved.",
     at_least(0),
 )
 LOG_INITIAL_TASK_DELAY_MS = Setting(
@@ -307,7 +205,7 @@ LOG_INITIAL_TASK_DELAY_MS = Setting(
     LONG,
     30_000,
     LOW,
-    "How long after a start the periodic work on logs begins. For tests.",
+    "The time after the start at which periodic tasks on logs begin. For tests.",
     at_least(0),
     internal=True,
 )
@@ -316,7 +214,8 @@ NUM_RECOVERY_THREADS_PER_DATA_DIR = Setting(
     INT,
     2,
     HIGH,
-    "How many logs of one directory are recovered at a time at a start, and flushed at a stop.",
+    "The number of logs per directory that are recovered concurrently at startup and "
+    "flushed concurrently at shutdown.",
     at_least(1),
     CLUSTER,
 )
@@ -327,7 +226,7 @@ MESSAGE_MAX_BYTES = Setting(
     INT,
     1024**2 + 12,
     HIGH,
-    "The largest record batch taken, as it arrives (compressed).",
+    "The largest record batch size allowed, after compression.",
     at_least(0),
     CLUSTER,
 )
@@ -336,7 +235,8 @@ LOG_MESSAGE_TIMESTAMP_TYPE = Setting(
     STRING,
     "CreateTime",
     MEDIUM,
-    "Whether records carry the time their producer gave them or the time of their append.",
+    "The timestamp of records: CreateTime (set by the producer) or LogAppendTime (set by "
+    "the broker).",
     TIMESTAMP_TYPES,
     CLUSTER,
 )
@@ -345,7 +245,7 @@ LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS = Setting(
     LONG,
     MAX_LONG,
     MEDIUM,
-    "How far a record's CreateTime may lie before the broker's clock.",
+    "The maximum difference between the broker's clock and an earlier CreateTime of a record.",
     at_least(0),
     CLUSTER,
 )
@@ -354,7 +254,7 @@ LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS = Setting(
     LONG,
     3_600_000,
     MEDIUM,
-    "How far a record's CreateTime may lie after the broker's clock.",
+    "The maximum difference between a later CreateTime of a record and the broker's clock.",
     at_least(0),
     CLUSTER,
 )
@@ -363,7 +263,7 @@ COMPRESSION_TYPE = Setting(
     STRING,
     "producer",
     HIGH,
-    "How batches are compressed in the log: as the producer did, or by a codec of the topic's own.",
+    "The compression type of a topic: that of the producer, or a codec of the broker.",
     COMPRESSION_TYPES,
     CLUSTER,
 )
@@ -372,7 +272,7 @@ COMPRESSION_GZIP_LEVEL = Setting(
     INT,
     -1,
     MEDIUM,
-    "The level for compression.type=gzip; -1 for the codec's own.",
+    "The compression level if compression.type is gzip. -1 is the default of the codec.",
     BetweenOr(1, 9, -1),
     CLUSTER,
 )
@@ -381,7 +281,7 @@ COMPRESSION_LZ4_LEVEL = Setting(
     INT,
     9,
     MEDIUM,
-    "The level for compression.type=lz4.",
+    "The compression level if compression.type is lz4.",
     between(1, 17),
     CLUSTER,
 )
@@ -390,7 +290,7 @@ COMPRESSION_ZSTD_LEVEL = Setting(
     INT,
     3,
     MEDIUM,
-    "The level for compression.type=zstd.",
+    "The compression level if compression.type is zstd.",
     between(-131072, 22),
     CLUSTER,
 )
@@ -399,7 +299,7 @@ PRODUCER_ID_EXPIRATION_MS = Setting(
     INT,
     86_400_000,
     LOW,
-    "How long a partition remembers an idempotent producer that has fallen silent.",
+    "The time after which a partition removes the state of an inactive idempotent producer.",
     at_least(1),
     CLUSTER,
 )
@@ -408,7 +308,7 @@ PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = Setting(
     INT,
     600_000,
     LOW,
-    "How often silent producers are looked for. For tests.",
+    "The frequency with which partitions check for expired producer ids. For tests.",
     at_least(1),
     internal=True,
 )
@@ -417,7 +317,8 @@ MIN_INSYNC_REPLICAS = Setting(
     INT,
     1,
     HIGH,
-    "How many replicas must have a write with acks=all before it is acknowledged.",
+    "The minimum number of in-sync replicas, including the leader, for a write with "
+    "acks=all to succeed.",
     at_least(1),
     CLUSTER,
 )
@@ -427,8 +328,8 @@ UNCLEAN_LEADER_ELECTION_ENABLE = Setting(
     False,
     HIGH,
     (
-        "Whether a replica that is not in sync may lead when no other is left, which can lose "
-        "acknowledged records."
+        "Enable the election of replicas outside the ISR as a last resort, even though this may"
+        " lose data."
     ),
     None,
     CLUSTER,

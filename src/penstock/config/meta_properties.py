@@ -1,5 +1,5 @@
-"""The text of meta.properties, by which a directory knows its cluster and node (KIP-631, KIP-858).
-Touches no files."""
+"""The format of meta.properties, which has the ids of the cluster, node and log directory (KIP-631,
+KIP-858)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_INT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What format writes. A directory of a Kafka before 3.7 has no id of its own."""
+    """The content of the file. Directories formatted before Kafka 3.7 have no directory id."""
 
     cluster_id: str
     node_id: NodeId
@@ -33,13 +33,13 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes, file: str) -> MetaProperties:
-    """PropertiesError, with the file and the reason, for what is not a version 1 file."""
+    """Raises PropertiesError unless it is a valid file of version 1."""
     entries = decode_properties(data, file).entries
     version = entries["version"].value.strip() if "version" in entries else "0"
     if version != _VERSION:
         raise PropertiesError(
-            f"{file}: version {version} of meta.properties cannot be read: Penstock reads version "
-            "1, which Kafka writes in KRaft mode"
+            f"{file}: version {version} of meta.properties is not supported. Only version 1, "
+            "which Kafka writes in KRaft mode, is"
         )
     return MetaProperties(
         _cluster_id(entries, file), _node_id(entries, file), _directory_id(entries)
@@ -61,7 +61,7 @@ def _node_id(entries: Mapping[str, Entry], file: str) -> NodeId:
     entry = _required(entries, "node.id", file)
     text = entry.value.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _MAX_INT):
-        raise PropertiesError(f"{entry.where}: node.id {text!r} is not a number of a node")
+        raise PropertiesError(f"{entry.where}: node.id {text!r} is not a valid node id")
     return NodeId(int(text))
 
 
@@ -74,8 +74,5 @@ def _directory_id(entries: Mapping[str, Entry]) -> DirectoryId | None:
     except ValueError as error:
         raise PropertiesError(f"{entry.where}: directory.id: {error}") from error
     if directory_id.int < RESERVED_UUIDS:
-        raise PropertiesError(
-            f"{entry.where}: directory.id {uuid_text(directory_id)} is one of those that Kafka "
-            "keeps for itself"
-        )
+        raise PropertiesError(f"{entry.where}: directory.id {uuid_text(directory_id)} is reserved")
     return directory_id

@@ -1,8 +1,6 @@
-"""What a node is told: its server.properties and the overrides of its command line, checked as a
-whole.
+"""The configuration of a node: its server.properties and the overrides of its command line.
 
-Reads no files and prints nothing: it is given text, and returns warnings or raises all problems at
-once.
+Reads no file itself. All problems of a file are raised together.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from typing import Any, TypeVar, cast
 
 from penstock.config import node_settings as node
 from penstock.config.checks import CHECKS, is_broker, is_controller
-from penstock.config.draft import Draft
 from penstock.config.listeners import (
     Listener,
     advertised_listeners,
@@ -23,6 +20,7 @@ from penstock.config.listeners import (
     inter_broker_listener_name,
     listeners,
 )
+from penstock.config.parsing import ParsedSettings
 from penstock.config.properties import Entry, Properties, PropertiesError, decode_properties
 from penstock.config.quorum import Address, Voter, bootstrap_servers, given_voters
 from penstock.config.setting import Setting
@@ -32,7 +30,7 @@ T = TypeVar("T")
 
 
 class ConfigError(Exception):
-    """A node that cannot be started as it is told. Every problem has its file, line and reason."""
+    """An invalid configuration. Every problem has its file, line and reason."""
 
     def __init__(self, problems: tuple[str, ...], warnings: tuple[str, ...] = ()) -> None:
         super().__init__("\n".join(problems))
@@ -42,8 +40,8 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The settings of one node: `config[LOG_SEGMENT_BYTES]` is an int. What is derived from several
-    has a property."""
+    """The settings of one node: `config[LOG_SEGMENT_BYTES]` is an int. Properties derive values
+    from several settings."""
 
     values: Mapping[str, Any]
     given: frozenset[str]
@@ -77,7 +75,7 @@ class NodeConfig:
 
     @property
     def metadata_log_dir(self) -> str:
-        """As one of log_dirs is spelt, where it is one of them."""
+        """The directory of the metadata log, spelled as in log.dirs if it is one of them."""
         given = self[node.METADATA_LOG_DIR] or self.log_dirs[0]
         return next(
             (
@@ -90,7 +88,7 @@ class NodeConfig:
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Every directory of the node, the metadata log's included, each once."""
+        """All directories of the node, including that of the metadata log, each once."""
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
 
     @property
@@ -103,7 +101,7 @@ class NodeConfig:
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """Those of this node; a broker that is no controller has none."""
+        """The controller listeners of this node; none without the controller role."""
         names = self.controller_listener_names
         return tuple(listener for listener in self.listeners if listener.name in names)
 
@@ -129,13 +127,12 @@ class NodeConfig:
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """The fixed quorum. Empty on a controller that is a quorum of its own, and on a broker that
-        has bootstrap servers instead."""
+        """The static voters. Empty on a single controller or a broker with bootstrap servers."""
         return given_voters(self)
 
     @property
     def is_own_quorum(self) -> bool:
-        """A controller without voters decides alone (Kafka's --standalone)."""
+        """True for a controller without voters, which is the only voter (Kafka's --standalone)."""
         return self.is_controller and not self.voters
 
     @property
@@ -146,7 +143,7 @@ class NodeConfig:
 def read_node_config(
     data: bytes, file: str, overrides: Mapping[str, str] | None = None
 ) -> NodeConfig:
-    """From the bytes of a server.properties. ConfigError with all that is wrong with it."""
+    """Parse the bytes of a server.properties. Raises ConfigError with all problems."""
     try:
         properties = decode_properties(data, file)
     except PropertiesError as error:
@@ -157,15 +154,15 @@ def read_node_config(
 def node_config(
     properties: Properties, file: str, overrides: Mapping[str, str] | None = None
 ) -> NodeConfig:
-    """Overrides win over the file. ConfigError with all that is wrong."""
+    """Overrides take precedence over the file. Raises ConfigError with all problems."""
     entries = {**properties.entries, **_override_entries(overrides or {})}
-    draft = Draft(entries, file)
+    parsed = ParsedSettings(entries, file)
     for check in CHECKS:
-        draft.attempt(check)
-    warnings = (*properties.warnings, *draft.warnings)
-    if draft.problems:
-        raise ConfigError(draft.problems, warnings)
-    return NodeConfig(MappingProxyType(draft.values), frozenset(entries), warnings)
+        parsed.run_check(check)
+    warnings = (*properties.warnings, *parsed.warnings)
+    if parsed.problems:
+        raise ConfigError(parsed.problems, warnings)
+    return NodeConfig(MappingProxyType(parsed.values), frozenset(entries), warnings)
 
 
 def _override_entries(overrides: Mapping[str, str]) -> dict[str, Entry]:

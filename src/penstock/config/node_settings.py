@@ -1,5 +1,4 @@
-"""The part of the table that makes a node: who it is, where it listens, where its directories are,
-and what it does for topics."""
+"""Settings of a node: identity, listeners, directories, sockets, defaults of topics."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ NODE_ID = Setting[int](
     INT,
     Required.REQUIRED,
     HIGH,
-    "The number of this node, unique in its cluster.",
+    "The id of this node, unique in its cluster.",
     at_least(0),
 )
 BROKER_ID = Setting(
-    "broker.id", INT, -1, HIGH, "The older name of node.id. Where both are set they must agree."
+    "broker.id", INT, -1, HIGH, "The former name of node.id. If both are set, they must be equal."
 )
 PROCESS_ROLES = Setting[Names](
     "process.roles",
     LIST,
     Required.REQUIRED,
     HIGH,
-    "What this node is: broker, controller, or both.",
+    "The roles of this process: broker, controller, or both.",
     list_of("broker", "controller", may_be_empty=False),
 )
 BROKER_RACK = Setting[str | None](
@@ -44,7 +43,7 @@ BROKER_RACK = Setting[str | None](
     STRING,
     None,
     MEDIUM,
-    "Where this broker stands; the replicas of a partition are spread over racks.",
+    "The rack of this broker. Replicas of a partition are spread over racks.",
 )
 CONTROLLER_LISTENER_NAMES = Setting[Names](
     "controller.listener.names",
@@ -52,9 +51,8 @@ CONTROLLER_LISTENER_NAMES = Setting[Names](
     Required.REQUIRED,
     HIGH,
     (
-        "The names of the listeners that controllers use. A broker that is no controller connects "
-        "to "
-        "the first."
+        "The names of the listeners of controllers. A node with just the broker role connects "
+        "to the first."
     ),
     list_of(may_be_empty=False),
 )
@@ -64,8 +62,8 @@ CONTROLLER_QUORUM_VOTERS = Setting[Names](
     (),
     HIGH,
     (
-        "Every controller of the cluster as id@host:port. A controller without this is a quorum of "
-        "its own."
+        "The voters of the quorum as id@host:port. A controller without this setting is the "
+        "only voter."
     ),
     ListOf(text="non-empty list"),
 )
@@ -75,9 +73,8 @@ CONTROLLER_QUORUM_BOOTSTRAP_SERVERS = Setting[Names](
     (),
     HIGH,
     (
-        "Controllers as host:port, by which a node finds the quorum when controller.quorum.voters "
-        "is "
-        "not set."
+        "The endpoints of controllers as host:port, from which a node discovers the quorum if "
+        "controller.quorum.voters is not set."
     ),
     ListOf(text="non-empty list"),
 )
@@ -88,7 +85,7 @@ LISTENERS = Setting[Names](
     LIST,
     ("PLAINTEXT://:9092",),
     HIGH,
-    "Where this node listens, each as NAME://host:port.",
+    "The addresses that this node listens on, each as NAME://host:port.",
     list_of(),
     PER_BROKER,
 )
@@ -97,7 +94,7 @@ ADVERTISED_LISTENERS = Setting[Names | None](
     LIST,
     None,
     HIGH,
-    "Where clients are told to connect, where that differs from listeners.",
+    "The addresses that clients connect to, if they differ from listeners.",
     list_of(),
 )
 LISTENER_SECURITY_PROTOCOL_MAP = Setting(
@@ -106,9 +103,8 @@ LISTENER_SECURITY_PROTOCOL_MAP = Setting(
     "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
     LOW,
     (
-        "Which security protocol each listener speaks, as NAME:PROTOCOL pairs. Penstock has "
-        "PLAINTEXT "
-        "so far."
+        "The security protocol of each listener, as NAME:PROTOCOL pairs. Penstock supports "
+        "PLAINTEXT."
     ),
     None,
     PER_BROKER,
@@ -118,7 +114,7 @@ INTER_BROKER_LISTENER_NAME = Setting[str | None](
     STRING,
     None,
     MEDIUM,
-    "The listener by which brokers reach each other. Unset: PLAINTEXT.",
+    "The listener for communication between brokers. If not set, PLAINTEXT is used.",
 )
 
 # Directories.
@@ -127,18 +123,23 @@ LOG_DIR = Setting[Names](
     LIST,
     ("/tmp/kafka-logs",),
     HIGH,
-    "Where logs are kept, when log.dirs is not set.",
+    "The directory in which logs are stored. Used if log.dirs is not set.",
     list_of(),
 )
 LOG_DIRS = Setting[Names | None](
-    "log.dirs", LIST, None, HIGH, "The directories where logs are kept. Unset: log.dir.", list_of()
+    "log.dirs",
+    LIST,
+    None,
+    HIGH,
+    "The directories in which logs are stored. If not set, log.dir is used.",
+    list_of(),
 )
 METADATA_LOG_DIR = Setting[str | None](
     "metadata.log.dir",
     STRING,
     None,
     HIGH,
-    "Where the cluster's metadata log is kept. Unset: the first of log.dirs.",
+    "The directory of the metadata log. If not set, the first of log.dirs is used.",
 )
 
 # Sockets and threads.
@@ -166,8 +167,8 @@ SOCKET_SEND_BUFFER_BYTES = Setting(
     102_400,
     HIGH,
     (
-        "SO_SNDBUF of connections, where it is set; -1, and in Penstock unset, leaves it to the "
-        "operating system."
+        "The SO_SNDBUF of connections. If -1, or in Penstock not set, the default of the "
+        "operating system is used."
     ),
 )
 SOCKET_RECEIVE_BUFFER_BYTES = Setting(
@@ -176,26 +177,31 @@ SOCKET_RECEIVE_BUFFER_BYTES = Setting(
     102_400,
     HIGH,
     (
-        "SO_RCVBUF of connections, where it is set; -1, and in Penstock unset, leaves it to the "
-        "operating system."
+        "The SO_RCVBUF of connections. If -1, or in Penstock not set, the default of the "
+        "operating system is used."
     ),
 )
 SOCKET_REQUEST_MAX_BYTES = Setting(
-    "socket.request.max.bytes", INT, 100 * 1024**2, HIGH, "The largest request taken.", at_least(1)
+    "socket.request.max.bytes",
+    INT,
+    100 * 1024**2,
+    HIGH,
+    "The maximum number of bytes in a request.",
+    at_least(1),
 )
 CONNECTIONS_MAX_IDLE_MS = Setting(
     "connections.max.idle.ms",
     LONG,
     600_000,
     MEDIUM,
-    "How long a connection may be silent before it is closed; below 0, for ever.",
+    "Idle connections are closed after this time. A negative value disables this.",
 )
 MAX_CONNECTIONS = Setting(
     "max.connections",
     INT,
     2**31 - 1,
     MEDIUM,
-    "How many connections may be open at once. In Penstock a change counts from the next start on.",
+    "The maximum number of open connections. In Penstock a change takes effect at the next start.",
     at_least(0),
     CLUSTER,
 )
@@ -204,7 +210,8 @@ SOCKET_LISTEN_BACKLOG_SIZE = Setting(
     INT,
     50,
     MEDIUM,
-    "How many connections may wait to be accepted; in Penstock 1,024 where it is not set.",
+    "The maximum number of pending connections on a listening socket. In Penstock the "
+    "default is 1,024.",
     at_least(1),
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = Setting(
@@ -212,14 +219,15 @@ SOCKET_CONNECTION_SETUP_TIMEOUT_MS = Setting(
     LONG,
     10_000,
     MEDIUM,
-    "How long a connection to another node may take to be made, at first.",
+    "The time to wait for a connection to another node to be established, at first.",
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = Setting(
     "socket.connection.setup.timeout.max.ms",
     LONG,
     30_000,
     MEDIUM,
-    "The same after repeated failures, between which it grows.",
+    "The maximum time to wait for a connection to another node. The timeout grows with "
+    "consecutive failures.",
 )
 
 # Topics.
@@ -228,7 +236,7 @@ NUM_PARTITIONS = Setting(
     INT,
     1,
     MEDIUM,
-    "How many partitions a topic has whose creation does not say.",
+    "The default number of partitions per topic.",
     at_least(1),
 )
 DEFAULT_REPLICATION_FACTOR = Setting(
@@ -236,34 +244,34 @@ DEFAULT_REPLICATION_FACTOR = Setting(
     INT,
     1,
     MEDIUM,
-    "How many replicas a partition has whose topic's creation does not say.",
+    "The default replication factor of topics.",
 )
 AUTO_CREATE_TOPICS_ENABLE = Setting(
     "auto.create.topics.enable",
     BOOLEAN,
     True,
     HIGH,
-    "Whether a client that asks for a topic that is not there may have it created.",
+    "Enable automatic creation of topics that clients request.",
 )
 DELETE_TOPIC_ENABLE = Setting(
-    "delete.topic.enable", BOOLEAN, True, HIGH, "Whether topics can be deleted."
+    "delete.topic.enable", BOOLEAN, True, HIGH, "Enable the deletion of topics."
 )
 REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = Setting(
     "replica.high.watermark.checkpoint.interval.ms",
     LONG,
     5_000,
     HIGH,
-    "How often the high watermarks are written to disk.",
+    "The frequency with which the high watermarks are saved to disk.",
 )
 
-# Internal topics: read so that a stock file is taken as it is; their coordinators use them once
-# they are there.
+# Internal topics that do not exist yet. The settings are accepted, so that stock files of Kafka
+# work.
 TRANSACTION_STATE_LOG_REPLICATION_FACTOR = Setting(
     "transaction.state.log.replication.factor",
     SHORT,
     3,
     HIGH,
-    "The replication factor of the topic of transaction states.",
+    "The replication factor of the transaction topic.",
     at_least(1),
 )
 TRANSACTION_STATE_LOG_MIN_ISR = Setting(
@@ -271,7 +279,7 @@ TRANSACTION_STATE_LOG_MIN_ISR = Setting(
     INT,
     2,
     HIGH,
-    "min.insync.replicas of the topic of transaction states.",
+    "The min.insync.replicas of the transaction topic.",
     at_least(1),
 )
 SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = Setting(
@@ -279,7 +287,7 @@ SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = Setting(
     SHORT,
     3,
     HIGH,
-    "The replication factor of the topic of share states.",
+    "The replication factor of the share group state topic.",
     at_least(1),
 )
 SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR = Setting(
@@ -287,6 +295,6 @@ SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR = Setting(
     SHORT,
     2,
     HIGH,
-    "min.insync.replicas of the topic of share states.",
+    "The min.insync.replicas of the share group state topic.",
     at_least(1),
 )

@@ -1,9 +1,8 @@
-"""Java's .properties format, with the file and line of every entry. Knows nothing of settings;
-touches no files.
+"""Java's .properties format, with the file and line of every entry.
 
-As java.util.Properties reads it: '#' and '!' begin comments; a key ends at '=', ':' or blanks; a
-backslash at the end of a line continues it; \\t \\n \\r \\f and \\uXXXX are escapes, and any other
-escaped character stands for itself; the last of two equal keys wins.
+As java.util.Properties reads it: '#' and '!' start comments; a key ends at '=', ':' or white space;
+a backslash at the end of a line continues it; \\t \\n \\r \\f and \\uXXXX are escapes, and any
+other escaped character stands for itself; the last of two equal keys counts.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _UNICODE = re.compile(r"[0-9a-fA-F]{4}", re.ASCII)
 
 
 class PropertiesError(ValueError):
-    """A file that is not in the format. The message says where."""
+    """A malformed file. The message has the file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key and its value. `line` is the first of its lines, counted from 1; 0 for what comes
-    from no file."""
+    """One key and its value. `line` is that of its first line, counted from 1; 0 if it is not from
+    a file."""
 
     key: str
     value: str
@@ -42,19 +41,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The entries of a file that count, by key, and what its author should know."""
+    """The entries of a file by key, and warnings for its author."""
 
     entries: Mapping[str, Entry]
     warnings: tuple[str, ...] = ()
 
 
 def decode_properties(data: bytes, file: str) -> Properties:
-    """From the bytes of a file: UTF-8, or where they are not that, ISO-8859-1, which is what Java
-    takes every file for."""
+    """Decode the bytes of a file as UTF-8. If they are invalid, decode ISO-8859-1, as Java does for
+    every file."""
     if len(data) > limits.MAX_PROPERTIES_BYTES:
         raise PropertiesError(
-            f"{file}: {len(data)} bytes are too many for a properties file, which may have "
-            f"{limits.MAX_PROPERTIES_BYTES}"
+            f"{file} has {len(data)} bytes, more than the maximum of "
+            f"{limits.MAX_PROPERTIES_BYTES} for a properties file"
         )
     try:
         text = data.decode()
@@ -70,23 +69,23 @@ def parse_properties(text: str, file: str) -> Properties:
         entry = _parse_entry(logical, file, line)
         if earlier := entries.get(entry.key):
             warnings.append(
-                f"{entry.where}: {entry.key} was set before, in line {earlier.line}: the last "
-                "value counts"
+                f"{entry.where}: {entry.key} is also set in line {earlier.line}; the last value "
+                "counts"
             )
         entries[entry.key] = entry
     return Properties(entries, tuple(warnings))
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """The text that reads back as the values. ASCII, one line an entry, in the order given."""
+    """Format the values as ASCII text, one line per entry, in order."""
     return "".join(
         f"{_escape(key, ' =:#!')}={_escape_value(value)}\n" for key, value in values.items()
     )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and empty ones, continuations joined, each with the number of its
-    first line."""
+    """Yield lines with continuations joined, and the number of their first line. Comments and empty
+    lines are skipped."""
     lines = enumerate(_LINE_END.split(text), start=1)
     for number, line in lines:
         logical = line.lstrip(_BLANKS)
@@ -103,8 +102,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _continues(line: str) -> bool:
-    """Whether the line ends in an odd number of backslashes: an even number are escaped
-    backslashes."""
+    """Return True if the line ends in an odd number of backslashes: an even number are escaped
+    ones."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -139,7 +138,7 @@ def _unescape(text: str) -> str:
             parts.append(_ESCAPES.get(name, name))
         position = escape + (6 if name == "u" else 2)
     parts.append(text[position:])
-    # Java's strings are UTF-16: characters beyond its 16 bits are written as two escapes.
+    # Java strings are UTF-16: characters outside the BMP are written as two escapes.
     return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
@@ -158,8 +157,8 @@ def _escape(text: str, special: str) -> str:
 
 
 def _escape_value(value: str) -> str:
-    kept = value.lstrip(" ")
-    return "\\ " * (len(value) - len(kept)) + _escape(kept, "=:#!")
+    stripped = value.lstrip(" ")
+    return "\\ " * (len(value) - len(stripped)) + _escape(stripped, "=:#!")
 
 
 def _escape_character(character: str, special: str) -> str:

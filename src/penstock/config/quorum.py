@@ -1,5 +1,4 @@
-"""Who the controllers of a cluster are: `controller.quorum.voters` and
-`controller.quorum.bootstrap.servers`, parsed."""
+"""Parses `controller.quorum.voters` and `controller.quorum.bootstrap.servers`."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ from dataclasses import dataclass
 
 from penstock.config import node_settings as node
 from penstock.config.listeners import HOST, MAX_PORT
-from penstock.config.setting import Setting
-from penstock.config.values import RefusedError, Values, require
+from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
 from penstock.ids import NodeId
 
 _ADDRESS = re.compile(rf"\[?({HOST})\]?:([0-9]{{1,5}})", re.ASCII)
@@ -29,7 +27,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """One controller of a fixed quorum."""
+    """One voter of a static quorum."""
 
     node_id: NodeId
     address: Address
@@ -39,14 +37,14 @@ class Voter:
 
 
 def given_voters(values: Values) -> tuple[Voter, ...]:
-    """As set; none where the quorum is not given this way."""
+    """Return the voters of controller.quorum.voters; none if it is not set."""
     setting = node.CONTROLLER_QUORUM_VOTERS
     voters = tuple(_parse_voter(text) for text in values[setting])
     ids = {voter.node_id for voter in voters}
     require(
         len(ids) == len(voters),
         setting,
-        f"each voter must have an id of its own: {','.join(map(str, voters))}",
+        f"voters must have distinct ids: {','.join(map(str, voters))}",
     )
     return voters
 
@@ -87,7 +85,7 @@ def _parse_address(text: str, entry: str, setting: Setting[tuple[str, ...]], for
             f"Failed to parse host name and port from entry {entry} for the configuration "
             f"{setting.name}."
         )
-        raise RefusedError(
+        raise InconsistentSettingsError(
             setting,
             (
                 f"{reason} Each entry should be in the form `{form}`, with a port from 1 to "

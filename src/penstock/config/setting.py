@@ -1,19 +1,19 @@
-"""What one setting is: name, type, default, meaning, and how its text becomes a value and back.
-Knows no setting by name.
+"""Settings: name, type, default, documentation, parsing and formatting (Kafka's `ConfigDef`).
 
-Parsing is as lenient as Kafka's ConfigDef (values are trimmed, booleans may have any case) and
-refuses in its words.
+Parsing accepts what Kafka accepts (values are trimmed, booleans may have any case), and its error
+messages are Kafka's.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from penstock.config.validators import Validator
 
@@ -53,7 +53,8 @@ class Importance(StrEnum):
 
 
 class Dynamic(StrEnum):
-    """Whether a broker setting can change while the broker runs, and for whom (KIP-226)."""
+    """Whether a broker setting can change at runtime: never, per broker, or also for all brokers
+    (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -61,13 +62,13 @@ class Dynamic(StrEnum):
 
 
 class Required(Enum):
-    """The default of a setting that has none."""
+    """Stands for the default of a required setting."""
 
     REQUIRED = "required"
 
 
 class InvalidSettingError(ValueError):
-    """A value that its setting does not take. The message names both."""
+    """An invalid value of a setting."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         super().__init__(
@@ -77,12 +78,12 @@ class InvalidSettingError(ValueError):
         self.reason = reason
 
 
-# No slots: calling Setting[int | None](...) makes typing set an attribute, which a frozen class
-# with slots answers badly on Python 3.11.
+# No slots: typing sets an attribute on the result of a subscripted call, Setting[int | None](...),
+# which a frozen class with slots refuses on Python 3.11.
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """One setting. T is the type of its value: bool, int, float, str or tuple[str, ...], with None
-    where the default is null."""
+    """One setting. T is the type of its value: bool, int, float, str or tuple[str, ...], or None if
+    the default is null."""
 
     name: str
     type: SettingType
@@ -95,7 +96,7 @@ class Setting(Generic[T]):
 
     @property
     def sensitive(self) -> bool:
-        """A value that nobody is shown."""
+        """True if the value is never shown."""
         return self.type is SettingType.PASSWORD
 
     @property
@@ -103,14 +104,13 @@ class Setting(Generic[T]):
         return isinstance(self.default, Required)
 
     def default_value(self) -> T:
-        """InvalidSettingError where the setting has no default."""
+        """Raises InvalidSettingError for a required setting."""
         if isinstance(self.default, Required):
             raise InvalidSettingError(self.name, None, f"it has no default: set {self.name}")
         return self.default
 
     def parse(self, text: str) -> T:
-        """The value that a text stands for. InvalidSettingError when it stands for none, or for one
-        that is out of bounds."""
+        """Return the value of a text. Raises InvalidSettingError if it is invalid."""
         trimmed = text.strip()
         try:
             value = _PARSERS[self.type](trimmed)
@@ -122,8 +122,7 @@ class Setting(Generic[T]):
         return cast(T, value)
 
     def format(self, value: T) -> str | None:
-        """As DescribeConfigs shows a value; None (null) for one that is not set and for one that
-        nobody is shown."""
+        """Return the value as DescribeConfigs shows it; None if it is null or sensitive."""
         if value is None or self.sensitive:
             return None
         if isinstance(value, bool):
@@ -136,6 +135,40 @@ class Setting(Generic[T]):
 
     def _shown(self, text: str) -> str:
         return "[hidden]" if self.sensitive else text
+
+
+class Values(Protocol):
+    """Typed values by setting: a `NodeConfig`, or the settings that one is parsed from."""
+
+    def __getitem__(self, setting: Setting[T], /) -> T: ...
+
+    def is_set(self, setting: Setting[Any], /) -> bool:
+        """Return True if the value was given explicitly."""
+
+
+class InconsistentSettingsError(ValueError):
+    """Values that are valid separately but not together. `setting` is the first to look at."""
+
+    def __init__(self, setting: Setting[Any], reason: str) -> None:
+        super().__init__(reason)
+        self.setting = setting
+        self.reason = reason
+
+
+def require(holds: bool, setting: Setting[Any], reason: str) -> None:
+    if not holds:
+        raise InconsistentSettingsError(setting, reason)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a sentence to append to an error for an unknown name; empty if no known one is close.
+
+    Names longer than that of any setting are not compared.
+    """
+    close = (
+        difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75) if len(name) <= 100 else []
+    )
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -162,8 +195,7 @@ def _whole(type_: SettingType, bits: int) -> Callable[[str], int]:
 
 def _double(text: str) -> float:
     value = float(text.rstrip("dDfF")) if _DECIMAL.fullmatch(text) else math.nan
-    # Java also takes NaN and Infinity here; no setting has a use for them, and NaN slips through
-    # every range check.
+    # Java also accepts NaN and Infinity. No setting needs them, and NaN passes every range check.
     if not math.isfinite(value):
         raise ValueError("Not a number of type DOUBLE")
     return value
@@ -187,7 +219,7 @@ _PARSERS: Mapping[SettingType, Callable[[str], Any]] = {
 
 
 def _java_double(value: float) -> str:
-    """As Java's Double.toString: 0.5 as we do, but 1e22 as 1.0E22."""
+    """Format as Java's Double.toString: 0.5, but 1.0E22 for 1e22."""
     decimal = Decimal(repr(value))
     exponent = decimal.adjusted()
     if value == 0 or -3 <= exponent < 7:

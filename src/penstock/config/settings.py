@@ -1,23 +1,127 @@
-"""The one table of what can be set on a node, by name. The settings themselves are in
-`node_settings`, `log_settings`, `cluster_settings` and `group_settings`."""
+"""The table of all settings of a node by name, and the settings of Kafka that are not supported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from penstock.config import cluster_settings, group_settings, log_settings, node_settings
+from penstock.config import (
+    cleaner_settings,
+    cluster_settings,
+    group_settings,
+    log_settings,
+    node_settings,
+)
 from penstock.config.setting import Setting
 
 
-def _settings_of(module: ModuleType) -> dict[str, Setting[Any]]:
-    return {value.name: value for value in vars(module).values() if isinstance(value, Setting)}
+def _settings_of(*modules: ModuleType) -> dict[str, Setting[Any]]:
+    return {
+        value.name: value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, Setting)
+    }
 
 
 NODE_SETTINGS: Mapping[str, Setting[Any]] = MappingProxyType(
-    _settings_of(node_settings)
-    | _settings_of(log_settings)
-    | _settings_of(cluster_settings)
-    | _settings_of(group_settings)
+    _settings_of(node_settings, log_settings, cleaner_settings, cluster_settings, group_settings)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedSetting:
+    """Settings of Kafka that Penstock does not support.
+
+    `pattern` matches their names. `allowed` are the values, in lower case, that have no effect.
+    """
+
+    pattern: str
+    reason: str
+    allowed: tuple[str, ...] = ("",)
+
+    def refusal(self, name: str, value: str) -> str | None:
+        """Return the reason why the value is refused; None if it has no effect."""
+        if value.strip().lower() in self.allowed:
+            return None
+        return f"{name} is not supported: {self.reason}."
+
+
+_PLAIN = "connections are plain text and are not authenticated. Remove the setting"
+_NO_PREALLOCATION = "segment files are not preallocated. Remove the setting or set it to false"
+_JAVA_CLASS = "it names a Java class, which Penstock cannot run. Remove the setting"
+
+_UNSUPPORTED = (
+    UnsupportedSetting(
+        "zookeeper.*",
+        "like Kafka since 4.0, Penstock stores metadata in a quorum of controllers instead of "
+        "ZooKeeper. Use process.roles, node.id, controller.listener.names and "
+        "controller.quorum.voters or controller.quorum.bootstrap.servers",
+        allowed=(),
+    ),
+    UnsupportedSetting("ssl.*", f"TLS is not available yet: {_PLAIN}", allowed=()),
+    UnsupportedSetting("sasl.*", f"SASL is not available yet: {_PLAIN}", allowed=()),
+    UnsupportedSetting(
+        "listener.name.*", f"settings per listener are not available yet: {_PLAIN}", allowed=()
+    ),
+    UnsupportedSetting(
+        "security.inter.broker.protocol",
+        f"brokers use PLAINTEXT between each other: {_PLAIN}",
+        allowed=("", "plaintext"),
+    ),
+    UnsupportedSetting("security.providers", f"TLS is not available yet: {_PLAIN}"),
+    UnsupportedSetting(
+        "authorizer.class.name",
+        "there is no authorizer yet: all clients may do everything. Remove the setting",
+    ),
+    UnsupportedSetting(
+        "super.users",
+        "there is no authorizer yet: all clients may do everything. Remove the setting",
+    ),
+    UnsupportedSetting(
+        "delegation.token.secret.key", f"delegation tokens are not available yet: {_PLAIN}"
+    ),
+    UnsupportedSetting("principal.builder.class", _JAVA_CLASS),
+    UnsupportedSetting("client.quota.callback.class", _JAVA_CLASS),
+    UnsupportedSetting("create.topic.policy.class.name", _JAVA_CLASS),
+    UnsupportedSetting("alter.config.policy.class.name", _JAVA_CLASS),
+    UnsupportedSetting(
+        "config.providers",
+        "values cannot refer to other sources. Remove the setting",
+    ),
+    UnsupportedSetting(
+        "remote.log.storage.system.enable",
+        "tiered storage is not available yet. Remove the setting or set it to false",
+        allowed=("", "false"),
+    ),
+    UnsupportedSetting(
+        "remote.storage.enable",
+        "tiered storage is not available yet. Remove the setting or set it to false",
+        allowed=("", "false"),
+    ),
+    UnsupportedSetting("log.preallocate", _NO_PREALLOCATION, allowed=("", "false")),
+    UnsupportedSetting("preallocate", _NO_PREALLOCATION, allowed=("", "false")),
+    UnsupportedSetting(
+        "controller.quorum.auto.join.enable",
+        "the voters of the quorum are static. Remove the setting or set it to false",
+        allowed=("", "false"),
+    ),
+    UnsupportedSetting(
+        "cordoned.log.dirs", "log directories cannot be cordoned yet. Remove the setting"
+    ),
+    UnsupportedSetting(
+        "control.plane.listener.name",
+        "KRaft has no control plane listener. Use controller.listener.names",
+    ),
+)
+
+
+def find_unsupported(name: str) -> UnsupportedSetting | None:
+    """Return the entry for an unsupported setting.
+
+    Such settings are refused instead of ignored: the requested behaviour would be missing.
+    """
+    return next((entry for entry in _UNSUPPORTED if fnmatchcase(name, entry.pattern)), None)

@@ -1,8 +1,4 @@
-"""What the settings of a topic come to for its logs: the topic's own, then its node's, then Kafka's
-defaults.
-
-Knows settings and values; never where a topic's settings are stored, nor what a log does with them.
-"""
+"""The settings of a topic's logs: overrides of the topic, then broker settings, then defaults."""
 
 from __future__ import annotations
 
@@ -12,17 +8,15 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar, cast
 
 from penstock.config import topic_settings as topic
-from penstock.config.nearest import did_you_mean
-from penstock.config.setting import InvalidSettingError, Setting
-from penstock.config.unbuilt import find_unbuilt
+from penstock.config.setting import InvalidSettingError, Setting, did_you_mean
+from penstock.config.settings import find_unsupported
 from penstock.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
 
 class TimestampType(StrEnum):
-    """Whose clock a record's timestamp comes from: its producer's, or that of the leader that
-    appended it."""
+    """The source of a record's timestamp: the producer, or the leader that appended it."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -30,8 +24,8 @@ class TimestampType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log. `LogConfig()` has Kafka's defaults; nothing is checked here (tests
-    want small segments)."""
+    """The settings of one log. `LogConfig()` has Kafka's defaults. Values are not validated, so
+    that tests can use small segments."""
 
     segment_bytes: int = topic.SEGMENT_BYTES.default_value()
     segment_ms: int = topic.SEGMENT_MS.default_value()
@@ -69,7 +63,7 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """The age at which a segment is sealed: only then it can be compacted."""
+        """The age at which the active segment is rolled, so that it can be compacted."""
         return (
             min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
         )
@@ -79,13 +73,13 @@ _SETTING_NAMES = {field.name: field.name.replace("_", ".") for field in fields(L
 
 
 class BrokerValues(Protocol):
-    """What a topic needs of its node's settings: `NodeConfig`, or a few values in a test."""
+    """Typed values by setting: a `NodeConfig`, a `DynamicBrokerConfig`, or a fake of a test."""
 
     def __getitem__(self, setting: Setting[T], /) -> T: ...
 
 
 def broker_default(broker: BrokerValues, setting: Setting[T]) -> T:
-    """The value of a topic setting for a topic that does not set it."""
+    """Return the value of a topic setting for a topic without an override."""
     for synonym in topic.TOPIC_SYNONYMS[setting.name]:
         value = broker[synonym.setting]
         if value is not None:
@@ -94,14 +88,14 @@ def broker_default(broker: BrokerValues, setting: Setting[T]) -> T:
 
 
 def parse_topic_settings(overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The typed values of a topic's own settings, by name. KafkaError INVALID_CONFIG for an unknown
-    name or a malformed value."""
+    """Parse the overrides of a topic. Raises KafkaError INVALID_CONFIG for an unknown name or an
+    invalid value."""
     parsed = {}
     for name, text in overrides.items():
-        unbuilt = find_unbuilt(name)
-        if unbuilt is None:
+        unsupported = find_unsupported(name)
+        if unsupported is None:
             parsed[name] = _parse(name, text)
-        elif reason := unbuilt.refusal(name, text):
+        elif reason := unsupported.refusal(name, text):
             raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
     return parsed
 
@@ -122,8 +116,8 @@ def build_log_config(defaults: Mapping[str, Any], overrides: Mapping[str, str]) 
     values = {**defaults, **parse_topic_settings(overrides)}
     internal_segment_bytes = values.pop(topic.INTERNAL_SEGMENT_BYTES.name)
     if internal_segment_bytes is not None:
-        values[topic.SEGMENT_BYTES.name] = _positive_segment(internal_segment_bytes)
-    _check_together(values)
+        values[topic.SEGMENT_BYTES.name] = _check_internal_segment_bytes(internal_segment_bytes)
+    _check_compaction_lag(values)
     values[topic.MESSAGE_TIMESTAMP_TYPE.name] = TimestampType(
         values[topic.MESSAGE_TIMESTAMP_TYPE.name]
     )
@@ -133,7 +127,7 @@ def build_log_config(defaults: Mapping[str, Any], overrides: Mapping[str, str]) 
 def in_topic_units(setting: Setting[Any], synonym: topic.Synonym, value: Any) -> Any:
     if synonym.factor != 1:
         value *= synonym.factor
-    # Any negative retention of a broker means for ever, which a topic writes as -1.
+    # Any negative retention of a broker means no limit, which is -1 for a topic.
     return max(value, -1) if setting.name == topic.RETENTION_MS.name else value
 
 
@@ -150,7 +144,7 @@ def _parse(name: str, text: str) -> Any:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def _positive_segment(internal_segment_bytes: int) -> int:
+def _check_internal_segment_bytes(internal_segment_bytes: int) -> int:
     if internal_segment_bytes < 1:
         reason = (
             f"Invalid value {internal_segment_bytes} for configuration "
@@ -160,7 +154,7 @@ def _positive_segment(internal_segment_bytes: int) -> int:
     return internal_segment_bytes
 
 
-def _check_together(values: Mapping[str, Any]) -> None:
+def _check_compaction_lag(values: Mapping[str, Any]) -> None:
     least, most = values[topic.MIN_COMPACTION_LAG_MS.name], values[topic.MAX_COMPACTION_LAG_MS.name]
     if least > most:
         reason = (

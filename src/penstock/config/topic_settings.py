@@ -1,5 +1,5 @@
-"""The topic settings, each with the broker settings that give its default: the first of them that
-is set wins."""
+"""Topic settings, each with its synonyms: the broker settings that determine its default. The first
+one that is set counts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from penstock.config import cleaner_settings as cleaner
 from penstock.config import log_settings as log
 from penstock.config.setting import Importance, Setting, SettingType
 from penstock.config.validators import at_least
@@ -22,7 +23,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker setting that stands for a topic setting, perhaps in another unit."""
+    """A broker setting that is the default of a topic setting. `factor` converts its unit."""
 
     setting: Setting[Any]
     factor: int = 1
@@ -39,7 +40,7 @@ def _topic(setting: Setting[T], *synonyms: Synonym) -> Setting[T]:
 
 
 def _like(name: str, broker: Setting[T]) -> Setting[T]:
-    """A topic setting with one synonym, which is of the same type and takes the same values."""
+    """Return a topic setting with one synonym, whose type, doc and valid values it shares."""
     return _topic(
         Setting(name, broker.type, broker.default, MEDIUM, broker.doc, broker.valid),
         Synonym(broker),
@@ -53,7 +54,7 @@ SEGMENT_MS = _topic(
         LONG,
         168 * HOUR_MS,
         MEDIUM,
-        "The age at which the log begins a new segment.",
+        "The maximum time before a new segment is rolled.",
         at_least(1),
     ),
     Synonym(log.LOG_ROLL_MS),
@@ -65,7 +66,8 @@ SEGMENT_JITTER_MS = _topic(
         LONG,
         0,
         MEDIUM,
-        "The most by which a roll by age may come early, chosen at random.",
+        "The maximum random jitter subtracted from the roll time, so that logs do not roll "
+        "together.",
         at_least(0),
     ),
     Synonym(log.LOG_ROLL_JITTER_MS),
@@ -80,7 +82,7 @@ RETENTION_MS = _topic(
         LONG,
         168 * HOUR_MS,
         MEDIUM,
-        "How long a segment is kept; -1 for ever.",
+        "The time to keep a segment before it is deleted. -1 means no limit.",
         at_least(-1),
     ),
     Synonym(log.LOG_RETENTION_MS),
@@ -94,7 +96,7 @@ FLUSH_MS = _topic(
         LONG,
         log.MAX_LONG,
         MEDIUM,
-        "How long an appended record may stay unsynced.",
+        "The maximum time that a record is kept in memory before it is flushed to disk.",
         at_least(0),
     ),
     Synonym(log.LOG_FLUSH_INTERVAL_MS),
@@ -113,22 +115,24 @@ COMPRESSION_TYPE = _like("compression.type", log.COMPRESSION_TYPE)
 COMPRESSION_GZIP_LEVEL = _like("compression.gzip.level", log.COMPRESSION_GZIP_LEVEL)
 COMPRESSION_LZ4_LEVEL = _like("compression.lz4.level", log.COMPRESSION_LZ4_LEVEL)
 COMPRESSION_ZSTD_LEVEL = _like("compression.zstd.level", log.COMPRESSION_ZSTD_LEVEL)
-DELETE_RETENTION_MS = _like("delete.retention.ms", log.LOG_CLEANER_DELETE_RETENTION_MS)
+DELETE_RETENTION_MS = _like("delete.retention.ms", cleaner.LOG_CLEANER_DELETE_RETENTION_MS)
 FILE_DELETE_DELAY_MS = _like("file.delete.delay.ms", log.LOG_SEGMENT_DELETE_DELAY_MS)
 MIN_INSYNC_REPLICAS = _like("min.insync.replicas", log.MIN_INSYNC_REPLICAS)
 UNCLEAN_LEADER_ELECTION_ENABLE = _like(
     "unclean.leader.election.enable", log.UNCLEAN_LEADER_ELECTION_ENABLE
 )
-MIN_COMPACTION_LAG_MS = _like("min.compaction.lag.ms", log.LOG_CLEANER_MIN_COMPACTION_LAG_MS)
-MAX_COMPACTION_LAG_MS = _like("max.compaction.lag.ms", log.LOG_CLEANER_MAX_COMPACTION_LAG_MS)
-MIN_CLEANABLE_DIRTY_RATIO = _like("min.cleanable.dirty.ratio", log.LOG_CLEANER_MIN_CLEANABLE_RATIO)
+MIN_COMPACTION_LAG_MS = _like("min.compaction.lag.ms", cleaner.LOG_CLEANER_MIN_COMPACTION_LAG_MS)
+MAX_COMPACTION_LAG_MS = _like("max.compaction.lag.ms", cleaner.LOG_CLEANER_MAX_COMPACTION_LAG_MS)
+MIN_CLEANABLE_DIRTY_RATIO = _like(
+    "min.cleanable.dirty.ratio", cleaner.LOG_CLEANER_MIN_CLEANABLE_RATIO
+)
 INTERNAL_SEGMENT_BYTES = _topic(
     Setting[int | None](
         "internal.segment.bytes",
         SettingType.INT,
         None,
         MEDIUM,
-        "In the place of segment.bytes where it is set, without its minimum. For tests.",
+        "Overrides segment.bytes, without its minimum. For tests.",
         internal=True,
     )
 )

@@ -1,5 +1,4 @@
-"""Which values a setting takes. A validator knows a parsed value and Kafka's words for refusing it;
-never where the value came from."""
+"""Validators of setting values. Their error messages are Kafka's."""
 
 from __future__ import annotations
 
@@ -8,17 +7,17 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Validator(Protocol):
-    """`text` is how Kafka's documentation writes the valid values."""
+    """`text` describes the valid values as Kafka's documentation does."""
 
     @property
     def text(self) -> str: ...
 
     def refusal(self, name: str, value: Any, /) -> str | None:
-        """Why the value is refused, or None when it is fine."""
+        """Return the reason why the value is invalid; None if it is valid."""
 
 
 class Between(NamedTuple):
-    """A number not below `least` and, unless it is None, not above `most`."""
+    """A number of at least `least` and, unless `most` is None, at most `most`."""
 
     least: float
     most: float | None = None
@@ -38,8 +37,7 @@ class Between(NamedTuple):
 
 
 class BetweenOr(NamedTuple):
-    """A number in a range, or one outside it with a meaning of its own (gzip's level -1: the
-    codec's default)."""
+    """A number in a range, or one special value outside it (-1 for the default level of gzip)."""
 
     least: int
     most: int
@@ -56,7 +54,7 @@ class BetweenOr(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """A string out of a few."""
+    """One of several strings."""
 
     choices: tuple[str, ...]
 
@@ -71,7 +69,7 @@ class OneOf(NamedTuple):
 
 
 class IgnoringCase(NamedTuple):
-    """A string out of a few, in upper or lower case."""
+    """One of several strings, in any case."""
 
     choices: tuple[str, ...]
 
@@ -89,7 +87,7 @@ class IgnoringCase(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list without repetitions or empty elements; with choices, of these alone."""
+    """A list without duplicates or empty elements; with `choices`, only of these."""
 
     choices: tuple[str, ...] = ()
     may_be_empty: bool = True

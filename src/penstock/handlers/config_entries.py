@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
-from penstock.config.group_own_settings import GROUP_SETTINGS
+from penstock.config.group_settings import GROUP_SETTINGS
 from penstock.config.setting import ConfigSource, Dynamic, Setting
 from penstock.config.settings import NODE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SYNONYMS

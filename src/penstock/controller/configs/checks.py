@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.config.group_own_settings import (
+from penstock.config.group_settings import (
     GROUP_SETTINGS,
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
 )
-from penstock.config.nearest import did_you_mean
-from penstock.config.setting import Dynamic, InvalidSettingError, Setting
-from penstock.config.settings import NODE_SETTINGS
+from penstock.config.setting import Dynamic, InvalidSettingError, Setting, did_you_mean
+from penstock.config.settings import NODE_SETTINGS, find_unsupported
 from penstock.config.topic_settings import TOPIC_SETTINGS
-from penstock.config.unbuilt import find_unbuilt
 from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.controller.decision import ControllerContext
 from penstock.controller.topics.names import check_topic_name
@@ -153,8 +151,8 @@ def _broker_setting(name: str, value: str) -> Setting[Any]:
     setting = NODE_SETTINGS.get(name)
     if setting is not None:
         return setting
-    unbuilt = find_unbuilt(name)
-    reason = unbuilt.refusal(name, value) if unbuilt else None
+    unsupported = find_unsupported(name)
+    reason = unsupported.refusal(name, value) if unsupported else None
     raise KafkaError(
         ErrorCode.INVALID_CONFIG,
         reason or f"Unknown broker config name: {name}.{did_you_mean(name, NODE_SETTINGS)}",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from penstock.config import cluster_settings, log_settings
+from penstock.config import cleaner_settings, cluster_settings, log_settings
 from penstock.config.node import NodeConfig
 from penstock.log.compaction.run import Pace
 from penstock.node.metadata import MetadataView
@@ -39,7 +39,7 @@ class Upkeep:
             group.create_task(_every(_FLUSH_INTERVAL_S, store.flush_due))
             group.create_task(_every(retention_s, self._apply_retention))
             group.create_task(_every(checkpoint_s, self._checkpoint))
-            if config[log_settings.LOG_CLEANER_ENABLE]:
+            if config[cleaner_settings.LOG_CLEANER_ENABLE]:
                 group.create_task(self._compact())
             group.create_task(_every(expiration_s, self._expire_producers))
 
@@ -56,11 +56,11 @@ class Upkeep:
     async def _compact(self) -> None:
         while True:
             settings = self._metadata.broker_config
-            buffer_bytes = settings[log_settings.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
-            load_factor = min(settings[log_settings.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR], 1.0)
+            buffer_bytes = settings[cleaner_settings.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
+            load_factor = min(settings[cleaner_settings.LOG_CLEANER_IO_BUFFER_LOAD_FACTOR], 1.0)
             pace = Pace(
                 int(buffer_bytes * load_factor),
-                max(settings[log_settings.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND], 1.0),
+                max(settings[cleaner_settings.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND], 1.0),
             )
             stable_offsets = {
                 name: partition.last_stable_offset
@@ -70,7 +70,7 @@ class Upkeep:
             if await self._store.compactions.run_once(stable_offsets, pace):
                 await self._store.remove_due_files()
             else:
-                backoff_s = settings[log_settings.LOG_CLEANER_BACKOFF_MS] / 1000
+                backoff_s = settings[cleaner_settings.LOG_CLEANER_BACKOFF_MS] / 1000
                 await asyncio.sleep(max(backoff_s, _MIN_CLEANER_BACKOFF_S))
 
     async def _checkpoint(self) -> None:

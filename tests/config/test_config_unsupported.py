@@ -1,0 +1,63 @@
+"""Settings of Kafka that are not supported: refused with file, line and reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.config.node_examples import COMBINED, problems
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        (
+            "zookeeper.connect=zk:2181",
+            "zookeeper.connect is not supported: like Kafka since 4.0, Penstock stores metadata",
+        ),
+        (
+            "ssl.keystore.location=/k",
+            "ssl.keystore.location is not supported: TLS is not available yet",
+        ),
+        (
+            "sasl.enabled.mechanisms=PLAIN",
+            "sasl.enabled.mechanisms is not supported: SASL is not available yet",
+        ),
+        (
+            "listener.name.a.ssl.key=k",
+            "listener.name.a.ssl.key is not supported: settings per listener",
+        ),
+        ("security.inter.broker.protocol=SSL", "security.inter.broker.protocol is not supported"),
+        (
+            "authorizer.class.name=A",
+            "authorizer.class.name is not supported: there is no authorizer yet",
+        ),
+        (
+            "remote.log.storage.system.enable=TRUE",
+            "remote.log.storage.system.enable is not supported",
+        ),
+    ],
+)
+def test_unsupported_setting_is_refused(setting: str, reason: str) -> None:
+    name, _, value = setting.partition("=")
+    (error,) = problems(COMBINED, **{name: value})
+    assert error.startswith(f"server.properties:5: {reason}")
+
+
+def test_error_for_zookeeper_settings_names_the_settings_of_kraft() -> None:
+    errors = problems(
+        {
+            "broker.id": "0",
+            "zookeeper.connect": "localhost:2181",
+            "zookeeper.connection.timeout.ms": "18000",
+        }
+    )
+    assert (
+        "Use process.roles, node.id, controller.listener.names and controller.quorum.voters"
+        in errors[2]
+    )
+    assert [problem.split(": ")[0] for problem in errors] == [
+        "server.properties",
+        "server.properties",
+        "server.properties:2",
+        "server.properties:3",
+    ]
