@@ -4,6 +4,7 @@ the shard runtime offers."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from penstock.coordinator.runtime.step import (
     MARKER_RECORD,
@@ -36,6 +37,8 @@ class KvMachine:
         self.images: list[MetadataImage] = []
         self.expire_at_ms: int | None = None
         self.loaded_at: Now | None = None
+        # The value of a record that the next due step and the next image write.
+        self.due_value: bytes | None = None
 
     # The StateMachine protocol
 
@@ -58,12 +61,22 @@ class KvMachine:
 
     def image_changed(self, image: MetadataImage, _now: Now, /) -> Step:
         self.images.append(image)
-        return Step()
+        return self._write_due_value()
+
+    def _write_due_value(self) -> Step:
+        """Write it once, and reply to the watchers: the step may be refused."""
+        if self.due_value is None:
+            return Step()
+        value, self.due_value = self.due_value, None
+        replies = tuple(Reply(watcher, "due") for watcher in self.watchers)
+        return replace(self._step([Record(b"due", value)]), replies=replies)
 
     def run_due(self, now: Now, /) -> Step:
         """Expire a few keys."""
         if self.expire_at_ms is None or now.ms < self.expire_at_ms:
             return Step()
+        if self.due_value is not None:
+            return self._write_due_value()
         keys = sorted(self.values)[:KEYS_PER_STEP]
         step = self._step([Record(key, None) for key in keys])
         if not self.values:

@@ -275,6 +275,32 @@ def test_due_work_waits_while_too_few_replicas_are_in_sync() -> None:
     run(test, config=replace(CONFIG, min_insync_replicas=2))
 
 
+def test_a_refused_due_step_does_not_stop_due_work() -> None:
+    async def test(current: Run) -> None:
+        current.put((b"a", b"1"))
+        current.commit()
+        watching = pending(current.ask(lambda machine, ticket, now: machine.watch(ticket, now)))
+        current.machine.due_value = bytes(2_000)
+        due_ms = int(current.world.clock.monotonic() * 1000) + 100
+        current.ask(lambda machine, ticket, now: machine.expire_at(due_ms, ticket, now))
+        await asyncio.sleep(1)
+        assert (await watching).code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (current.machine.values, current.failures) == ({}, 0)
+
+    run(test)
+
+
+def test_a_refused_step_of_an_image_does_not_refuse_the_next_request() -> None:
+    async def test(current: Run) -> None:
+        current.machine.due_value = bytes(2_000)
+        current.shard.image_changed(MetadataImage(offset=1))
+        pending(current.put((b"a", b"1")))
+        assert len(current.machine.images) == 1
+        assert current.machine.values == {b"a": b"1"}
+
+    run(test)
+
+
 def test_unloading_refuses_waiting_requests_and_drops_uncommitted_effects() -> None:
     async def test(current: Run) -> None:
         reply = pending(current.put((b"a", b"1")))

@@ -171,6 +171,7 @@ class Shard(Generic[M]):
         self._check_loaded()
         if self._new_image is not None:
             self._run_unasked(self._apply_image)
+            self._check_loaded()
         response = look(self.machine)
         if self.partition.is_committed(self._end):
             return response
@@ -200,8 +201,8 @@ class Shard(Generic[M]):
     # Work without a request
 
     def _run_unasked(self, work: Callable[[], None]) -> None:
-        """Run work that no request asked for, or postpone it while nothing can be written. Errors
-        were logged."""
+        """Run work that no request asked for, or postpone it while nothing can be written. Refusals
+        and failures were logged; the timer continues after a refusal."""
         if not self.leads:
             return
         if not self._enough_in_sync:
@@ -209,6 +210,8 @@ class Shard(Generic[M]):
             return
         with contextlib.suppress(KafkaError):
             work()
+        if self.leads:
+            self._schedule()
 
     def _timer_fired(self) -> None:
         self._timer = None
@@ -224,9 +227,20 @@ class Shard(Generic[M]):
                 break
 
     def _apply_image(self) -> None:
+        """Give the newest image to the machine. A refusal of that step is not one of the request
+        that comes with it."""
         image, self._new_image = self._new_image, None
-        if image is not None:
+        if image is None:
+            return
+        try:
             self._run(lambda now: self.machine.image_changed(image, now))
+        except KafkaError:
+            self._check_loaded()
+
+    def _schedule(self) -> None:
+        due_ms = self.machine.next_deadline_ms()
+        if due_ms is not None:
+            self._set_timer(due_ms)
 
     def _set_timer(self, due_ms: int) -> None:
         """An earlier timer stays: it finds nothing due and sets itself again. So extending a
@@ -272,9 +286,7 @@ class Shard(Generic[M]):
             self._effects.append((self._end, step.effects))
             self.partition.on_change(self._release_effects)
             self._release_effects()
-        due_ms = self.machine.next_deadline_ms()
-        if due_ms is not None:
-            self._set_timer(due_ms)
+        self._schedule()
 
     def _refuse(self, step: Step, error: KafkaError, has_sender: bool) -> None:
         """Revert a step that cannot be appended. The sender gets the error, and others that the

@@ -172,7 +172,9 @@ class ShardSet(Generic[M]):
             self._env.spawn(shard.load(self._loader))
 
     def _failed(self, index: int) -> None:
-        self._env.spawn(self._reload(index, self._shards[index]))
+        failed = self._shards.get(index)
+        if failed is not None:
+            self._env.spawn(self._reload(index, failed))
 
     async def _reload(self, index: int, failed: Shard[M]) -> None:
         await asyncio.sleep(_RELOAD_DELAY_S)
