@@ -202,6 +202,10 @@ MEMORY_SHORT_S = 10.0
 # sent.
 SEND_PIECE_BYTES = 1024 * 1024
 
+# What a connection sends from files in one turn of the event loop, if its socket takes so much: a
+# millisecond.
+SEND_BYTES_A_TURN = 4 * 1024 * 1024
+
 # A range of a file up to this size is read into memory and sent together with the bytes around it,
 # in one system call.
 SMALL_RANGE_BYTES = 64 * 1024

@@ -3,8 +3,8 @@
 The kernel sends large ranges from the file to the socket, and the bytes around them go to the same
 socket (`sendfile`). Small ranges are read, and leave with the bytes around them in one call. Pages
 that are not in memory are read by a thread first, a piece at a time. Whatever the size of a range
-and the speed of its reader, at most one piece is in memory besides what the transport holds, and at
-most one piece leaves per iteration of the event loop.
+and the speed of its reader, at most one piece is in memory besides what the transport holds, and
+other connections have their turn after some megabytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from penstock.ids import Buffer
-from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
+from penstock.limits import SEND_BYTES_A_TURN, SEND_PIECE_BYTES, SMALL_RANGE_BYTES
 from penstock.protocol.schema import Records
 from penstock.server.sendfile import (
     FileRange,
@@ -123,7 +123,7 @@ class Writer:
             self._failed(error)
 
     def _send_parts(self) -> None:
-        turn_end = self.written + SEND_PIECE_BYTES
+        turn_end = self.written + SEND_BYTES_A_TURN
         while self._parts and not (
             self._paused or self._socket.is_waiting or self._loading or self._transport.is_closing()
         ):

@@ -103,11 +103,16 @@ class RealFile:
         )
 
     def _is_known(self, length: int, position: int) -> bool:
-        if self._written_start <= position and position + length <= self._written_end:
-            return monotonic() - self._written_at < PAGE_CACHE_TRUST_S
-        if self._checked_start <= position and position + length <= self._checked_end:
-            return monotonic() - self._checked_at < PAGE_CACHE_TRUST_S
-        return False
+        end, trusted_since = position + length, monotonic() - PAGE_CACHE_TRUST_S
+        return (
+            self._written_start <= position
+            and end <= self._written_end
+            and self._written_at > trusted_since
+        ) or (
+            self._checked_start <= position
+            and end <= self._checked_end
+            and self._checked_at > trusted_since
+        )
 
     def _probe(self, length: int, position: int, distance: int) -> bool:
         """Return True if single bytes of a range can be read; then all of it counts as checked."""
