@@ -17,10 +17,11 @@ from penstock.node.fetch.sessions import FetchSessions
 from penstock.node.fetch.state import FetchState
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.world.sim import SimRng
-from tests.handlers.fake_node import FakeNode, answer, records, run
+from tests.handlers.fake_node import FakeNode, ReadResult, answer, records, run
 
 Topic = FetchRequest.Topic
 BATCH = records()
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def part(index: int, offset: int = 0) -> Topic.Partition:
@@ -271,3 +272,24 @@ def test_epochs_go_on_from_one_after_the_last() -> None:
     session.epoch = 2**31 - 1
     cache.resume(session.id, 2**31 - 1, False, 0)
     assert session.epoch == 1
+
+
+def test_a_session_that_knows_the_watermark_is_still_sent_to_the_preferred_replica() -> None:
+    """KIP-392 and KIP-227: a redirection is news, even if nothing else changed."""
+
+    async def main(node: FakeNode) -> None:
+        (partition,) = node.create("t")
+        partition.append(BATCH)
+        partition.append(BATCH)
+        preferred = [-1]
+        partition.preferred_replica = lambda _rack, _offset: preferred[0]  # type: ignore[attr-defined]
+        partition.look = lambda: ReadResult(None, 2, 2, 0, [])  # type: ignore[attr-defined]
+        fetcher = Fetcher(node)
+        (one,) = (await fetcher.fetch(part(0), rack_id="r", max_bytes=len(BATCH))).values()
+        assert (one.records, one.preferred_read_replica) == (BATCH, -1)
+        # The follower in the consumer's rack comes back.
+        preferred[0] = 7
+        answers = await fetcher.fetch(part(0, offset=1), rack_id="r", max_wait_ms=500)
+        assert [one.preferred_read_replica for one in answers.values()] == [7]
+
+    run(main, replica_selector_class=RACK_AWARE)
