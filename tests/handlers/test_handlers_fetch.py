@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -371,5 +372,25 @@ def test_an_error_while_waiting_is_answered() -> None:
         assert (await waiting).responses[0].partitions[
             0
         ].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(main)
+
+
+def test_wakes_do_not_multiply_the_partitions_that_a_fetch_reads_per_turn() -> None:
+    """However often the fetch is woken while it reads its partitions in turns, one iteration of the
+    event loop reads a bounded number of them."""
+
+    async def main(node: FakeNode) -> None:
+        turns = 20
+        partitions = node.create("t", turns * FETCH_PARTITIONS_A_TURN)
+        asked = (part(index) for index in range(len(partitions)))
+        waiting = asyncio.ensure_future(fetch(node, request(*asked, wait_ms=1000, min_bytes=10**6)))
+        reads = [0]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+            partitions[0].append(BATCH)
+            reads.append(sum(partition.reads for partition in partitions))
+        assert max(b - a for a, b in pairwise(reads)) <= 2 * FETCH_PARTITIONS_A_TURN
+        assert len(await waiting) == len(partitions)
 
     run(main)
