@@ -444,3 +444,20 @@ def test_a_refused_step_of_due_work_does_not_stop_the_timer() -> None:
         assert current.machine.values == {}
 
     run(test)
+
+
+def test_a_shard_is_loaded_when_min_insync_replicas_is_lowered() -> None:
+    async def test(current: Run) -> None:
+        current.put((b"a", b"1"))
+        current.commit()
+        shrunk = replace(PAIR, isr=(1,), partition_epoch=2)
+        current.partition.become(shrunk)
+        current.partition.config = replace(CONFIG, min_insync_replicas=2)
+        loading = asyncio.ensure_future(current.load())
+        await asyncio.sleep(1)
+        assert not loading.done()
+        current.partition.config = CONFIG
+        await asyncio.wait_for(loading, 60)
+        assert current.shard.loaded
+
+    run(test)
