@@ -68,6 +68,7 @@ class PartitionRead(NamedTuple):
         return (
             read is None
             or read.range is not None
+            or self.preferred_replica >= 0
             or read.high_watermark != fetched.sent_high_watermark
             or read.log_start_offset != fetched.sent_log_start
         )
@@ -341,7 +342,11 @@ class FetchReader:
                 else:
                     fetched.unwatch()
                 continue
-            is_idle = fetched.requested.fetch_offset >= result.end_offset
+            # A redirection is returned until the consumer forgets the partition.
+            is_idle = (
+                result.preferred_replica < 0
+                and fetched.requested.fetch_offset >= result.end_offset
+            )
             if is_idle or not redelivers:
                 self._watch(key, result)
             if is_idle:
