@@ -46,6 +46,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         "_has_more",
         "_is_expired",
         "_is_incremental",
+        "_is_scheduled",
         "_is_woken",
         "_params",
         "_reader",
@@ -76,6 +77,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         self._reader = FetchReader(fetches.metadata, fetches.replicas, state, params)
         self._is_expired = params.max_wait_s <= 0
         self._is_woken = False
+        self._is_scheduled = False
         # Every partition is read once before the response, in as many iterations as that takes.
         # Those that become due meanwhile are not waited for.
         self._unread = len(state.due)
@@ -121,8 +123,13 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
     def _continue(self) -> None:
         if self._state.cold:
             self._fetches.warm(self._state)
-        if self._has_more:
-            asyncio.get_running_loop().call_soon(self._look)
+        if self._has_more and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
+        self._look()
 
     def wake(self) -> None:
         """Read the due partitions before the current shell callback returns."""
