@@ -86,8 +86,12 @@ class LeaderRole:
         self._waiters.fail(error)
 
     def config_changed(self) -> None:
+        was_enough = self.leader.enough_in_sync
         self.leader.set_min_insync(self._log.config.min_insync_replicas, self._now())
         self._leader_changed()
+        if self.leader.enough_in_sync != was_enough:
+            # A shard that loads waits for it.
+            self.partition.notify_all()
 
     def _leader_changed(self, proposal: IsrProposal | None = None) -> None:
         """Follow a change of the leader's state: advance the high watermark, fail waiters if too
