@@ -430,15 +430,15 @@ def test_a_refused_step_of_due_work_does_not_stop_the_timer() -> None:
     """Other deadlines of the shard, and the retry of the refused one, must still come."""
 
     async def test(current: Run) -> None:
-        current.put((b"a" * 400, b"1"))
-        current.put((b"b" * 400, b"1"))
+        for key in range(KEYS_PER_STEP + 1):
+            current.put((str(key).encode() * 200, b"1"))
         current.commit()
         now_ms = int(current.world.clock.monotonic() * 1000)
         current.ask(lambda machine, ticket, now: machine.expire_at(now_ms + 100, ticket, now))
-        # One step removes both keys, and its batch is too large now.
+        # One step removes several keys, and its batch is too large now.
         current.partition.config = replace(CONFIG, max_message_bytes=500)
         await asyncio.sleep(1)
-        assert len(current.machine.values) == 2
+        assert len(current.machine.values) == KEYS_PER_STEP + 1
         current.partition.config = CONFIG
         await asyncio.sleep(3_600)
         assert current.machine.values == {}
