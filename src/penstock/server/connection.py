@@ -31,6 +31,7 @@ from penstock.limits import (
     CLOSE_GRACE_S,
     MAX_REQUESTS_A_TURN,
     READ_BYTES_A_TURN,
+    SAME_HOST_SEND_BUFFER_BYTES,
     WRITE_BUFFER_BYTES,
 )
 from penstock.node.delayed import DelayedResponse
@@ -372,9 +373,17 @@ def _set_buffers(transport: asyncio.Transport, bounds: Bounds) -> None:
     """Simulated transports have no socket."""
     transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, 0)
     own_socket = transport.get_extra_info("socket")
-    for option, size in (
-        (socket.SO_SNDBUF, bounds.send_buffer_bytes),
-        (socket.SO_RCVBUF, bounds.receive_buffer_bytes),
-    ):
-        if size is not None and own_socket is not None:
-            own_socket.setsockopt(socket.SOL_SOCKET, option, size)
+    if own_socket is None:
+        return
+    send_bytes = bounds.send_buffer_bytes
+    if send_bytes is None and _is_same_host(transport):
+        send_bytes = SAME_HOST_SEND_BUFFER_BYTES
+    if send_bytes is not None:
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+    if bounds.receive_buffer_bytes is not None:
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, bounds.receive_buffer_bytes)
+
+
+def _is_same_host(transport: asyncio.Transport) -> bool:
+    local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    return bool(local and peer and local[0] == peer[0])
