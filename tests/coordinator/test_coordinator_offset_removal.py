@@ -138,3 +138,27 @@ def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     assert world.offsets() == {}
     world.reload()
     assert world.offsets() == {}
+
+
+def test_a_refused_piece_of_a_deletion_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is not reported as deleted while the log has offsets of it."""
+    monkeypatch.setattr("penstock.coordinator.offsets.removal.MAX_REMOVALS_PER_STEP", 2)
+    world = World()
+    for partition in range(6):
+        world.commit(5, partition=partition)
+    ticket = world.new_ticket()
+    world.take(world.machine.delete_group(GROUP, ticket, world.now))
+    world.machine.run_due(world.now).undo.revert()
+    world.wait(1_000)
+    assert world.answer(ticket, DeleteGroupsResponse.Result).error_code == ErrorCode.NONE
+    assert world.offsets() == {}
+    world.reload()
+    assert (world.offsets(), world.machine.list_groups()) == ({}, [])
+
+
+def test_a_refused_piece_of_the_offsets_of_a_deleted_topic_is_done_again() -> None:
+    world = World()
+    world.commit(6, topic="u")
+    world.machine.image_changed(topics("t"), world.now).undo.revert()
+    world.wait(1_000)
+    assert world.offsets() == {}
