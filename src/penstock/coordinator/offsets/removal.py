@@ -1,7 +1,8 @@
 """Removal of offsets and groups: OffsetDelete, DeleteGroups, deleted topics and expiry. PURE.
 
 The amount of work is unbounded, except that of OffsetDelete. So it is queued in `Removals`, which
-does one bounded piece per step; the cursor stays between steps. A piece writes at most
+does one bounded piece per step; the cursor stays between steps. A piece that is refused is done
+again; a refused piece of expiry waits for the next interval. A piece writes at most
 `MAX_REMOVALS_PER_STEP` records and `MAX_REMOVAL_BYTES`, so that its batch is never too large.
 """
 
@@ -126,13 +127,15 @@ class Removals:
             step.reply(ticket, _deleted(group_id, error.code))
             return
         partitions = deque(self._groups.offsets.of_group(group_id))
-        step.undo.add(partial(self._deletions.pop, group_id, None))
         self._delete_group(step, _Deletion(group_id, partitions, ticket))
 
     def _delete_group(self, step: GroupStep, deletion: _Deletion) -> None:
         group_id, partitions, ticket = deletion
+        step.undo.save(self._deletions, group_id)
         while partitions and _has_room(step):
-            _delete(step, group_id, partitions.popleft())
+            partition = partitions.popleft()
+            step.undo.add(partial(partitions.appendleft, partition))
+            _delete(step, group_id, partition)
         if partitions:
             self._deletions[group_id] = deletion
             return
@@ -163,7 +166,9 @@ class Removals:
 
     def _delete_offsets(self, step: GroupStep) -> None:
         while self._deleted_offsets and _has_room(step):
-            group_id, partition, committed = self._deleted_offsets.popleft()
+            deleted = self._deleted_offsets.popleft()
+            step.undo.add(partial(self._deleted_offsets.appendleft, deleted))
+            group_id, partition, committed = deleted
             if self._groups.offsets.get(group_id, partition) is committed:
                 _delete(step, group_id, partition)
 
