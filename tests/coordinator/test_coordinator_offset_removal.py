@@ -150,7 +150,7 @@ def test_a_refused_piece_of_a_deletion_is_done_again(monkeypatch: pytest.MonkeyP
     world.take(world.machine.delete_group(GROUP, ticket, world.now))
     world.machine.run_due(world.now).undo.revert()
     world.wait(1_000)
-    assert world.answer(ticket, DeleteGroupsResponse.Result).error_code == ErrorCode.NONE
+    assert world.reply(ticket, DeleteGroupsResponse.Result).error_code == ErrorCode.NONE
     assert world.offsets() == {}
     world.reload()
     assert (world.offsets(), world.machine.list_groups()) == ({}, [])
