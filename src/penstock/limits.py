@@ -206,9 +206,9 @@ SEND_PIECE_BYTES = 1024 * 1024
 # millisecond.
 SEND_BYTES_A_TURN = 4 * 1024 * 1024
 
-# The send buffer of a connection from the same host, if socket.send.buffer.bytes is not set. A client
-# on the same host copies the first part of a response while the broker sends the next; with the
-# megabytes that the kernel would choose, it waits for the whole response first, and consumes a
+# The send buffer of a connection from the same host, if socket.send.buffer.bytes is not set. A
+# client on the same host copies the first part of a response while the broker sends the next; with
+# the megabytes that the kernel would choose, it waits for the whole response first, and consumes a
 # third less. Kafka's default is 100 KB for all connections.
 SAME_HOST_SEND_BUFFER_BYTES = 128 * 1024
 
