@@ -32,6 +32,7 @@ check: setup ## Checks format, lint, types and import layers
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-cache
+	@$(PY) -m tools.filemap --check
 
 wheel: setup ## Builds dist/penstock-*.whl
 	@$(VENV)/bin/hatchling build -t wheel
