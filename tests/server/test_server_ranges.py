@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +15,19 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from penstock.limits import SEND_PIECE_BYTES, SMALL_RANGE_BYTES
+from penstock.limits import (
+    PAGE_CACHE_CHECK_BYTES,
+    PAGE_CACHE_TRUST_S,
+    SAME_HOST_SEND_BUFFER_BYTES,
+    SEND_PIECE_BYTES,
+    SMALL_RANGE_BYTES,
+)
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.fetch import FetchResponse
+from penstock.server.state import Bounds
 from penstock.world import Offload, World
 from penstock.world.real import RealDisk, RealFile, page_cache, run
+from penstock.world.real import disk as real_disk
 from tests.server.serving import FETCH, HEARTBEAT, Client, answer_now, heartbeat, serving
 from tests.server.test_server_backpressure import MEGABYTE, connect_deaf, fetch, fetch_handler
 from tests.server.test_server_order import until
@@ -185,6 +194,50 @@ def test_asking_what_is_in_memory_reads_nothing(file: SpiedFile) -> None:
     assert cached_pages(file) == before
 
 
+def test_a_sequential_reader_is_checked_once_per_8_mb_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(bytes(2 * PAGE_CACHE_CHECK_BYTES))
+    file = RealDisk().open(str(path))
+    file.bring_in(2 * PAGE_CACHE_CHECK_BYTES, 0)
+    checks: list[tuple[int, int]] = []
+    is_cached, now = page_cache.is_cached, 1_000.0
+
+    def counted(descriptor: int, length: int, position: int) -> bool | None:
+        checks.append((length, position))
+        return is_cached(descriptor, length, position)
+
+    monkeypatch.setattr(page_cache, "is_cached", counted)
+    monkeypatch.setattr(real_disk, "monotonic", lambda: now)
+    if not file.in_memory(MEGABYTE, 0) or is_cached(file.fileno(), 1, 0) is None:
+        pytest.skip("a kernel that cannot tell, or a file system without such reads")
+    checks.clear()
+    for position in range(MEGABYTE, 2 * PAGE_CACHE_CHECK_BYTES, MEGABYTE):
+        assert file.in_memory(MEGABYTE, position)
+        assert file.pread_at_once(100, position) is not None
+    assert checks == [(PAGE_CACHE_CHECK_BYTES, PAGE_CACHE_CHECK_BYTES)]
+    now += PAGE_CACHE_TRUST_S + 0.1
+    assert file.in_memory(MEGABYTE, PAGE_CACHE_CHECK_BYTES)
+    assert len(checks) == 2, "the kernel may have dropped pages since"
+
+
+def test_recent_writes_are_known_to_be_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, now = RealDisk().open(str(tmp_path / "segment"), create=True), 1_000.0
+    monkeypatch.setattr(real_disk, "monotonic", lambda: now)
+    for position in range(0, 1_000, 100):
+        file.pwrite(bytes(100), position)
+    assert file._is_known(1_000, 0)
+    assert not file._is_known(1_001, 0)
+    file.truncate(500)
+    assert file._is_known(500, 0)
+    assert not file._is_known(501, 0)
+    now += PAGE_CACHE_TRUST_S + 0.1
+    assert not file._is_known(500, 0)
+
+
 def cached_pages(file: SpiedFile) -> list[int]:
     return [
         page
@@ -276,3 +329,21 @@ def test_many_readers_at_once_each_get_their_own_bytes(file: SpiedFile, content:
     for number, client in enumerate(run(scenario)):
         assert client.order == [0] * number + [1, 2]
         assert client.answers[number][1] == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"), [(None, SAME_HOST_SEND_BUFFER_BYTES), (50_000, 50_000)]
+)
+def test_clients_on_the_same_host_get_a_small_send_buffer(
+    setting: int | None, expected: int
+) -> None:
+    async def scenario(world: World) -> int:
+        async with serving(world, answer_now, Bounds(send_buffer_bytes=setting)) as served:
+            await served.connect()
+            await until(lambda: served.server.counters.connections)
+            (connection,) = served.server._state.connections
+            own_socket = connection._transport.get_extra_info("socket")
+            return int(own_socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+
+    # Linux doubles the value for its own use.
+    assert run(scenario) in (expected, 2 * expected)
