@@ -1,0 +1,76 @@
+"""A node that stops before it has joined the cluster leaves its log directories as it found them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+
+from penstock.config.node import NodeConfig, read_node_config
+from penstock.log import names
+from penstock.node.broker.formatting import format_directories
+from penstock.start import serving
+from penstock.world import World
+from penstock.world.real import run
+
+
+def config(path: Path, port: int = 0) -> NodeConfig:
+    text = f"""\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0
+controller.listener.names=CONTROLLER
+metadata.log.dir={path}/metadata
+log.dirs={path}/logs
+controlled.shutdown.enable=false
+"""
+    return read_node_config(text.encode(), "server.properties")
+
+
+def format_for(world: World, settings: NodeConfig) -> None:
+    format_directories(
+        world.disk, world.rng, settings, None, ignore_formatted=False, say=lambda _line: None
+    )
+
+
+def test_a_failed_start_keeps_the_clean_shutdown_mark(tmp_path: Path) -> None:
+    """Otherwise the next start recovers all logs as after a crash."""
+
+    async def main(world: World) -> None:
+        settings = config(tmp_path)
+        format_for(world, settings)
+        async with serving(world, settings):
+            pass
+        mark = tmp_path / "logs" / names.CLEAN_SHUTDOWN
+        assert mark.exists()
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            with contextlib.suppress(OSError):
+                async with serving(world, config(tmp_path, other.getsockname()[1])):
+                    raise AssertionError("the port is in use")
+        assert mark.exists()
+
+    run(main)
+
+
+def test_a_start_that_is_cancelled_unlocks_the_directories(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        settings = config(tmp_path)
+        format_for(world, settings)
+
+        async def serve() -> None:
+            async with serving(world, settings):
+                pass
+
+        for turns in range(4):
+            starting = asyncio.create_task(serve())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+        await serve()
+
+    run(main)
