@@ -47,6 +47,7 @@ class LogStore:
         self.damaged: dict[TopicPartition, str] = {}
         # The broker epoch of the last shutdown by directory; None if it was not clean (KIP-966).
         self.clean_epochs: dict[str, int | None] = {}
+        self._is_untouched = True
         # Called for every directory that goes offline.
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
         self._world = world
@@ -84,6 +85,7 @@ class LogStore:
         """Open every log of every directory except the metadata log, which the quorum opens."""
         if not self.clean_epochs:
             self.prepare()
+        self._is_untouched = False
         for directory in self.online:
             try:
                 await self._open_directory(directory, config_of)
@@ -344,6 +346,16 @@ class LogStore:
             (directory, [log for log in self.logs.values() if log.directory is directory])
             for directory in self.online
         ]
+
+    async def release(self) -> None:
+        """Unlock the directories of a node that stops before its logs are open. If none was touched,
+        the last shutdown still counts as clean."""
+        for directory in self.online if self._is_untouched else ():
+            epoch = self.clean_epochs.get(directory.path)
+            if epoch is not None:
+                await self.checkpoints.mark_clean(directory, epoch)
+        for directory in self.directories:
+            directory.unlock()
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Shut down cleanly: sync everything, and write the clean shutdown marker in each

@@ -42,8 +42,13 @@ class Node:
     async def open(self) -> None:
         """Lock the log directories and read the metadata log."""
         self.metadata_directory.lock(self.disk)
-        self.replicas.store.prepare()
-        await self.quorum.open()
+        try:
+            self.replicas.store.prepare()
+            await self.quorum.open()
+        except BaseException:
+            await self.replicas.store.release()
+            self.metadata_directory.unlock()
+            raise
 
     async def join(self, ports: Mapping[str, int]) -> None:
         """Join the quorum; register the broker, replay the metadata up to its registration and open
@@ -96,4 +101,6 @@ class Node:
         self.lifecycle.close()
         if self.replicas.opened:
             await self.replicas.close()
+        else:
+            await self.replicas.store.release()
         self.metadata_directory.unlock()
