@@ -11,6 +11,7 @@ import pytest
 
 from penstock.handlers.context import RequestContext
 from penstock.limits import MEMORY_SHORT_S, SWEEP_INTERVAL_S
+from penstock.node.delayed import DelayedResponse
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.server.state import Bounds
 from penstock.world import World
@@ -157,3 +158,28 @@ def test_what_a_lost_connection_held_is_given_back(play: Play) -> None:
     before, after = play(scenario)
     assert before > REQUEST
     assert after == 0
+
+
+def test_responses_that_waited_for_an_earlier_one_hold_no_memory_once_they_are_sent(
+    play: Play,
+) -> None:
+    async def scenario(world: World) -> tuple[int, int]:
+        delayed: DelayedResponse[HeartbeatResponse] = DelayedResponse()
+
+        def handle(
+            _node: Any, request: HeartbeatRequest, _context: RequestContext
+        ) -> HeartbeatResponse | DelayedResponse[HeartbeatResponse]:
+            return delayed if request.member_id == "delayed" else HeartbeatResponse()
+
+        async with serving(world, handle, BOUNDS) as served:
+            client = await served.connect()
+            client.send(heartbeat(1, "delayed"), heartbeat(2))
+            await until(lambda: used(served) > 0)
+            waiting = used(served)
+            delayed.complete(HeartbeatResponse())
+            assert await client.wait_answers(2) == [1, 2]
+            return waiting, used(served)
+
+    waiting, left = play(scenario)
+    assert waiting > 0
+    assert left == 0
