@@ -6,14 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.coordinator.runtime.step import PLAIN, Record
-from penstock.errors import ErrorCode, ProtocolError
+from penstock.coordinator.runtime.step import PLAIN, RECORD_OVERHEAD_BYTES, Record
+from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.protocol.internal.classic_group_records import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
 )
 from penstock.protocol.internal.coordinator_logs import GROUP_LOG
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.coordinator.consumer_world import ConsumerWorld
 from tests.coordinator.group_world import GROUP, World, subscription, topics
@@ -209,3 +210,22 @@ def test_unknown_record_types_are_skipped_and_damaged_records_are_errors() -> No
     machine.replay(Record(b"\x7f\xff", b"\x00\x00"), PLAIN)
     with pytest.raises(ProtocolError):
         machine.replay(Record(b"\x00\x01\x00", b"\x00\x00"), PLAIN)
+
+
+def test_a_commit_that_no_batch_can_hold_is_refused_before_its_records_are_made() -> None:
+    """100,000 partitions take seconds of the event loop otherwise, only to be refused."""
+    world = World()
+    wanted = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1)
+    request = OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=-1,
+        topics=(OffsetCommitRequest.Topic(name="t", partitions=(wanted,) * 100_000),),
+    )
+    made = 0
+    try:
+        step = world.machine.offset_commit(request, world.caller(9), world.new_ticket(), world.now)
+        made = len(step.records)
+    except KafkaError as error:
+        assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert made <= world.settings.max_batch_bytes // RECORD_OVERHEAD_BYTES
+    assert world.machine.list_groups() == []
