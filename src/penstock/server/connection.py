@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         # As `_advance` does, without a look for requests. Nothing here adds actions.
         self._send_ready()
         self._writer.flush()
-        if self._responses.slots or self._writer.blocked:
+        if self._responses.slots or self._writer.blocked or self.memory_held:
             self._count_memory()
             self.set_reading()
         return None
