@@ -1,4 +1,4 @@
-"""A node that stops before it has joined the cluster leaves its log directories as it found them."""
+"""A node that stops before it has joined the cluster leaves its log directories unchanged."""
 
 from __future__ import annotations
 

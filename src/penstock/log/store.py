@@ -348,8 +348,10 @@ class LogStore:
         ]
 
     async def release(self) -> None:
-        """Unlock the directories of a node that stops before its logs are open. If none was touched,
-        the last shutdown still counts as clean."""
+        """Unlock the directories of a node that stops before its logs are open.
+
+        If none was written to, the last shutdown still counts as clean.
+        """
         for directory in self.online if self._is_untouched else ():
             epoch = self.clean_epochs.get(directory.path)
             if epoch is not None:

@@ -46,6 +46,8 @@ class GroupSettings:
     consumer_migration_policy: str = "bidirectional"
     # max.message.bytes of __consumer_offsets: the most that one step may write.
     max_batch_bytes: int = 1_048_588
+    # offsets.topic.compression.codec is not none.
+    compresses: bool = False
     # offset.metadata.max.bytes and offsets.*
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * 60_000

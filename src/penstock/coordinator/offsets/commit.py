@@ -17,6 +17,8 @@ from penstock.protocol.messages.offset_commit import OffsetCommitRequest, Offset
 _TOPIC_ID_VERSION = 10
 # A missing group is GROUP_ID_NOT_FOUND from this version on.
 _GROUP_NOT_FOUND_VERSION = 9
+# The least that a record of an offset takes besides the names of the group and the topic.
+_LEAST_RECORD_BYTES = 40
 
 Topic = OffsetCommitRequest.Topic
 Partition = OffsetCommitRequest.Topic.Partition
@@ -24,6 +26,7 @@ Partition = OffsetCommitRequest.Topic.Partition
 
 def commit(step: GroupStep, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
     names = [_topic_name(step, topic, caller.version) for topic in request.topics]
+    _check_size(step, request, names)
     group_error = _group_error(step, request, names, caller) if any(names) else ErrorCode.NONE
     unknown = (
         ErrorCode.UNKNOWN_TOPIC_ID
@@ -41,6 +44,23 @@ def commit(step: GroupStep, request: OffsetCommitRequest, caller: Caller) -> Off
             ]
         topics.append(_result(topic, codes))
     return OffsetCommitResponse(topics=tuple(topics))
+
+
+def _check_size(step: GroupStep, request: OffsetCommitRequest, names: list[str | None]) -> None:
+    """Refuse a commit that no batch can hold before its records are made: that would block the
+    event loop for seconds."""
+    settings = step.groups.settings
+    size = sum(
+        len(topic.partitions) * (len(request.group_id) + len(name) + _LEAST_RECORD_BYTES)
+        for topic, name in zip(request.topics, names, strict=True)
+        if name is not None
+    )
+    if size > settings.max_batch_bytes and not settings.compresses:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a commit of group {request.group_id} needs more than max.message.bytes of the "
+            f"offsets topic, {settings.max_batch_bytes}",
+        )
 
 
 def _topic_name(step: GroupStep, topic: Topic, version: int) -> str | None:

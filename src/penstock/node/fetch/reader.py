@@ -344,8 +344,7 @@ class FetchReader:
                 continue
             # A redirection is returned until the consumer forgets the partition.
             is_idle = (
-                result.preferred_replica < 0
-                and fetched.requested.fetch_offset >= result.end_offset
+                result.preferred_replica < 0 and fetched.requested.fetch_offset >= result.end_offset
             )
             if is_idle or not redelivers:
                 self._watch(key, result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pkgutil import walk_packages
@@ -55,12 +56,13 @@ class Groups:
 
     def __init__(self, env: ShardEnv, config: NodeConfig) -> None:
         self._env = env
+        self._codec = Codec(config[settings.OFFSETS_TOPIC_COMPRESSION_CODEC])
         self._shards: ShardSet[GroupMachine] = ShardSet(
             env,
             OFFSETS_TOPIC,
             self._new_machine,
             commit_timeout_s=config[settings.OFFSETS_COMMIT_TIMEOUT_MS] / 1000,
-            codec=Codec(config[settings.OFFSETS_TOPIC_COMPRESSION_CODEC]),
+            codec=self._codec,
             before_creation=_import_coordinator,
         )
 
@@ -79,7 +81,10 @@ class Groups:
 
         metadata = self._env.metadata
         return GroupMachine(
-            group_settings(metadata.broker_config, partition.config.max_message_bytes),
+            replace(
+                group_settings(metadata.broker_config, partition.config.max_message_bytes),
+                compresses=self._codec is not Codec.NONE,
+            ),
             metadata.image,
             self._env.world.rng.uuid,
         )
