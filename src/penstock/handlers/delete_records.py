@@ -1,16 +1,16 @@
-"""DeleteRecords: moves the start of partitions forward, up to the high watermark.
+"""DeleteRecords: moves the log start of partitions forward, up to the high watermark.
 
 Behaviour
-  An offset of -1 is everything that is committed. An offset above the high watermark is
-  OFFSET_OUT_OF_RANGE; one below the start changes nothing. A topic that is only compacted is
-  POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION. The answer has the new start (low
+  An offset of -1 deletes all committed records. An offset above the high watermark is
+  OFFSET_OUT_OF_RANGE; one below the log start changes nothing. A topic that is only compacted is
+  POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION. The response has the new log start (low
   watermark), or -1 with an error.
 
 Version notes
   v2 is flexible; nothing else changes.
 
 Not implemented
-  Waiting for followers (timeout_ms): there is one replica so far.
+  Waiting until the followers have deleted the records (timeout_ms).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
     from penstock.node.replication.replicas import Replicas
 
-TopicAnswer = DeleteRecordsResponse.Topic
-Answer = TopicAnswer.Partition
+TopicResponse = DeleteRecordsResponse.Topic
+PartitionResponse = TopicResponse.Partition
 
 
 class Parts(Protocol):
@@ -39,11 +39,11 @@ def handle(
     parts: Parts, request: DeleteRecordsRequest, _context: RequestContext
 ) -> DeleteRecordsResponse:
     topics = tuple(
-        TopicAnswer(
+        TopicResponse(
             name=topic.name,
             partitions=tuple(
-                _delete(parts, topic.name, asked.partition_index, asked.offset)
-                for asked in topic.partitions
+                _delete(parts, topic.name, requested.partition_index, requested.offset)
+                for requested in topic.partitions
             ),
         )
         for topic in request.topics
@@ -51,12 +51,12 @@ def handle(
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(parts: Parts, name: str, index: int, offset: int) -> Answer:
+def _delete(parts: Parts, name: str, index: int, offset: int) -> PartitionResponse:
     try:
         if name in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"the records of the internal topic {name} cannot be deleted",
+                f"records of the internal topic {name} cannot be deleted",
             )
         partition = parts.replicas.partition(parts.metadata.topic(name), index)
         config = parts.metadata.topic_config(name)
@@ -65,6 +65,8 @@ def _delete(parts: Parts, name: str, index: int, offset: int) -> Answer:
                 ErrorCode.POLICY_VIOLATION,
                 f"{name} is compacted: its cleanup.policy does not allow deletion",
             )
-        return Answer(partition_index=index, low_watermark=partition.delete_records(offset))
+        return PartitionResponse(
+            partition_index=index, low_watermark=partition.delete_records(offset)
+        )
     except KafkaError as error:
-        return Answer(partition_index=index, low_watermark=-1, error_code=error.code)
+        return PartitionResponse(partition_index=index, low_watermark=-1, error_code=error.code)

@@ -1,5 +1,5 @@
-"""Where the leaders are that a client should have asked instead: the addresses that go with an
-answer of NOT_LEADER_OR_FOLLOWER."""
+"""The endpoints of current leaders, which a response with NOT_LEADER_OR_FOLLOWER includes
+(KIP-951)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Parts(Protocol):
 def endpoints_of(
     parts: Parts, context: RequestContext, leaders: Collection[int]
 ) -> list[Advertised]:
-    """Nothing is looked up where no leader is named, which is nearly always so. -1 is no leader."""
+    """Return the endpoints of these brokers on the request's listener. Nearly all responses name no
+    leader, or -1."""
     if not any(leader >= 0 for leader in leaders):
         return []
     return [

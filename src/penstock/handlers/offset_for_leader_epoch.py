@@ -1,13 +1,12 @@
 """OffsetForLeaderEpoch: where a leader epoch ended in a partition, so that a client or follower
-finds where it diverged (KIP-101, KIP-320).
+finds where its log diverged (KIP-101, KIP-320).
 
 Behaviour
-  The answer is the largest epoch not above the one asked for, and its end offset (exclusive); -1
-  and -1 for one that the partition never had. current_leader_epoch fences, as in Fetch.
+  The response has the largest epoch not above the requested one, and its end offset (exclusive); -1
+  and -1 if there is none. current_leader_epoch fences, as in Fetch.
 
 Version notes
-  v3 brings the replica id, which gives a client nothing more: no end above the high watermark is
-  told.
+  v3 brings the replica id, which is ignored: no end offset above the high watermark is returned.
 
 Not implemented
   -
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
     from penstock.node.replication.replicas import Replicas
 
-Asked = OffsetForLeaderEpochRequest.Topic.Partition
-TopicAnswer = OffsetForLeaderEpochResponse.Topic
-Answer = TopicAnswer.Partition
+RequestedPartition = OffsetForLeaderEpochRequest.Topic.Partition
+TopicResponse = OffsetForLeaderEpochResponse.Topic
+PartitionResponse = TopicResponse.Partition
 
 
 class Parts(Protocol):
@@ -42,24 +41,24 @@ def handle(
     parts: Parts, request: OffsetForLeaderEpochRequest, _context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     topics = tuple(
-        TopicAnswer(
+        TopicResponse(
             topic=topic.topic,
-            partitions=tuple(_end(parts, topic.topic, asked) for asked in topic.partitions),
+            partitions=tuple(_end(parts, topic.topic, requested) for requested in topic.partitions),
         )
         for topic in request.topics
     )
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _end(parts: Parts, name: str, asked: Asked) -> Answer:
+def _end(parts: Parts, name: str, requested: RequestedPartition) -> PartitionResponse:
     try:
-        partition = parts.replicas.partition(parts.metadata.topic(name), asked.partition)
-        partition.check_leader(asked.current_leader_epoch)
+        partition = parts.replicas.partition(parts.metadata.topic(name), requested.partition)
+        partition.check_leader(requested.current_leader_epoch)
     except KafkaError as error:
-        return Answer(partition=asked.partition, error_code=error.code)
-    epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
-    return Answer(
-        partition=asked.partition,
+        return PartitionResponse(partition=requested.partition, error_code=error.code)
+    epoch, end_offset = partition.end_offset_for_epoch(requested.leader_epoch)
+    return PartitionResponse(
+        partition=requested.partition,
         leader_epoch=epoch,
         end_offset=min(end_offset, partition.high_watermark),
     )

@@ -1,5 +1,4 @@
-"""A topic as clients are told of it, by Metadata and by DescribeTopicPartitions: which replicas are
-there, and what is wrong with it."""
+"""What Metadata and DescribeTopicPartitions return of a topic: offline replicas, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from penstock.metadata.image import NO_LEADER, PartitionState
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
 
-# Topics that coordinators write; clients may read them, no more.
+# Only coordinators write to these topics; clients may read them.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -23,7 +22,7 @@ class Parts(Protocol):
 
 
 def live_brokers(parts: Parts) -> set[int]:
-    """The answering node is alive, whatever the image says while it registers."""
+    """Return the unfenced brokers, and this one, which may still be registering."""
     return {
         parts.node_id,
         *(broker.id for broker in parts.metadata.image.brokers.values() if not broker.fenced),
@@ -43,7 +42,7 @@ def partition_error(state: PartitionState, live: Collection[int]) -> ErrorCode:
 
 
 def absence(name: str) -> ErrorCode:
-    """Why there is no topic of this name: perhaps it could not be."""
+    """Return the error for a topic that does not exist; its name may be invalid."""
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -1,13 +1,12 @@
-"""Open files and cached indexes under a budget, and ranges of files.
+"""Open files and cached indexes of all logs, both bounded, and ranges of files.
 
-A file is opened when it is first needed and forgotten when too many others were needed since.
-Forgetting drops the reference only: a range that is still on its way to a client holds its own, and
-the file closes when the last reference goes. That may take long (ext4 writes out a file that was
-once truncated), so what is forgotten is kept until a thread lets go of it.
+A file is opened on first use, and evicted when too many others are open. Eviction only drops a
+reference: a range that is being sent has its own, and the file closes with the last one. Closing
+may take long (ext4 writes out a file that was once truncated), so evicted files are kept until a
+thread drops them.
 
-A file with unsynced writes may be forgotten too: fdatasync works on the file, not on the
-descriptor, and since Linux 4.16 a write-back error that nobody has seen yet is reported to the next
-descriptor that syncs.
+A file with unsynced writes may be evicted too: fdatasync works on the file, not on the descriptor,
+and since Linux 4.16 the next descriptor that syncs gets an unreported write-back error.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class OpenFiles:
         return path in self._contents
 
     def content(self, path: str) -> bytes:
-        """All of a small file that does not change: the index of a sealed segment. (Not mapped: a
-        bad sector would kill the process.)"""
+        """Return the content of a small file that does not change: the index of a sealed segment.
+        It is not mapped, because a bad sector would then kill the process."""
         content = self._contents.get(path)
         if content is not None:
             self._contents.move_to_end(path)
@@ -57,14 +56,14 @@ class OpenFiles:
         return content
 
     def forget(self, path: str) -> None:
-        """The path is about to be renamed, removed or written to."""
+        """Drop a path that is about to be renamed, removed or written to."""
         file = self._open.pop(path, None)
         if file is not None:
             self._forgotten.append(file)
         self._cached_bytes -= len(self._contents.pop(path, b""))
 
     def take_forgotten(self) -> list[File]:
-        """Those that a thread should let go of."""
+        """Return the evicted files; the caller drops them in a thread."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 

@@ -28,7 +28,8 @@ from penstock.log.producers.replay import (
     snapshot_path,
 )
 from penstock.log.producers.state import ProducerStates
-from penstock.log.segment import Segment, scan_headers
+from penstock.log.scanning import scan_headers
+from penstock.log.segment import Segment
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, crc_matches, read_header
 from penstock.world import Disk, File
 

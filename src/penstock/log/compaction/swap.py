@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from penstock.log import names
 from penstock.log.files import OpenFiles
-from penstock.log.segment import scan_headers
+from penstock.log.scanning import scan_headers
 from penstock.world import Disk
 
 # The log is last in both steps.

@@ -10,7 +10,8 @@ from penstock.log.files import OpenFiles
 from penstock.log.index import AbortedTxn, TxnIndex
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
 from penstock.log.producers.state import EndMarker, ProducerStates
-from penstock.log.segment import Segment, scan_headers
+from penstock.log.scanning import scan_headers
+from penstock.log.segment import Segment
 from penstock.records.batch import BatchHeader
 from penstock.records.record import ControlRecord, control_kind, coordinator_epoch, records_of
 from penstock.world import Disk
