@@ -206,10 +206,10 @@ SEND_PIECE_BYTES = 1024 * 1024
 # millisecond.
 SEND_BYTES_A_TURN = 4 * 1024 * 1024
 
-# The send buffer of a connection from the same host, if socket.send.buffer.bytes is not set. A
-# client on the same host copies the first part of a response while the broker sends the next; with
-# the megabytes that the kernel would choose, it waits for the whole response first, and consumes a
-# third less. Kafka's default is 100 KB for all connections.
+# The send buffer of a connection from the same host, if socket.send.buffer.bytes is not set. Such a
+# client copies one part of a response while the broker sends the next. With the megabytes that the
+# kernel chooses, it starts after the broker has sent everything, and consumes a third less. Kafka's
+# default is 100 KB for all connections.
 SAME_HOST_SEND_BUFFER_BYTES = 128 * 1024
 
 # A range of a file up to this size is read into memory and sent together with the bytes around it,

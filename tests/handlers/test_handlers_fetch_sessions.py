@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: what is left out, what is refused, and that idle partitions cost
+"""Incremental fetch sessions: what responses omit, what is refused, and that idle partitions cost
 nothing."""
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ class Fetcher:
     ) -> dict[int, Any]:
         topics = (Topic(topic="t", partitions=partitions),) if partitions else ()
         forgotten = (FetchRequest.ForgottenTopic(topic="t", partitions=forget),) if forget else ()
-        asked = FetchRequest(
+        requested = FetchRequest(
             **({"min_bytes": 1, "max_wait_ms": 0} | fields),
             session_id=self.session_id,
             session_epoch=self.epoch,
             topics=topics,
             forgotten_topics_data=forgotten,
         )
-        response: FetchResponse = await answer(self.node, 1, 12, asked)
+        response: FetchResponse = await answer(self.node, 1, 12, requested)
         assert response.error_code == ErrorCode.NONE, response
         self.session_id = response.session_id
         self.epoch += 1
         return {
-            one.partition_index: one for topic in response.responses for one in topic.partitions
+            result.partition_index: result
+            for topic in response.responses
+            for result in topic.partitions
         }
 
 
-def test_the_first_answer_has_all_and_the_next_only_what_changed() -> None:
+def test_the_first_response_has_all_partitions_and_the_next_only_changes() -> None:
     async def main(node: FakeNode) -> None:
         first, second, _third = node.create("t", 3)
         fetcher = Fetcher(node)
@@ -65,30 +67,32 @@ def test_the_first_answer_has_all_and_the_next_only_what_changed() -> None:
         assert fetcher.session_id != 0
         assert await fetcher.fetch() == {}
         second.append(BATCH)
-        assert {index: one.records for index, one in (await fetcher.fetch()).items()} == {1: BATCH}
-        assert set(await fetcher.fetch()) == {1}, "not fetched on: its data is still due"
+        assert {index: result.records for index, result in (await fetcher.fetch()).items()} == {
+            1: BATCH
+        }
+        assert set(await fetcher.fetch()) == {1}, "the consumer has not fetched past it"
         assert await fetcher.fetch(part(1, offset=1)) == {}
         first.log_start_offset = 0
         first.tell()
-        assert await fetcher.fetch() == {}, "told of a change that changed nothing"
+        assert await fetcher.fetch() == {}, "notified, but nothing changed"
 
     run(main)
 
 
-def test_watermark_and_log_start_are_news_without_records() -> None:
+def test_a_new_high_watermark_or_log_start_is_returned_without_records() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         partition.first_unstable = 0
         fetcher = Fetcher(node)
         await fetcher.fetch(part(0), isolation_level=1)
         partition.append(BATCH)
-        (one,) = (await fetcher.fetch(isolation_level=1)).values()
-        assert (one.high_watermark, one.records) == (1, b"")
+        (result,) = (await fetcher.fetch(isolation_level=1)).values()
+        assert (result.high_watermark, result.records) == (1, b"")
         assert await fetcher.fetch(isolation_level=1) == {}
         partition.first_unstable = None
         partition.delete_records(1)
-        (one,) = (await fetcher.fetch(part(0, offset=1), isolation_level=1)).values()
-        assert one.log_start_offset == 1
+        (result,) = (await fetcher.fetch(part(0, offset=1), isolation_level=1)).values()
+        assert result.log_start_offset == 1
 
     run(main)
 
@@ -109,7 +113,7 @@ def test_idle_partitions_are_not_read() -> None:
     run(main)
 
 
-def test_a_waiting_session_is_woken_by_any_of_its_partitions() -> None:
+def test_any_partition_wakes_a_session() -> None:
     async def main(node: FakeNode) -> None:
         partitions = node.create("t", 5)
         fetcher = Fetcher(node)
@@ -123,7 +127,7 @@ def test_a_waiting_session_is_woken_by_any_of_its_partitions() -> None:
     run(main)
 
 
-def test_partitions_are_added_forgotten_and_served_in_turn() -> None:
+def test_partitions_are_added_and_forgotten_and_served_in_turn() -> None:
     async def main(node: FakeNode) -> None:
         partitions = node.create("t", 3)
         for partition in partitions:
@@ -132,19 +136,23 @@ def test_partitions_are_added_forgotten_and_served_in_turn() -> None:
         fetcher = Fetcher(node)
         await fetcher.fetch(part(0), part(1), max_bytes=len(BATCH))
         served = [
-            next(i for i, one in (await fetcher.fetch(max_bytes=len(BATCH))).items() if one.records)
+            next(
+                i
+                for i, result in (await fetcher.fetch(max_bytes=len(BATCH))).items()
+                if result.records
+            )
             for _ in range(4)
         ]
-        assert served == [1, 0, 1, 0], "none starves"
+        assert served == [1, 0, 1, 0], "no partition starves"
         assert set(await fetcher.fetch(part(2), forget=(0, 1))) == {2}
         assert len(partitions[0].watchers) == 0
         assert await fetcher.fetch(forget=(2,)) == {}
-        assert fetcher.session_id == 0, "a session without partitions ends"
+        assert fetcher.session_id == 0, "a session without partitions is closed"
 
     run(main)
 
 
-def test_an_error_is_told_again_and_its_end_is_news() -> None:
+def test_an_error_is_repeated_until_it_ends() -> None:
     async def main(node: FakeNode) -> None:
         fetcher = Fetcher(node)
         assert (await fetcher.fetch(part(0)))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -156,7 +164,7 @@ def test_an_error_is_told_again_and_its_end_is_news() -> None:
     run(main)
 
 
-def test_an_answer_that_never_left_is_found_again() -> None:
+def test_records_of_a_cancelled_response_are_returned_again() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         fetcher = Fetcher(node)
@@ -181,17 +189,19 @@ def test_an_answer_that_never_left_is_found_again() -> None:
         (0, 0, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
     ],
 )
-def test_what_does_not_fit_the_session_is_refused(
+def test_a_request_that_does_not_match_its_session_is_refused(
     session_id: int, epoch: int, version: int, code: ErrorCode
 ) -> None:
-    """Each differs from what would be right."""
+    """Each value differs from the valid one."""
 
     async def main(node: FakeNode) -> None:
         node.create("t")
         fetcher = Fetcher(node)
         await fetcher.fetch(part(0))
-        asked = FetchRequest(session_id=fetcher.session_id ^ session_id, session_epoch=1 + epoch)
-        response = await answer(node, 1, version, asked)
+        requested = FetchRequest(
+            session_id=fetcher.session_id ^ session_id, session_epoch=1 + epoch
+        )
+        response = await answer(node, 1, version, requested)
         assert (response.error_code, response.session_id, response.responses) == (code, 0, ())
 
     run(main)
@@ -237,7 +247,7 @@ def sessions(**bounds: int) -> FetchSessions:
     return FetchSessions(SimRng(random.Random(5)), **bounds)
 
 
-def test_a_full_cache_gives_the_place_of_the_longest_idle_one_only() -> None:
+def test_a_full_cache_evicts_the_least_recently_used_idle_session() -> None:
     cache = sessions(slots=2)
     first, second = cache.open(state(), 0), cache.open(state(), 1)
     assert first is not None
@@ -262,10 +272,10 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     with pytest.raises(KafkaError) as refused:
         cache.resized(session)
     assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert cache.open(state(6), 0) is not None, "the closed one's partitions count no more"
+    assert cache.open(state(6), 0) is not None, "the closed session does not count"
 
 
-def test_epochs_go_on_from_one_after_the_last() -> None:
+def test_epochs_wrap_around_to_one() -> None:
     cache = sessions()
     session = cache.open(state(), 0)
     assert session is not None
@@ -285,11 +295,11 @@ def test_a_session_that_knows_the_watermark_is_still_sent_to_the_preferred_repli
         partition.preferred_replica = lambda _rack, _offset: preferred[0]  # type: ignore[attr-defined]
         partition.look = lambda: ReadResult(None, 2, 2, 0, [])  # type: ignore[attr-defined]
         fetcher = Fetcher(node)
-        (one,) = (await fetcher.fetch(part(0), rack_id="r", max_bytes=len(BATCH))).values()
-        assert (one.records, one.preferred_read_replica) == (BATCH, -1)
+        (result,) = (await fetcher.fetch(part(0), rack_id="r", max_bytes=len(BATCH))).values()
+        assert (result.records, result.preferred_read_replica) == (BATCH, -1)
         # The follower in the consumer's rack comes back.
         preferred[0] = 7
-        answers = await fetcher.fetch(part(0, offset=1), rack_id="r", max_wait_ms=500)
-        assert [one.preferred_read_replica for one in answers.values()] == [7]
+        responses = await fetcher.fetch(part(0, offset=1), rack_id="r", max_wait_ms=500)
+        assert [result.preferred_read_replica for result in responses.values()] == [7]
 
     run(main, replica_selector_class=RACK_AWARE)

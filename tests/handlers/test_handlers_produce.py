@@ -1,4 +1,4 @@
-"""Produce: acks, one outcome a partition, and what is refused before anything is appended."""
+"""Produce: acks, one result per partition, and what is refused before an append."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def only(response: ProduceResponse) -> PartitionResponse:
     return partition
 
 
-async def outcome(node: FakeNode, asked: ProduceRequest, version: int = 9) -> PartitionResponse:
-    return only(await answer(node, 0, version, asked))
+async def outcome(node: FakeNode, requested: ProduceRequest, version: int = 9) -> PartitionResponse:
+    return only(await answer(node, 0, version, requested))
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_is_committed_at_once_is_answered_at_once(acks: int) -> None:
+def test_an_append_that_is_committed_is_answered_immediately(acks: int) -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         partition.append(records(4))
@@ -61,8 +61,8 @@ def test_acks_all_waits_for_the_commit_and_acks_one_does_not() -> None:
     run(main)
 
 
-def test_the_append_is_done_when_the_handler_returns() -> None:
-    """Pipelined requests keep their order, and the request's buffer may be used again."""
+def test_the_append_is_complete_when_the_handler_returns() -> None:
+    """Pipelined requests keep their order, and the request's buffer may be reused."""
 
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
@@ -77,7 +77,7 @@ def test_the_append_is_done_when_the_handler_returns() -> None:
     run(main)
 
 
-def test_a_commit_that_does_not_come_is_timed_out() -> None:
+def test_a_commit_times_out() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         partition.hold = True
@@ -88,7 +88,7 @@ def test_a_commit_that_does_not_come_is_timed_out() -> None:
     run(main)
 
 
-def test_acks_zero_answers_nothing_and_raises_the_first_error_after_all_appends() -> None:
+def test_acks_zero_has_no_response_and_raises_the_first_error_after_all_appends() -> None:
     async def main(node: FakeNode) -> None:
         broken, sound = node.create("t", 2)
         assert call(node, 0, 9, request(records(), acks=0)) is None
@@ -128,7 +128,7 @@ def test_a_partition_without_records_is_refused(batch: bytes | None) -> None:
     run(main)
 
 
-def test_zstd_is_taken_from_version_7_on() -> None:
+def test_zstd_is_accepted_from_version_7_on() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         zstd = records(codec=Codec.ZSTD)
@@ -143,7 +143,7 @@ def test_zstd_is_taken_from_version_7_on() -> None:
     run(main)
 
 
-def test_transactions_are_refused_however_they_come() -> None:
+def test_transactional_ids_and_batches_are_refused() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         marked = records(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
@@ -156,17 +156,17 @@ def test_transactions_are_refused_however_they_come() -> None:
     run(main)
 
 
-def test_each_partition_has_its_own_outcome_with_the_reason() -> None:
+def test_each_partition_has_its_own_result_and_error_message() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         partitions = tuple(
             TopicData.PartitionData(index=index, records=records()) for index in (0, 1)
         )
         unknown = TopicData(name="nowhere", partition_data=partitions[:1])
-        asked = ProduceRequest(
+        requested = ProduceRequest(
             acks=1, topic_data=(TopicData(name="t", partition_data=partitions), unknown)
         )
-        response = await answer(node, 0, 9, asked)
+        response = await answer(node, 0, 9, requested)
         outcomes = [
             [partition.error_code for partition in topic.partition_responses]
             for topic in response.responses
@@ -181,7 +181,7 @@ def test_each_partition_has_its_own_outcome_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_every_version_carries_offsets_and_errors(version: int) -> None:
+def test_every_version_has_offsets_and_errors(version: int) -> None:
     async def main(node: FakeNode) -> None:
         node.create("t", 2)
         node.elsewhere.add(TopicPartition("t", 1))
@@ -194,7 +194,8 @@ def test_every_version_carries_offsets_and_errors(version: int) -> None:
             ProduceRequest(acks=1, topic_data=(TopicData(**named, partition_data=batches),)),
         )
         outcomes = [
-            (one.error_code, one.base_offset) for one in response.responses[0].partition_responses
+            (result.error_code, result.base_offset)
+            for result in response.responses[0].partition_responses
         ]
         assert outcomes == [(0, 0), (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
@@ -206,21 +207,21 @@ def test_version_13_names_topics_by_id() -> None:
         node.create("t")
         topic_id = node.image.topics["t"].id
         batch = (TopicData.PartitionData(index=0, records=records()),)
-        asked = ProduceRequest(
+        requested = ProduceRequest(
             acks=1, topic_data=(TopicData(topic_id=topic_id, partition_data=batch),)
         )
-        response = await answer(node, 0, 13, asked)
+        response = await answer(node, 0, 13, requested)
         assert response.responses[0].topic_id == topic_id
         assert only(response).error_code == ErrorCode.NONE
-        asked = ProduceRequest(
+        requested = ProduceRequest(
             acks=1, topic_data=(TopicData(topic_id=NO_UUID, partition_data=batch),)
         )
-        assert (await outcome(node, asked, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert (await outcome(node, requested, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     run(main)
 
 
-def test_where_another_leads_the_response_says_who_and_where() -> None:
+def test_the_response_names_the_current_leader_and_its_endpoint() -> None:
     async def main(node: FakeNode) -> None:
         node.create("t")
         node.elsewhere.add(TopicPartition("t", 0))
@@ -228,9 +229,9 @@ def test_where_another_leads_the_response_says_who_and_where() -> None:
         response = await answer(node, 0, 12, request(records()))
         assert only(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert only(response).current_leader.leader_id == 1
-        assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [
-            (1, "10.0.0.1", 9092)
-        ]
+        assert [
+            (endpoint.node_id, endpoint.host, endpoint.port) for endpoint in response.node_endpoints
+        ] == [(1, "10.0.0.1", 9092)]
 
     run(main)
 
@@ -245,7 +246,7 @@ def test_clients_do_not_write_to_internal_topics(name: str) -> None:
             topic_data=request(records(), name=name).topic_data + request(records()).topic_data,
         )
         refused, appended = (
-            one.partition_responses[0] for one in (await answer(node, 0, 9, both)).responses
+            result.partition_responses[0] for result in (await answer(node, 0, 9, both)).responses
         )
         assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
         assert (appended.error_code, internal.log_end_offset, ordinary.log_end_offset) == (

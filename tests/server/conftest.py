@@ -1,4 +1,4 @@
-"""Every scenario of this room runs on real sockets (uvloop) and on simulated ones."""
+"""Each scenario runs on real sockets (uvloop) and on simulated ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A server with small handlers of the test's own, and a client that speaks frames: what the tests
-of this room are made of."""
+"""A server with small handlers, and a client that sends and receives frames."""
 
 from __future__ import annotations
 
@@ -39,11 +38,11 @@ SERVED = {
 
 
 class Client(asyncio.Protocol):
-    """Keeps whole answers as (correlation id, the bytes after it)."""
+    """Collects whole responses as (correlation id, the bytes after it)."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
-        self.answers: list[tuple[int, bytes]] = []
+        self.responses: list[tuple[int, bytes]] = []
         self.lost = asyncio.Event()
         self._data = bytearray()
         self._more = asyncio.Event()
@@ -54,11 +53,13 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data += data
         if len(self._data) >= 4 and len(self._data) >= 4 + struct.unpack_from(">i", self._data)[0]:
-            self._take_answers()
+            self._take_responses()
 
-    def _take_answers(self) -> None:
+    def _take_responses(self) -> None:
         frames, taken = split_frames(bytes(self._data), LARGEST)
-        self.answers += [(struct.unpack_from(">i", frame)[0], bytes(frame[4:])) for frame in frames]
+        self.responses += [
+            (struct.unpack_from(">i", frame)[0], bytes(frame[4:])) for frame in frames
+        ]
         del self._data[:taken]
         self._more.set()
 
@@ -68,13 +69,12 @@ class Client(asyncio.Protocol):
 
     @property
     def order(self) -> list[int]:
-        return [correlation for correlation, _ in self.answers]
+        return [correlation for correlation, _ in self.responses]
 
-    async def wait_answers(self, count: int) -> list[int]:
-        """The correlation ids of the answers so far, when there are so many; fewer where the
-        connection ended."""
+    async def wait_responses(self, count: int) -> list[int]:
+        """Wait for so many responses, or the end of the connection. Return the correlation ids."""
         async with asyncio.timeout(30):
-            while len(self.answers) < count and not self.lost.is_set():
+            while len(self.responses) < count and not self.lost.is_set():
                 self._more.clear()
                 await self._more.wait()
         return self.order
@@ -88,7 +88,7 @@ class Client(asyncio.Protocol):
 
 
 def heartbeat(correlation: int, member: str = "", version: int = 4) -> bytes:
-    """The request of these tests: its member id says what the handler is to do."""
+    """Return a request; its member id says what the handler does."""
     parts = frame_request(
         HeartbeatRequest(group_id="g", member_id=member), version, correlation, "test"
     )
@@ -100,7 +100,7 @@ def raw_request(key: int, version: int, correlation: int, body: bytes = b"") -> 
     return struct.pack(">i", len(data)) + data
 
 
-def answer_now(
+def respond_now(
     _node: Any, request: HeartbeatRequest, _context: RequestContext
 ) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time_ms=len(request.member_id))

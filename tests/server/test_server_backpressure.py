@@ -1,4 +1,4 @@
-"""Peers that do not read, and answers that are larger than memory should be."""
+"""Peers that do not read, and responses that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.server.serving import (
     HEARTBEAT,
     Client,
     Served,
-    answer_now,
     heartbeat,
     raw_request,
+    respond_now,
     serving,
 )
 from tests.server.test_server_order import until
@@ -35,7 +35,7 @@ MEGABYTE = 1024 * 1024
 
 @dataclass
 class FakeFile:
-    """A large file that is made as it is read."""
+    """A large file whose content is made when it is read."""
 
     size: int
     reads: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ class FakeRange:
 
 @dataclass(frozen=True)
 class WholeRange:
-    """One that can only be read as a whole."""
+    """A range that can only be read as a whole."""
 
     data: bytes
 
@@ -101,7 +101,7 @@ def fetch_handler(*ranges: Any) -> Handler:
 
 def test_ranges_arrive_whole_and_in_place(play: Play) -> None:
     file = FakeFile(10 * MEGABYTE)
-    wanted = [file.pread(3 * MEGABYTE + 17, 1_000), b"whole", b"", file.pread(5, 77)]
+    expected = [file.pread(3 * MEGABYTE + 17, 1_000), b"whole", b"", file.pread(5, 77)]
     ranges = (
         FakeRange(file, 1_000, 3 * MEGABYTE + 17),
         WholeRange(b"whole"),
@@ -110,24 +110,25 @@ def test_ranges_arrive_whole_and_in_place(play: Play) -> None:
     )
 
     async def scenario(world: World) -> list[tuple[int, bytes]]:
-        async with serving(world, {FETCH: fetch_handler(*ranges), HEARTBEAT: answer_now}) as served:
+        async with serving(
+            world, {FETCH: fetch_handler(*ranges), HEARTBEAT: respond_now}
+        ) as served:
             client = await served.connect()
             client.send(fetch(1), heartbeat(2), fetch(3))
-            await client.wait_answers(3)
-            return client.answers
+            await client.wait_responses(3)
+            return client.responses
 
-    answers = play(scenario)
-    assert [correlation for correlation, _ in answers] == [1, 2, 3]
-    body = answers[0][1]
-    assert hashlib.sha256(body).digest() == hashlib.sha256(answers[2][1]).digest()
-    assert all(part in body for part in wanted)
-    assert len(body) < sum(map(len, wanted)) + 200
+    responses = play(scenario)
+    assert [correlation for correlation, _ in responses] == [1, 2, 3]
+    body = responses[0][1]
+    assert hashlib.sha256(body).digest() == hashlib.sha256(responses[2][1]).digest()
+    assert all(part in body for part in expected)
+    assert len(body) < sum(map(len, expected)) + 200
     assert max(file.reads[2:]) == SEND_PIECE_BYTES
 
 
 async def connect_deaf(served: Served) -> Client:
-    """A client that reads nothing until it is told to. (uvloop forgets a pause within
-    connection_made.)"""
+    """Connect a client that does not read. (uvloop ignores a pause within connection_made.)"""
     client = await served.connect()
     client.transport.pause_reading()
     return client
@@ -144,18 +145,18 @@ def test_a_large_range_is_read_only_as_the_peer_takes_it(play: Play) -> None:
             await asyncio.sleep(0.1)
             read = sum(file.reads)
             client.transport.resume_reading()
-            return read, await client.wait_answers(3)
+            return read, await client.wait_responses(3)
 
     read, order = play(scenario)
-    assert read <= 12 * MEGABYTE  # what the kernels of both sides take, and one piece
+    assert read <= 12 * MEGABYTE  # the kernel buffers of both sides, and one piece
     assert order == [1, 2, 3]
 
 
 def fetch_handlers(file: FakeFile) -> dict[int, Handler]:
-    return {FETCH: fetch_handler(FakeRange(file, 0, file.size)), HEARTBEAT: answer_now}
+    return {FETCH: fetch_handler(FakeRange(file, 0, file.size)), HEARTBEAT: respond_now}
 
 
-def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(
+def test_a_peer_that_never_reads_gets_no_more_responses_and_is_closed(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = []
@@ -175,18 +176,18 @@ def test_a_peer_that_never_reads_is_not_served_on_and_closed_in_the_end(
             deaf, other = await connect_deaf(served), await served.connect()
             deaf.send(fetch(1), *(heartbeat(number) for number in range(2, 5_000)))
             other.send(heartbeat(1_000_000))
-            assert await other.wait_answers(1) == [1_000_000]
+            assert await other.wait_responses(1) == [1_000_000]
             await until(lambda: served.server.counters.connections == 0)
             return sum(file.reads), len(seen)
 
     with caplog.at_level(logging.WARNING, "penstock.server"):
         read, handled = play(scenario)
     assert read <= 12 * MEGABYTE
-    assert handled == 1  # of the other client: nothing behind the answer that is not read
+    assert handled == 1  # that of the other client, and none behind the response that is not read
     assert "the peer read no responses" in caplog.text
 
 
-def test_a_range_that_its_file_does_not_have_ends_the_connection(
+def test_a_range_beyond_the_end_of_its_file_ends_the_connection(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = FakeFile(1_000)
@@ -203,9 +204,8 @@ def test_a_range_that_its_file_does_not_have_ends_the_connection(
 
 
 @pytest.mark.parametrize("waiting", [1, 3])
-def test_answers_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int) -> None:
-    """A long poll first, then answers of a megabyte each that may not overtake it: they are
-    bounded."""
+def test_responses_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int) -> None:
+    """Responses of a megabyte each wait behind a long poll: they are bounded."""
     seen = []
 
     async def scenario(world: World) -> tuple[int, list[int]]:
@@ -234,6 +234,6 @@ def test_answers_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int) 
             await asyncio.sleep(0.05)
             before = len(seen)
             gate.set()
-            return before, await client.wait_answers(20)
+            return before, await client.wait_responses(20)
 
     assert play(scenario) == (3, list(range(20)))

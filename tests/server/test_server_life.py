@@ -1,4 +1,4 @@
-"""Connections come and go: limits, idleness, many at once, and a server that stops."""
+"""The life of connections: limits, idle ones, a thousand of them, and a server that stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.server.state import Bounds, bounds_of
 from penstock.world import World
 from penstock.world.real import run
 from penstock.world.sim import Simulation
-from tests.server.serving import Client, Served, answer_now, config, heartbeat, serving
+from tests.server.serving import Client, Served, config, heartbeat, respond_now, serving
 from tests.server.test_server_order import Gates, until
 from tests.world.both_worlds import Play, play_simulated
 
@@ -42,7 +42,7 @@ def test_idle_connections_are_closed_and_others_are_not() -> None:
             closed = node.world.clock.monotonic() - start
             await asyncio.sleep(300)
             gates.gate("a").set()
-            order = await waiting.wait_answers(1)
+            order = await waiting.wait_responses(1)
             return start, closed, order, busy.order, served.server.counters.connections_idle_closed
 
     _, closed, order, busy, counted = simulation.run(node.run(scenario()))
@@ -54,11 +54,11 @@ def test_idle_connections_are_closed_and_others_are_not() -> None:
 
 def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> tuple[int, int]:
-        async with serving(world, answer_now, Bounds(max_connections=3)) as served:
+        async with serving(world, respond_now, Bounds(max_connections=3)) as served:
             clients = [await served.connect() for _ in range(3)]
             for client in clients:
                 client.send(heartbeat(1))
-                assert await client.wait_answers(1) == [1]
+                assert await client.wait_responses(1) == [1]
             for _ in range(2):
                 refused = await connect_or_lost(served)
                 assert refused is None or refused.order == []
@@ -66,7 +66,7 @@ def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -
             await until(lambda: served.server.counters.connections == 2)
             again = await served.connect()
             again.send(heartbeat(2))
-            assert await again.wait_answers(1) == [2]
+            assert await again.wait_responses(1) == [2]
             return served.server.counters.connections_refused, served.server.counters.connections
 
     assert play(scenario) == (2, 3)
@@ -74,7 +74,7 @@ def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -
 
 
 async def connect_or_lost(served: Served) -> Client | None:
-    """A refused connection may be seen as one that ends, or as one that never was."""
+    """A refused connection ends, or cannot be made."""
     try:
         client = await served.connect()
     except ConnectionError:
@@ -85,12 +85,12 @@ async def connect_or_lost(served: Served) -> Client | None:
 
 def test_a_thousand_connections(play: Play) -> None:
     async def scenario(world: World) -> tuple[int, int]:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             clients = [await served.connect() for _ in range(1_000)]
             for number, client in enumerate(clients):
                 client.send(heartbeat(number), heartbeat(number + 1))
             for number, client in enumerate(clients):
-                assert await client.wait_answers(2) == [number, number + 1]
+                assert await client.wait_responses(2) == [number, number + 1]
             most = served.server.counters.connections
             for client in clients:
                 client.transport.close()
@@ -100,7 +100,7 @@ def test_a_thousand_connections(play: Play) -> None:
     assert play(scenario) == (1_000, 2_000)
 
 
-def test_stopping_lets_answers_under_way_leave_and_takes_no_more(play: Play) -> None:
+def test_a_stopping_server_sends_pending_responses_and_takes_no_requests(play: Play) -> None:
     async def scenario(world: World) -> tuple[list[int], list[int], list[int]]:
         gates = Gates()
         async with serving(world, gates.handle) as served:
@@ -121,7 +121,9 @@ def test_stopping_lets_answers_under_way_leave_and_takes_no_more(play: Play) -> 
     assert play(scenario) == ([1, 2], [1, 2], [])
 
 
-def test_stopping_cuts_what_does_not_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stopping_server_aborts_connections_that_do_not_end(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(world: World) -> list[int]:
         gates = Gates()
         async with serving(world, gates.handle) as served:
@@ -137,9 +139,9 @@ def test_stopping_cuts_what_does_not_end(play: Play, caplog: pytest.LogCaptureFi
     assert "aborted 1 connections" in caplog.text
 
 
-def test_a_server_without_connections_stops_at_once(play: Play) -> None:
+def test_a_server_without_connections_stops_immediately(play: Play) -> None:
     async def scenario(world: World) -> float:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             start = world.clock.monotonic()
             await served.server.stop()
             return world.clock.monotonic() - start
@@ -147,14 +149,14 @@ def test_a_server_without_connections_stops_at_once(play: Play) -> None:
     assert play(scenario) < 1
 
 
-def test_a_taken_port_is_named(play: Play) -> None:
+def test_the_error_for_a_port_in_use_names_it(play: Play) -> None:
     async def scenario(world: World) -> None:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             port = served.server.ports["PLAINTEXT"]
             second = Server(
                 world,
                 config(f"CONTROLLER://localhost:0,PLAINTEXT://localhost:{port}"),
-                Dispatch(None, {}, lambda _: answer_now),
+                Dispatch(None, {}, lambda _: respond_now),
             )
             with pytest.raises(
                 OSError, match=f"cannot listen on PLAINTEXT://localhost:{port}"
@@ -174,7 +176,7 @@ def test_bounds_come_from_the_config() -> None:
     assert bounds.max_connections == 2**31 - 1
 
 
-def test_socket_settings_count_where_they_are_given() -> None:
+def test_socket_settings_apply_only_if_they_are_set() -> None:
     assert (bounds_of(config()).send_buffer_bytes, bounds_of(config()).receive_buffer_bytes) == (
         None,
         None,
@@ -192,14 +194,14 @@ def test_socket_settings_count_where_they_are_given() -> None:
     )
 
 
-def test_socket_buffers_are_as_the_settings_say() -> None:
+def test_socket_buffers_have_the_configured_sizes() -> None:
     async def scenario(world: World) -> tuple[int, int]:
         async with serving(
-            world, answer_now, Bounds(send_buffer_bytes=50_000, receive_buffer_bytes=70_000)
+            world, respond_now, Bounds(send_buffer_bytes=50_000, receive_buffer_bytes=70_000)
         ) as served:
             client = await served.connect()
             client.send(heartbeat(1))
-            await client.wait_answers(1)
+            await client.wait_responses(1)
             (connection,) = served.server._state.connections
             own = connection._transport.get_extra_info("socket")
             return tuple(
@@ -207,11 +209,11 @@ def test_socket_buffers_are_as_the_settings_say() -> None:
                 for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
             )
 
-    assert run(scenario) == (100_000, 140_000)  # Linux doubles them, for its own use
+    assert run(scenario) == (100_000, 140_000)  # Linux doubles them for its own use
 
 
 @pytest.mark.parametrize(
-    ("listeners", "advertised", "told"),
+    ("listeners", "advertised", "logged"),
     [
         ("PLAINTEXT://:0", "", True),
         ("PLAINTEXT://[::]:0", "", True),
@@ -219,12 +221,12 @@ def test_socket_buffers_are_as_the_settings_say() -> None:
         ("PLAINTEXT://:0", "advertised.listeners=PLAINTEXT://broker.example:9092\n", False),
     ],
 )
-def test_a_wildcard_listener_without_advertised_listeners_is_told(
-    listeners: str, advertised: str, told: bool, caplog: pytest.LogCaptureFixture
+def test_a_wildcard_listener_without_advertised_listeners_is_logged(
+    listeners: str, advertised: str, logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(world: World) -> None:
         settings = config(f"{listeners},CONTROLLER://localhost:0", advertised)
-        server = Server(world, settings, Dispatch(None, {}, lambda _: answer_now))
+        server = Server(world, settings, Dispatch(None, {}, lambda _: respond_now))
         await server.start()
         await server.accept_clients()
         await server.stop()
@@ -232,5 +234,5 @@ def test_a_wildcard_listener_without_advertised_listeners_is_told(
     with caplog.at_level(logging.INFO, "penstock.server"):
         play_simulated(scenario)
     lines = [line for line in caplog.messages if "advertised.listeners" in line]
-    assert len(lines) == told
+    assert len(lines) == logged
     assert all("port forward" in line and listeners in line for line in lines)

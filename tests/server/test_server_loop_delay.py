@@ -1,4 +1,4 @@
-"""The event loop's delay is measured, told when it is long, and nothing in a simulation."""
+"""The event loop's delay: measured, logged if it is long, and not measured in a simulation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.server.loop_delay import INTERVAL_S, LoopDelay
 from penstock.world import World
 from penstock.world.real import run
 from penstock.world.sim import Simulation
-from tests.server.serving import answer_now, serving
+from tests.server.serving import respond_now, serving
 
 
 class Hands:
-    """A clock that is moved by hand."""
+    """A clock that the test moves."""
 
     now = 0.0
 
@@ -28,7 +28,7 @@ class Hands:
 
 
 def delays(*late_s: float) -> LoopDelay:
-    """As if the timer had fired so late, time after time."""
+    """Return the measurement after timers that fired with these delays."""
 
     async def scenario() -> LoopDelay:
         clock = Hands()
@@ -44,36 +44,36 @@ def delays(*late_s: float) -> LoopDelay:
     return asyncio.run(scenario())
 
 
-def test_percentiles_are_those_of_moments_not_of_timers() -> None:
+def test_percentiles_count_moments_and_not_timers() -> None:
     delay = delays(*[0.0005] * 990, 0.1005, *[0.0005] * 9)
-    # One stall of 100 ms held up ten moments: they count as the ten timers that should have fired.
+    # A stall of 100 ms delays ten moments: they count as the ten timers that should have fired.
     assert delay.percentile(50) == 1.0
     assert delay.percentile(98) == 1.0
     assert 80 <= delay.percentile(99.8) <= 101
     assert delay.worst_ms == pytest.approx(100.5)
 
 
-def test_nothing_measured_is_no_delay() -> None:
+def test_percentiles_are_zero_before_the_first_measurement() -> None:
     delay = LoopDelay(Hands())
     assert (delay.percentile(50), delay.percentile(99.9), delay.worst_ms) == (0, 0, 0)
 
 
-def test_a_long_sleep_of_the_machine_is_counted_within_bounds() -> None:
+def test_a_suspended_machine_adds_a_bounded_number_of_delays() -> None:
     delay = delays(0.0, 36_000.0)
     assert delay.worst_ms == pytest.approx(36_000_000)
     assert delay.percentile(99.9) == delay.worst_ms
 
 
-def test_long_delays_are_told_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_long_delays_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
     delays(*[0.2] * 10)
     assert caplog.text.count("the event loop was blocked") == 1
     delays(*[0.2] * 100)  # 21 s in all
     assert caplog.text.count("the event loop was blocked") == 1 + 3
 
 
-def test_a_server_measures_the_loop_that_it_runs_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_measures_its_event_loop(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> float:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             await asyncio.sleep(0.05)
             time.sleep(0.15)
             await asyncio.sleep(0.05)
@@ -86,12 +86,12 @@ def test_a_server_measures_the_loop_that_it_runs_on(caplog: pytest.LogCaptureFix
     assert "loop delay since the start: p50 " in caplog.text
 
 
-def test_in_a_simulation_nothing_is_late() -> None:
+def test_the_measurement_ends_in_a_simulation() -> None:
     simulation = Simulation(seed=1)
     node = simulation.node("n1")
 
     async def scenario() -> str:
-        async with serving(node.world, answer_now) as served:
+        async with serving(node.world, respond_now) as served:
             await asyncio.sleep(100)
             return str(served.server.loop_delay)
 

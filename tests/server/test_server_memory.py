@@ -1,5 +1,4 @@
-"""Memory for requests is bounded for all connections together, and whoever waits for it gets on in
-the end."""
+"""The memory of all connections together is bounded, and no connection waits for it for ever."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from penstock.server.state import Bounds
 from penstock.world import World
 from penstock.world.sim import Simulation
-from tests.server.serving import Served, answer_now, heartbeat, raw_request, serving
+from tests.server.serving import Served, heartbeat, raw_request, respond_now, serving
 from tests.server.test_server_order import Gates, until
 from tests.world.both_worlds import Play
 
@@ -27,7 +26,7 @@ BOUNDS = Bounds(max_node_inflight_bytes=LIMIT, max_request_bytes=3 * MEGABYTE)
 
 
 def large(correlation: int) -> bytes:
-    """A heartbeat with much behind it, which is ignored."""
+    """Return a heartbeat with many bytes after it, which are ignored."""
     small = heartbeat(correlation)
     return struct.pack(">i", REQUEST) + small[4:] + bytes(REQUEST - len(small) + 4)
 
@@ -36,7 +35,7 @@ def used(served: Served) -> int:
     return served.server._state.memory.used
 
 
-def test_requests_that_come_in_halves_never_take_more_than_the_bound_and_all_are_answered(
+def test_partial_requests_stay_below_the_bound_and_all_are_answered(
     play: Play,
 ) -> None:
     async def scenario(world: World) -> tuple[int, int, int]:
@@ -57,21 +56,23 @@ def test_requests_that_come_in_halves_never_take_more_than_the_bound_and_all_are
             for number, client in enumerate(clients):
                 client.send(large(number)[REQUEST // 2 :])
             for number, client in enumerate(clients):
-                assert await client.wait_answers(1) == [number]
-            for number, client in enumerate(clients):  # and once more, when it is over
+                assert await client.wait_responses(1) == [number]
+            for number, client in enumerate(clients):  # once more, after memory was short
                 client.send(heartbeat(number))
-                assert await client.wait_answers(2) == [number, number]
+                assert await client.wait_responses(2) == [number, number]
             return most, served.server._state.memory.times_short, used(served)
 
     most, times_short, left = play(scenario)
     assert (
         most <= LIMIT + 2 * REQUEST
-    )  # the one that reached the bound, and the one that was read then
+    )  # the request that reached the bound, and the one that was read then
     assert times_short >= 1
     assert left < LIMIT // 4 * 3
 
 
-def test_connections_that_hold_nothing_are_not_read_while_it_is_short(play: Play) -> None:
+def test_connections_without_a_partial_request_are_not_read_while_memory_is_short(
+    play: Play,
+) -> None:
     async def scenario(world: World) -> tuple[list[int], list[int]]:
         gates = Gates()
         async with serving(world, gates.handle, BOUNDS) as served:
@@ -84,18 +85,17 @@ def test_connections_that_hold_nothing_are_not_read_while_it_is_short(play: Play
             seen = list(gates.seen)
             for client in halves:
                 client.send(large(1)[REQUEST - 1 :])
-            answered = [await client.wait_answers(1) for client in halves]
-            assert await other.wait_answers(1) == [100]
-            return seen, [one for order in answered for one in order]
+            answered = [await client.wait_responses(1) for client in halves]
+            assert await other.wait_responses(1) == [100]
+            return seen, [correlation for order in answered for correlation in order]
 
     seen, answered = play(scenario)
     assert 100 not in seen
     assert answered == [1] * 4
 
 
-def test_requests_whose_handlers_wait_take_no_memory(play: Play) -> None:
-    """An acks=all write waits for followers: if their fetches were not read meanwhile, neither
-    would ever end."""
+def test_requests_whose_handlers_wait_do_not_count(play: Play) -> None:
+    """An acks=all write waits for followers, whose fetches must be read meanwhile."""
 
     async def scenario(world: World) -> tuple[list[int], list[int]]:
         gates = Gates()
@@ -104,28 +104,28 @@ def test_requests_whose_handlers_wait_take_no_memory(play: Play) -> None:
             producer.send(*(heartbeat(number, "wait " + "a" * 5_000) for number in range(5)))
             await until(lambda: len(gates.seen) == 5)
             follower.send(heartbeat(100))
-            fetched = await follower.wait_answers(1)
+            fetched = await follower.wait_responses(1)
             gates.gate("a" * 5_000).set()
-            return fetched, await producer.wait_answers(5)
+            return fetched, await producer.wait_responses(5)
 
     assert play(scenario) == ([100], list(range(5)))
 
 
-def test_a_peer_that_sends_half_a_request_and_no_more_does_not_stop_the_others(
+def test_peers_that_never_complete_a_request_do_not_block_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     simulation = Simulation(seed=3)
     node = simulation.node("n1")
 
     async def scenario() -> tuple[list[int], float, int]:
-        async with serving(node.world, answer_now, BOUNDS) as served:
+        async with serving(node.world, respond_now, BOUNDS) as served:
             silent, honest = [await served.connect() for _ in range(4)], await served.connect()
             for client in silent:
                 client.send(large(1)[:-1])
             await until(lambda: served.server._state.memory.short)
             start = node.world.clock.monotonic()
             honest.send(heartbeat(7))
-            order = await honest.wait_answers(1)
+            order = await honest.wait_responses(1)
             return (
                 order,
                 node.world.clock.monotonic() - start,
@@ -134,14 +134,12 @@ def test_a_peer_that_sends_half_a_request_and_no_more_does_not_stop_the_others(
 
     order, waited, closed = simulation.run(node.run(scenario()))
     assert order == [7]
-    assert (
-        waited <= MEMORY_SHORT_S + 4 * SWEEP_INTERVAL_S
-    )  # at worst all four go before it has its turn
+    assert waited <= MEMORY_SHORT_S + 4 * SWEEP_INTERVAL_S  # at worst all four are closed first
     assert closed >= 1
     assert "more than any other connection" in caplog.text
 
 
-def test_what_a_lost_connection_held_is_given_back(play: Play) -> None:
+def test_a_lost_connection_releases_its_memory(play: Play) -> None:
     async def scenario(world: World) -> tuple[int, int]:
         gates = Gates()
         async with serving(world, gates.handle, BOUNDS) as served:

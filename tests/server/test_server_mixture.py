@@ -1,4 +1,4 @@
-"""Random mixtures of requests over a simulated network that splits and delays, from seeds."""
+"""Random mixtures of requests over a simulated network that splits and delays packets."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.server.serving import Client, heartbeat, serving
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_mixture_keeps_its_order(seed: int) -> None:
-    """Packets split and delayed at random, small bounds, answers after random times: each client
-    gets its own, once, in order."""
+def test_responses_keep_the_order_of_any_mixture_of_requests(seed: int) -> None:
+    """Packets are split and delayed at random, bounds are small, handlers take random times. Each
+    client gets its own responses, once and in order."""
     simulation = Simulation(seed)
     simulation.network.split = 0.5
     node, rng = simulation.node("n1"), simulation.stream("requests")
     handled: dict[str, list[int]] = {}
 
-    async def later(pause: float, *, answer: bool) -> HeartbeatResponse | None:
+    async def later(pause: float, *, response: bool) -> HeartbeatResponse | None:
         await asyncio.sleep(pause)
-        return HeartbeatResponse() if answer else None
+        return HeartbeatResponse() if response else None
 
     def handle(_node: Any, request: HeartbeatRequest, context: RequestContext) -> Any:
         handled.setdefault(context.peer, []).append(context.correlation_id)
         kind = request.member_id.rstrip("x")
         if kind in ("later", "later none"):
-            return later(rng.random() / 100, answer=kind == "later")
+            return later(rng.random() / 100, response=kind == "later")
         return None if kind == "none" else HeartbeatResponse()
 
     async def use(client: Client) -> None:
@@ -42,8 +42,8 @@ def test_any_mixture_keeps_its_order(seed: int) -> None:
             client.send(heartbeat(number, kind + "x" * rng.randrange(2_000)))
             if rng.random() < 0.2:
                 await asyncio.sleep(rng.random() / 50)
-        wanted = [number for number, kind in enumerate(kinds) if "none" not in kind]
-        assert await client.wait_answers(len(wanted)) == wanted
+        expected = [number for number, kind in enumerate(kinds) if "none" not in kind]
+        assert await client.wait_responses(len(expected)) == expected
 
     async def scenario() -> None:
         bounds = Bounds(max_inflight_requests=7, max_inflight_bytes=9_000)

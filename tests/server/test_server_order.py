@@ -1,4 +1,4 @@
-"""Requests are handled in their order and answered in it, whatever each takes."""
+"""Requests are handled and answered in their order, however long each takes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.server.state import Bounds
 from penstock.world import World
 from penstock.world.real import run
-from tests.server.serving import PRODUCE, Client, answer_now, heartbeat, serving
+from tests.server.serving import PRODUCE, Client, heartbeat, respond_now, serving
 from tests.world.both_worlds import Play
 
 
 class Gates:
-    """A handler whose requests say what they want: "" an answer now, "none" no answer, "wait X" one
-    when the gate X opens."""
+    """A handler that does what the request says: "" responds now, "none" does not respond, "wait X"
+    responds when the gate X opens."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -38,16 +38,18 @@ class Gates:
         self.contexts.append(context)
         word, _, name = request.member_id.partition(" ")
         if word in ("wait", "quiet"):
-            return self._wait(name, context.correlation_id, answer=word == "wait")
+            return self._wait(name, context.correlation_id, response=word == "wait")
         return None if word == "none" else HeartbeatResponse()
 
-    async def _wait(self, name: str, correlation: int, *, answer: bool) -> HeartbeatResponse | None:
+    async def _wait(
+        self, name: str, correlation: int, *, response: bool
+    ) -> HeartbeatResponse | None:
         try:
             await self.gate(name).wait()
         except asyncio.CancelledError:
             self.cancelled.append(correlation)
             raise
-        return HeartbeatResponse() if answer else None
+        return HeartbeatResponse() if response else None
 
 
 async def until(condition: Any, client: Client | None = None) -> None:
@@ -57,7 +59,7 @@ async def until(condition: Any, client: Client | None = None) -> None:
             assert client is None or not client.lost.is_set()
 
 
-def test_awaitables_overlap_and_answers_keep_their_order(play: Play) -> None:
+def test_handlers_overlap_and_responses_keep_their_order(play: Play) -> None:
     async def scenario(world: World) -> tuple[list[int], list[int], list[int]]:
         gates = Gates()
         async with serving(world, gates.handle) as served:
@@ -68,9 +70,9 @@ def test_awaitables_overlap_and_answers_keep_their_order(play: Play) -> None:
             gates.gate("b").set()
             client.send(heartbeat(9))
             await until(lambda: len(gates.seen) == 10)
-            before = await client.wait_answers(1)
+            before = await client.wait_responses(1)
             gates.gate("a").set()
-            return gates.seen, list(before), await client.wait_answers(8)
+            return gates.seen, list(before), await client.wait_responses(8)
 
     seen, before, after = play(scenario)
     assert seen == list(range(10))
@@ -82,15 +84,15 @@ def test_many_pipelined_requests(play: Play) -> None:
     count = 20 * MAX_REQUESTS_A_TURN + 5
 
     async def scenario(world: World) -> list[int]:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             client = await served.connect()
             client.send(*(heartbeat(number) for number in range(count)))
-            return await client.wait_answers(count)
+            return await client.wait_responses(count)
 
     assert play(scenario) == list(range(count))
 
 
-def test_a_pipelining_client_lets_others_run_in_between(play: Play) -> None:
+def test_a_pipelining_client_does_not_starve_others(play: Play) -> None:
     turns = [0]
 
     def turn_over() -> None:
@@ -108,7 +110,7 @@ def test_a_pipelining_client_lets_others_run_in_between(play: Play) -> None:
         async with serving(world, count) as served:
             client = await served.connect()
             client.send(*(heartbeat(number) for number in range(2_000)))
-            return await client.wait_answers(2_000)
+            return await client.wait_responses(2_000)
 
     assert play(scenario) == list(range(2_000))
     assert sum(turns) == 2_000
@@ -119,25 +121,26 @@ def test_frames_split_at_every_byte(play: Play) -> None:
     data = heartbeat(1, "x" * 9) + heartbeat(2) + heartbeat(3, "y")
 
     async def scenario(world: World) -> bool:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             for cut in range(1, len(data)):
                 client = await served.connect()
                 client.send(data[:cut])
                 await asyncio.sleep(0)
                 client.send(data[cut:])
-                assert await client.wait_answers(3) == [1, 2, 3]
+                assert await client.wait_responses(3) == [1, 2, 3]
                 client.transport.close()
             client = await served.connect()
             for position in range(len(data)):
                 client.send(data[position : position + 1])
                 await asyncio.sleep(0.001)
-            return await client.wait_answers(3) == [1, 2, 3]
+            return await client.wait_responses(3) == [1, 2, 3]
 
     assert play(scenario)
 
 
-def test_the_buffer_is_good_during_the_synchronous_part(play: Play) -> None:
-    """Requests larger than one read, several in flight: each handler sees its own bytes."""
+def test_the_buffer_is_valid_during_the_synchronous_part(play: Play) -> None:
+    """Each handler sees its own bytes, with several requests in flight that are larger than one
+    read."""
     sizes = [30_000, 10, 32_000, 1, 31_999] * 8
 
     def check(_node: Any, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
@@ -156,14 +159,14 @@ def test_the_buffer_is_good_during_the_synchronous_part(play: Play) -> None:
                     for number, size in enumerate(sizes)
                 )
             )
-            return await client.wait_answers(len(sizes))
+            return await client.wait_responses(len(sizes))
 
     assert play(scenario) == list(range(len(sizes)))
 
 
-def test_record_batches_are_windows_that_may_be_patched(play: Play) -> None:
-    """Larger than one read, so that they come through a buffer of the connection's own, and
-    smaller."""
+def test_record_batches_are_writable_views(play: Play) -> None:
+    """Batches larger than one read, which pass through the connection's own buffer, and smaller
+    ones."""
     topic = ProduceRequest.TopicData
     seen: list[bytes] = []
 
@@ -190,13 +193,13 @@ def test_record_batches_are_windows_that_may_be_patched(play: Play) -> None:
                     for size in sizes
                 )
             )
-            return await client.wait_answers(len(sizes))
+            return await client.wait_responses(len(sizes))
 
     assert play(scenario) == sizes
     assert seen == [b"\xaa" + bytes(size - 1) for size in sizes]
 
 
-def test_what_is_answered_at_once_takes_no_task() -> None:
+def test_an_immediate_response_needs_no_task() -> None:
     made = []
 
     def count(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
@@ -204,11 +207,11 @@ def test_what_is_answered_at_once_takes_no_task() -> None:
         return asyncio.Task(coroutine, loop=loop, **options)
 
     async def scenario(world: World) -> list[int]:
-        async with serving(world, answer_now) as served:
+        async with serving(world, respond_now) as served:
             client = await served.connect()
             asyncio.get_running_loop().set_task_factory(count)
             client.send(*(heartbeat(number) for number in range(100)))
-            order = await client.wait_answers(100)
+            order = await client.wait_responses(100)
             asyncio.get_running_loop().set_task_factory(None)
             return order
 
@@ -216,7 +219,7 @@ def test_what_is_answered_at_once_takes_no_task() -> None:
     assert made == []
 
 
-def test_waiting_work_is_cancelled_with_its_connection(play: Play) -> None:
+def test_waiting_handlers_are_cancelled_with_their_connection(play: Play) -> None:
     async def scenario(world: World) -> list[int]:
         gates = Gates()
         async with serving(world, gates.handle) as served:
@@ -227,7 +230,7 @@ def test_waiting_work_is_cancelled_with_its_connection(play: Play) -> None:
             client.transport.abort()
             await until(lambda: len(gates.cancelled) == 2)
             gates.gate("a").set()
-            assert await other.wait_answers(1) == [3]
+            assert await other.wait_responses(1) == [3]
             return gates.cancelled
 
     assert play(scenario) == [1, 2]
@@ -243,7 +246,7 @@ def test_requests_in_flight_are_bounded(play: Play) -> None:
             await asyncio.sleep(0.05)
             first = len(gates.seen)
             gates.gate("a").set()
-            return first, await client.wait_answers(50)
+            return first, await client.wait_responses(50)
 
     assert play(scenario) == (5, list(range(50)))
 
@@ -258,18 +261,18 @@ def test_bytes_in_flight_are_bounded(play: Play) -> None:
             await asyncio.sleep(0.05)
             first = len(gates.seen)
             gates.gate("a" * 10_000).set()
-            return first, await client.wait_answers(20)
+            return first, await client.wait_responses(20)
 
     assert play(scenario) == (3, list(range(20)))
 
 
-def test_a_handler_is_told_where_its_request_came_from(play: Play) -> None:
+def test_the_context_has_listener_addresses_and_client(play: Play) -> None:
     async def scenario(world: World) -> tuple[RequestContext, dict[str, int], Any]:
         gates = Gates()
         async with serving(world, gates.handle) as served:
             client = await served.connect("CONTROLLER")
             client.send(heartbeat(77, version=3))
-            await client.wait_answers(1)
+            await client.wait_responses(1)
             return (
                 gates.contexts[0],
                 served.server.ports,
@@ -288,8 +291,8 @@ def test_a_handler_is_told_where_its_request_came_from(play: Play) -> None:
     assert context.received > 0
 
 
-def test_one_connection_is_not_read_for_longer_than_its_turn() -> None:
-    """However much has come: the others, and the timers, would have to wait for all of it."""
+def test_reading_one_connection_ends_with_its_turn() -> None:
+    """Other connections and timers would wait otherwise, however much has arrived."""
     request = heartbeat(1, "x" * 30_000)
     turns: list[int] = []
 
@@ -310,7 +313,7 @@ def test_one_connection_is_not_read_for_longer_than_its_turn() -> None:
             client = await served.connect()
             counting = asyncio.ensure_future(count_turns())
             client.send(*[request] * 200)
-            await client.wait_answers(200)
+            await client.wait_responses(200)
             counting.cancel()
 
     run(scenario)

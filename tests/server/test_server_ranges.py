@@ -1,5 +1,5 @@
-"""Ranges of real files: sent by the kernel, brought in by threads when they are cold, whole and in
-order whatever the peer does."""
+"""Ranges of real files: the kernel sends them, threads read cold ones, and they arrive whole and in
+order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.server.state import Bounds
 from penstock.world import Offload, World
 from penstock.world.real import RealDisk, RealFile, page_cache, run
 from penstock.world.real import disk as real_disk
-from tests.server.serving import FETCH, HEARTBEAT, Client, answer_now, heartbeat, serving
+from tests.server.serving import FETCH, HEARTBEAT, Client, heartbeat, respond_now, serving
 from tests.server.test_server_backpressure import MEGABYTE, connect_deaf, fetch, fetch_handler
 from tests.server.test_server_order import until
 
@@ -40,7 +40,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class SpiedFile:
-    """Counts what is read into Python's memory."""
+    """Counts the bytes that are read into Python's memory."""
 
     file: RealFile
     reads: list[int] = field(default_factory=list)
@@ -100,7 +100,7 @@ def file(tmp_path: Path, content: bytes) -> SpiedFile:
 
 
 def body_of(parts: list[bytes]) -> bytes:
-    """A Fetch v4 answer with these records, as the client keeps it."""
+    """Return a Fetch v4 response with these records, as the client collects it."""
     partitions = tuple(
         FetchResponse.Response.Partition(partition_index=index, records=part)
         for index, part in enumerate(parts)
@@ -112,25 +112,25 @@ def body_of(parts: list[bytes]) -> bytes:
 def ask(
     file: SpiedFile, pieces: list[tuple[int, int]], *, deaf: bool = False
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """The answers to a fetch of these (position, length), a heartbeat and the fetch again, all sent
-    at once; and the calls to threads."""
+    """Send a fetch of these (position, length), a heartbeat and the fetch again. Return the
+    responses, and the number of calls in threads."""
 
     async def scenario(world: World) -> tuple[list[tuple[int, bytes]], int]:
         threads = SpiedThreads(world.offload)
         spied = replace(world, offload=threads)
         handler = fetch_handler(*(Range(file, *piece) for piece in pieces))
-        async with serving(spied, {FETCH: handler, HEARTBEAT: answer_now}) as served:
+        async with serving(spied, {FETCH: handler, HEARTBEAT: respond_now}) as served:
             client = await (connect_deaf(served) if deaf else served.connect())
             client.send(fetch(1), heartbeat(2), fetch(3))
             await until(lambda: served.server.counters.requests)
             if deaf:
                 await asyncio.sleep(0.05)
                 client.transport.resume_reading()
-            await client.wait_answers(3)
-            return client.answers, threads.calls
+            await client.wait_responses(3)
+            return client.responses, threads.calls
 
-    answers: tuple[list[tuple[int, bytes]], int] = run(scenario)
-    return answers
+    responses: tuple[list[tuple[int, bytes]], int] = run(scenario)
+    return responses
 
 
 PIECES = [
@@ -147,29 +147,29 @@ PIECES = [
 def test_large_ranges_never_become_python_objects(
     file: SpiedFile, content: bytes, deaf: bool
 ) -> None:
-    answers, thread_calls = ask(file, PIECES, deaf=deaf)
-    wanted = body_of([content[position : position + length] for position, length in PIECES])
-    assert [correlation for correlation, _ in answers] == [1, 2, 3]
-    assert answers[0][1] == answers[2][1] == wanted
+    responses, thread_calls = ask(file, PIECES, deaf=deaf)
+    expected = body_of([content[position : position + length] for position, length in PIECES])
+    assert [correlation for correlation, _ in responses] == [1, 2, 3]
+    assert responses[0][1] == responses[2][1] == expected
     assert file.reads == []
     assert thread_calls == 0
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_what_is_not_in_memory_is_brought_in_by_threads(
+def test_threads_read_ranges_that_are_not_in_memory(
     file: SpiedFile, content: bytes, deaf: bool
 ) -> None:
     file.is_cold = True
-    answers, thread_calls = ask(file, PIECES, deaf=deaf)
-    wanted = body_of([content[position : position + length] for position, length in PIECES])
-    assert [correlation for correlation, _ in answers] == [1, 2, 3]
-    assert answers[0][1] == answers[2][1] == wanted
+    responses, thread_calls = ask(file, PIECES, deaf=deaf)
+    expected = body_of([content[position : position + length] for position, length in PIECES])
+    assert [correlation for correlation, _ in responses] == [1, 2, 3]
+    assert responses[0][1] == responses[2][1] == expected
     assert thread_calls == len(file.reads) >= 2 * (6 + 4)
     assert max(file.reads) == SEND_PIECE_BYTES
 
 
 @pytest.mark.parametrize("kernel_tells", [True, False])
-def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(
+def test_cold_and_warm_files_are_told_apart(
     file: SpiedFile, kernel_tells: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not kernel_tells:
@@ -183,7 +183,7 @@ def test_a_cold_file_is_seen_as_such_and_a_warm_one_too(
     assert cold or in_memory_file_system(file.file.path)
 
 
-def test_asking_what_is_in_memory_reads_nothing(file: SpiedFile) -> None:
+def test_checking_the_page_cache_reads_nothing(file: SpiedFile) -> None:
     make_cold(file)
     before = cached_pages(file)
     cold = [page for page in range(SIZE // PAGE) if page not in before]
@@ -252,7 +252,7 @@ def make_cold(file: SpiedFile) -> None:
 
 
 def in_memory_file_system(path: str) -> bool:
-    """tmpfs never forgets a page."""
+    """Return True for tmpfs, which never drops a page."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     mount = max(
         (mount for mount in mounts if path.startswith(mount[0].rstrip("/") + "/")),
@@ -261,7 +261,7 @@ def in_memory_file_system(path: str) -> bool:
     return mount[1] in ("tmpfs", "ramfs")
 
 
-def test_a_disk_that_fails_ends_the_connection(
+def test_a_read_error_ends_the_connection(
     file: SpiedFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_length: int, _position: int, /) -> None:
@@ -269,12 +269,12 @@ def test_a_disk_that_fails_ends_the_connection(
 
     file.is_cold = True
     monkeypatch.setattr(file, "bring_in", broken)
-    answers = ask(file, [(0, MEGABYTE)])[0]
-    assert answers == []
+    responses = ask(file, [(0, MEGABYTE)])[0]
+    assert responses == []
     assert "cannot read a response from its file: [Errno 5]" in caplog.text
 
 
-def test_a_file_that_was_cut_ends_the_connection(
+def test_a_truncated_file_ends_the_connection(
     file: SpiedFile, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.file.truncate(3 * MEGABYTE)
@@ -282,11 +282,11 @@ def test_a_file_that_was_cut_ends_the_connection(
     assert "it was truncated while a response was being sent" in caplog.text
 
 
-def test_a_peer_that_goes_away_within_a_range_leaves_nothing_behind(file: SpiedFile) -> None:
+def test_a_peer_that_disconnects_within_a_range_leaks_no_socket(file: SpiedFile) -> None:
     async def scenario(world: World) -> tuple[int, int]:
         before = sockets()
         async with serving(
-            world, {FETCH: fetch_handler(Range(file, 0, SIZE)), HEARTBEAT: answer_now}
+            world, {FETCH: fetch_handler(Range(file, 0, SIZE)), HEARTBEAT: respond_now}
         ) as served:
             clients = [await connect_deaf(served) for _ in range(20)]
             for client in clients:
@@ -308,27 +308,27 @@ def sockets() -> int:
     return sum(str(link.readlink()).startswith("socket:") for link in links if link.is_symlink())
 
 
-def test_many_readers_at_once_each_get_their_own_bytes(file: SpiedFile, content: bytes) -> None:
+def test_concurrent_readers_get_their_own_bytes(file: SpiedFile, content: bytes) -> None:
     rng = random.Random(7)
     pieces = [
         (position, rng.randrange(SIZE - position))
         for position in (rng.randrange(SIZE) for _ in range(4))
     ]
-    wanted = body_of([content[position : position + length] for position, length in pieces])
+    expected = body_of([content[position : position + length] for position, length in pieces])
 
     async def scenario(world: World) -> list[Client]:
         handler = fetch_handler(*(Range(file, *piece) for piece in pieces))
-        async with serving(world, {FETCH: handler, HEARTBEAT: answer_now}) as served:
+        async with serving(world, {FETCH: handler, HEARTBEAT: respond_now}) as served:
             clients = [await served.connect() for _ in range(5)]
             for number, client in enumerate(clients):
                 client.send(*(heartbeat(0) for _ in range(number)), fetch(1), heartbeat(2))
             for number, client in enumerate(clients):
-                await client.wait_answers(number + 2)
+                await client.wait_responses(number + 2)
             return clients
 
     for number, client in enumerate(run(scenario)):
         assert client.order == [0] * number + [1, 2]
-        assert client.answers[number][1] == wanted
+        assert client.responses[number][1] == expected
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_clients_on_the_same_host_get_a_small_send_buffer(
     setting: int | None, expected: int
 ) -> None:
     async def scenario(world: World) -> int:
-        async with serving(world, answer_now, Bounds(send_buffer_bytes=setting)) as served:
+        async with serving(world, respond_now, Bounds(send_buffer_bytes=setting)) as served:
             await served.connect()
             await until(lambda: served.server.counters.connections)
             (connection,) = served.server._state.connections

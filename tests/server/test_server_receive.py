@@ -1,5 +1,5 @@
-"""The receive buffer: frames come out as they went in, however they are cut, and memory follows
-what really came."""
+"""The receive buffer: frames are complete however they arrive, and memory follows the received
+bytes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def framed(body: bytes) -> bytes:
 
 
 def feed(buffer: ReceiveBuffer, data: bytes, most: int, take: int = 1_000) -> list[bytes]:
-    """Reads as a transport does, at most so many bytes at once, and takes at most so many frames a
-    read."""
+    """Read as a transport does, with a bound on the bytes and the frames of each read."""
     frames = []
     while data:
         room = buffer.room()
@@ -50,7 +49,7 @@ def frames_of(buffer: ReceiveBuffer, most: int = 1_000) -> list[bytes]:
     shared=st.integers(16, 9_000),
     take=st.integers(0, 3),
 )
-def test_frames_come_out_as_they_went_in(
+def test_frames_are_split_correctly_however_they_arrive(
     sizes: list[int], most: int, shared: int, take: int
 ) -> None:
     bodies = [
@@ -59,14 +58,12 @@ def test_frames_come_out_as_they_went_in(
     common = memoryview(bytearray(shared))
     buffer = ReceiveBuffer(common, MEGABYTE)
     frames = feed(buffer, b"".join(map(framed, bodies)), most, take)
-    common[:] = (
-        bytes([0xFF]) * shared
-    )  # another connection uses the shared buffer: nothing of ours may be in it
+    common[:] = bytes([0xFF]) * shared  # another connection may use the shared buffer now
     assert frames + frames_of(buffer) == bodies
     assert buffer.held == 0
 
 
-def test_a_frame_is_a_window_and_no_copy() -> None:
+def test_a_frame_is_a_view_and_no_copy() -> None:
     shared = memoryview(bytearray(1_000))
     buffer = ReceiveBuffer(shared, MEGABYTE)
     buffer.room()[:7] = framed(b"abc")
@@ -77,7 +74,7 @@ def test_a_frame_is_a_window_and_no_copy() -> None:
     assert bytes(shared[4:7]) == b"xbc"
 
 
-def test_announcing_much_takes_little_memory() -> None:
+def test_a_large_announced_size_takes_little_memory() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(1_000)), 100 * MEGABYTE)
     feed(buffer, struct.pack(">i", 100 * MEGABYTE), 4)
     buffer.room()
@@ -86,7 +83,7 @@ def test_announcing_much_takes_little_memory() -> None:
     assert MEGABYTE < buffer.own_bytes <= 3 * MEGABYTE
 
 
-def test_the_buffer_grows_to_the_frame_and_is_given_back() -> None:
+def test_the_buffer_grows_to_the_frame_and_is_released() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(1_000)), 100 * MEGABYTE)
     assert feed(buffer, framed(bytes(MEGABYTE)), 65_536) == [bytes(MEGABYTE)]
     assert buffer.own_bytes == MEGABYTE + 4
@@ -94,7 +91,7 @@ def test_the_buffer_grows_to_the_frame_and_is_given_back() -> None:
     assert buffer.own_bytes == 0
 
 
-def test_trimming_keeps_what_is_held() -> None:
+def test_trimming_keeps_held_bytes() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(1_000)), MEGABYTE)
     feed(buffer, framed(b"abcdef")[:7], 7)
     buffer.trim()
@@ -102,7 +99,7 @@ def test_trimming_keeps_what_is_held() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1_001, 2**31 - 1])
-def test_impossible_sizes_are_refused(size: int) -> None:
+def test_invalid_sizes_are_refused(size: int) -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(100)), 1_000)
     with pytest.raises(ProtocolError, match=str(size)):
         feed(buffer, struct.pack(">i", size), 4)

@@ -1,4 +1,4 @@
-"""What costs a peer its connection, with a reason in the log, while others are served on."""
+"""What ends a connection, with a reason in the log, while others are served."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.server.serving import (
     API_VERSIONS,
     FETCH,
     HEARTBEAT,
-    answer_now,
     heartbeat,
     raw_request,
+    respond_now,
     serving,
 )
 from tests.world.both_worlds import Play
@@ -65,13 +65,13 @@ def test_bad_input_ends_the_connection_with_a_reason(
     data, reason = BAD[kind]
 
     async def scenario(world: World) -> tuple[list[int], int]:
-        handlers: dict[int, Handler] = {HEARTBEAT: answer_now, FETCH: answer_now}
+        handlers: dict[int, Handler] = {HEARTBEAT: respond_now, FETCH: respond_now}
         async with serving(world, handlers, Bounds(max_request_bytes=1_000)) as served:
             good, bad = await served.connect(), await served.connect()
             bad.send(heartbeat(1), data, heartbeat(2))
             await bad.wait_lost()
             good.send(heartbeat(3))
-            assert await good.wait_answers(1) == [3]
+            assert await good.wait_responses(1) == [3]
             return bad.order, served.server.counters.connections_broken
 
     with caplog.at_level(logging.WARNING, "penstock.server"):
@@ -84,7 +84,7 @@ def test_bad_input_ends_the_connection_with_a_reason(
 
 
 @pytest.mark.parametrize("version", [5, 99, 32_767, -1])
-def test_unknown_versions_of_api_versions_are_answered_as_version_0(
+def test_unknown_versions_of_api_versions_get_a_response_of_version_0(
     play: Play, version: int
 ) -> None:
     async def scenario(world: World) -> ApiVersionsResponse:
@@ -93,8 +93,8 @@ def test_unknown_versions_of_api_versions_are_answered_as_version_0(
 
         handlers: dict[int, Handler] = {
             API_VERSIONS: never,
-            HEARTBEAT: answer_now,
-            FETCH: answer_now,
+            HEARTBEAT: respond_now,
+            FETCH: respond_now,
         }
         async with serving(world, handlers) as served:
             client = await served.connect()
@@ -103,8 +103,8 @@ def test_unknown_versions_of_api_versions_are_answered_as_version_0(
                 raw_request(API_VERSIONS, version, 5, tagged + b"whatever is in there"),
                 heartbeat(6),
             )
-            assert await client.wait_answers(2) == [5, 6]
-            return decode(ApiVersionsResponse, 0, client.answers[0][1])
+            assert await client.wait_responses(2) == [5, 6]
+            return decode(ApiVersionsResponse, 0, client.responses[0][1])
 
     response = play(scenario)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -150,11 +150,11 @@ async def coroutine_function(*_: Any) -> HeartbeatResponse:
         (coroutine_function, "coroutine function"),
     ],
 )
-def test_what_escapes_a_handler_is_logged_and_ends_the_connection(
+def test_an_exception_in_a_handler_is_logged_and_ends_the_connection(
     play: Play, handler: Handler, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(world: World) -> tuple[list[int], int]:
-        async with serving(world, {HEARTBEAT: handler, FETCH: answer_now}) as served:
+        async with serving(world, {HEARTBEAT: handler, FETCH: respond_now}) as served:
             client = await served.connect()
             client.send(heartbeat(1))
             await client.wait_lost()
@@ -165,7 +165,7 @@ def test_what_escapes_a_handler_is_logged_and_ends_the_connection(
     assert play(scenario) == ([], 1)
     assert any(record.exc_info for record in caplog.records) == (
         "UNKNOWN_TOPIC_ID" not in reason
-    )  # which says enough by itself
+    )  # the reason is enough
     assert reason in caplog.text
 
 
