@@ -175,7 +175,7 @@ def test_responses_that_waited_for_an_earlier_one_hold_no_memory_once_they_are_s
             await until(lambda: used(served) > 0)
             waiting = used(served)
             delayed.complete(HeartbeatResponse())
-            assert await client.wait_answers(2) == [1, 2]
+            assert await client.wait_responses(2) == [1, 2]
             return waiting, used(served)
 
     waiting, left = play(scenario)
