@@ -115,7 +115,7 @@ class DelayedResponse(Generic[T]):
             self._end()
 
     def cancel(self) -> None:
-        """The client disconnected: nobody takes the response."""
+        """Drop the response: the client has disconnected."""
         self.fail(asyncio.CancelledError())
 
     def result(self) -> T:
