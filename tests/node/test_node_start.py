@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from pathlib import Path
@@ -51,26 +50,5 @@ def test_a_failed_start_keeps_the_clean_shutdown_mark(tmp_path: Path) -> None:
                 async with serving(world, config(tmp_path, other.getsockname()[1])):
                     raise AssertionError("the port is in use")
         assert mark.exists()
-
-    run(main)
-
-
-def test_a_start_that_is_cancelled_unlocks_the_directories(tmp_path: Path) -> None:
-    async def main(world: World) -> None:
-        settings = config(tmp_path)
-        format_for(world, settings)
-
-        async def serve() -> None:
-            async with serving(world, settings):
-                pass
-
-        for turns in range(4):
-            starting = asyncio.create_task(serve())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await starting
-        await serve()
 
     run(main)

@@ -45,7 +45,8 @@ class Node:
         try:
             self.replicas.store.prepare()
             await self.quorum.open()
-        except BaseException:
+        except Exception:
+            # Not if the start is cancelled: a thread may still work in a directory.
             await self.replicas.store.release()
             self.metadata_directory.unlock()
             raise
