@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,19 @@ EXAMPLES = re.findall(
 )
 
 
-@pytest.fixture(scope="module")
-def bootstrap_servers() -> Iterator[str]:
-    with penstock.Cluster() as cluster:
-        yield cluster.bootstrap_servers
-
-
 def test_the_readme_has_an_example_per_client() -> None:
     names = [name for name, _ in EXAMPLES]
     assert names == ["confluent-kafka", "kafka-python", "Spark", "In a test"]
 
 
-# The Spark example needs the Spark session of its worker, and reads what the others produced.
+# One test, because later examples read what earlier ones produced. Spark needs the worker that has
+# the Spark session.
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
-def test_examples_run(name: str, example: str, bootstrap_servers: str) -> None:
-    code = example.replace("localhost:9092", bootstrap_servers)
-    exec(compile(code, f"README.md, {name}", "exec"), {})
+def test_the_examples_run_in_order() -> None:
+    with penstock.Cluster() as cluster:
+        for name, example in EXAMPLES:
+            code = example.replace("localhost:9092", cluster.bootstrap_servers)
+            exec(compile(code, f"README.md, {name}", "exec"), {})
 
 
 def test_targets_and_files_that_documents_name_exist() -> None:
