@@ -237,3 +237,21 @@ def test_flush_ms_makes_a_flush_due() -> None:
         assert log.flushing.recovery_point == 1
 
     simulation.run(node.run(main()))
+
+
+def test_a_log_that_is_deleted_while_others_are_written_out_is_no_disk_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.limits.WRITE_BACK_BYTES", 1)
+
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        for partition in (PARTITION, OTHER):
+            store.create(partition, TOPIC_ID, SMALL).append_as_leader(batch("value"), 0)
+        writing = asyncio.create_task(store.write_back())
+        await asyncio.sleep(0)
+        store.delete(OTHER)
+        await writing
+        assert store.directories[0].failure is None
+
+    in_real_world(tmp_path, main)

@@ -299,6 +299,9 @@ class LogStore:
         """Start writing out appended data. Otherwise the kernel defers it for long, and then blocks
         writers: the event loop."""
         for log in list(self.logs.values()):
+            # Logs can be deleted while the data of another one is written out.
+            if self.logs.get(log.partition) is not log:
+                continue
             segment = log.active
             start, length = segment.written_back, segment.size - segment.written_back
             if length >= limits.WRITE_BACK_BYTES:
@@ -306,7 +309,8 @@ class LogStore:
                 try:
                     await self._world.offload.thread(segment.file.write_back, start, length)
                 except OSError as error:
-                    log.directory.fail(f"writing out {log.partition}", error)
+                    if self.logs.get(log.partition) is log:
+                        log.directory.fail(f"writing out {log.partition}", error)
 
     async def save_recovery_points(self) -> None:
         unlisted: set[TopicPartition] | None = None
