@@ -1,18 +1,18 @@
-"""What tests have to say beyond pass or fail (how many seeds ran, what was left out) is printed at
-the end, also from parallel workers."""
+"""Print the notes of tests (how many seeds ran, what was skipped) at the end, also from parallel
+workers."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more of what else the machine does than of the code.
+# The duration of an example depends more on the load of the machine than on the code.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long group first, beside everything else: at the end one worker would wait for it."""
+    """Run the long Spark group first; otherwise one worker waits for it at the end."""
     items.sort(key=lambda item: not _is_long(item))
 
 

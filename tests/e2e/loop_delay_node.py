@@ -1,5 +1,5 @@
-"""A node that recovers another log directory on its own event loop when it is told to, and says how
-late its loop was when it ends.
+"""A node that recovers another log directory on its event loop on request, and reports its loop
+delay when it ends.
 
     python -m tests.e2e.loop_delay_node DIRECTORY OTHER_DIRECTORY KEY=VALUE ...
 
