@@ -4,6 +4,7 @@ Kafka had compacted."""
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.world import World
-from penstock.world.real import run
+from penstock.world.real import RealClock, run
 from tests.fixtures.kafka_wrote import DATA, Partition, partitions
 from tests.log.compacting import all_batches, committed, compact, stable_offset
 from tests.log.making import marker
@@ -28,6 +29,18 @@ CONFIG = LogConfig(
     file_delete_delay_ms=0,
 )
 ALL = [partition for partition in partitions() if partition.log_end_offset]
+# Kafka's cleaner gave the only tombstone, offset 25 of compacted-0, this delete horizon.
+DELETE_HORIZON_MS = 1_794_868_346_515
+
+
+class FixedClock(RealClock):
+    """A wall clock that stands still, so that the tombstones of the fixture do not expire."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
 
 
 def copy_of(wrote: Partition, tmp_path: Path) -> LogDirectory:
@@ -42,8 +55,11 @@ def copy_of(wrote: Partition, tmp_path: Path) -> LogDirectory:
     return LogDirectory(str(tmp_path), wrote.topic_id)
 
 
-async def opened(world: World, directory: LogDirectory) -> LogStore:
-    store = LogStore(world, [LogDirectory(directory.path, directory.id)])
+async def opened(
+    world: World, directory: LogDirectory, now_ms: int = DELETE_HORIZON_MS - 1
+) -> LogStore:
+    fixed = replace(world, clock=FixedClock(now_ms))
+    store = LogStore(fixed, [LogDirectory(directory.path, directory.id)])
     await store.open(lambda _partition: CONFIG)
     return store
 
@@ -65,6 +81,21 @@ def test_the_last_committed_record_of_each_key_stays(wrote: Partition, tmp_path:
         again = (await opened(world, directory)).logs[wrote.name]
         check(again, wrote, [record.offset for record in kept.values()])
         assert stable_offset(again) == stable_offset(log)
+
+    run(main)
+
+
+def test_a_tombstone_goes_after_the_delete_horizon_that_kafka_gave_it(tmp_path: Path) -> None:
+    wrote = next(partition for partition in ALL if partition.name.topic == "compacted")
+    directory = copy_of(wrote, tmp_path)
+
+    async def main(world: World) -> None:
+        store = await opened(world, directory, DELETE_HORIZON_MS + 1)
+        log = store.logs[wrote.name]
+        log.clean_offset = None
+        kept = {record.key: record for record in committed(log) if record.value is not None}
+        await compact(store, log)
+        check(log, wrote, [record.offset for record in kept.values()])
 
     run(main)
 
