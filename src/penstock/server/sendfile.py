@@ -77,9 +77,10 @@ def short_range(count: int, length: int, position: int) -> ShortRange:
 
 
 class SendSocket:
-    """The socket of one transport. `writable` is called once after each `wait_writable`."""
+    """The socket of one transport. `writable` is called once after each `wait_writable`. The event
+    loop watches the descriptor until `writable` returns without waiting again."""
 
-    __slots__ = ("_loop", "_socket", "_transport", "_watched", "_writable")
+    __slots__ = ("_loop", "_socket", "_transport", "_watched", "_writable", "is_waiting")
 
     def __init__(self, transport: asyncio.Transport, writable: Callable[[], None]) -> None:
         self._transport = transport
@@ -87,6 +88,7 @@ class SendSocket:
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._watched: int | None = None
+        self.is_waiting = False
 
     @property
     def is_usable(self) -> bool:
@@ -101,10 +103,6 @@ class SendSocket:
             and not transport.is_closing()
             and (self._socket is not None or self._transport_socket() is not None)
         )
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._watched is not None
 
     def send(self, data: Buffer, *, more: bool) -> int:
         """Return how many bytes left. `more` says that others follow immediately. Raises
@@ -127,10 +125,13 @@ class SendSocket:
             return None
 
     def wait_writable(self) -> None:
-        self._watched = os.dup((self._socket or self._transport_socket()).fileno())
-        self._loop.add_writer(self._watched, self._ready)
+        self.is_waiting = True
+        if self._watched is None:
+            self._watched = os.dup((self._socket or self._transport_socket()).fileno())
+            self._loop.add_writer(self._watched, self._ready)
 
-    def stop_waiting(self) -> None:
+    def _stop_watching(self) -> None:
+        self.is_waiting = False
         watched, self._watched = self._watched, None
         if watched is not None:
             self._loop.remove_writer(watched)
@@ -138,14 +139,16 @@ class SendSocket:
 
     def release(self) -> None:
         """Leave the descriptor to the transport, which closes it."""
-        self.stop_waiting()
+        self._stop_watching()
         if self._socket is not None:
             self._socket.detach()
             self._socket = None
 
     def _ready(self) -> None:
-        self.stop_waiting()
+        self.is_waiting = False
         self._writable()
+        if not self.is_waiting:
+            self._stop_watching()
 
     def _transport_socket(self) -> Any:
         encrypted = self._transport.get_extra_info("ssl_object") is not None
