@@ -58,6 +58,11 @@ class MemoryLog:
     def synced_end(self) -> int:
         return self.synced
 
+    def install(self, snapshot: OffsetAndEpoch) -> None:
+        """Replace all records by a snapshot."""
+        self.epochs, self.start, self.synced = [], snapshot.offset, snapshot.offset
+        self.start_snapshot = self.latest_snapshot = snapshot
+
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
         if not self.epochs or epoch > self.epochs[-1]:
             return self.end

@@ -267,10 +267,34 @@ def test_snapshot_is_fetched_installed_and_committed() -> None:
     harness.wait(TIMING.fetch_timeout - 0.1)
     assert harness.step(SnapshotProgress(2, 3, snapshot)) == []
     harness.wait(TIMING.fetch_timeout - 0.1)
-    assert harness.step(SnapshotProgress(2, 3, snapshot, done=True)) == [
-        InstallSnapshot(snapshot),
-        Commit(7),
-    ]
+    assert harness.step(SnapshotProgress(2, 3, snapshot, done=True)) == [InstallSnapshot(snapshot)]
+    harness.log.install(snapshot)
+    effects = harness.sync()
+    assert effects[0] == Commit(7)
+    assert sent_fetch(effects).offset == 7
+
+
+def test_high_watermark_advances_only_when_the_snapshot_is_installed() -> None:
+    """Until then the records below it may be diverging ones, which must not be applied."""
+    harness = follower(log=[1, 2, 2, 2])
+    snapshot = OffsetAndEpoch(3, 3)
+    request = harness.follow(2, epoch=4)
+    harness.respond_to_fetch(2, request, snapshot=snapshot)
+    harness.step(SnapshotProgress(2, 4, snapshot, done=True))
+    assert harness.raft.high_watermark == 0
+    harness.log.install(snapshot)
+    assert harness.sync()[0] == Commit(3)
+
+
+def test_installed_snapshot_is_committed_also_if_the_leader_changed_meanwhile() -> None:
+    harness = follower(log=[1, 2, 2, 2])
+    snapshot = OffsetAndEpoch(3, 3)
+    request = harness.follow(2, epoch=4)
+    harness.respond_to_fetch(2, request, snapshot=snapshot)
+    harness.step(SnapshotProgress(2, 4, snapshot, done=True))
+    harness.log.install(snapshot)
+    harness.follow(3, epoch=5)
+    assert harness.sync()[0] == Commit(3)
 
 
 def test_neither_snapshot_of_an_earlier_leader_nor_on_a_leader_is_installed() -> None:

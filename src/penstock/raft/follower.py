@@ -149,8 +149,15 @@ def _update_high_watermark(quorum: QuorumState, state: FollowerState) -> None:
     quorum.advance_high_watermark(min(state.leader_high_watermark, quorum.log.end.offset))
 
 
-def handle_synced(quorum: QuorumState, state: FollowerState) -> None:
-    if state.waiting_for is WaitingFor.DISK and is_log_synced(quorum):
+def handle_synced(quorum: QuorumState) -> None:
+    # A snapshot, which may just have been installed, has only committed records.
+    quorum.advance_high_watermark(quorum.log.start_offset)
+    state = quorum.state
+    if (
+        isinstance(state, FollowerState)
+        and state.waiting_for is WaitingFor.DISK
+        and is_log_synced(quorum)
+    ):
         state.waiting_for = WaitingFor.NOTHING
         _update_high_watermark(quorum, state)
 
@@ -217,6 +224,7 @@ def _install_snapshot(quorum: QuorumState, state: FollowerState, snapshot: Offse
     if snapshot.offset <= quorum.high_watermark:
         state.waiting_for = WaitingFor.NOTHING
         return
+    # The high watermark advances when the snapshot is installed: until then the log may have
+    # diverging records below the offset of the snapshot.
     state.waiting_for = WaitingFor.DISK
     quorum.effects.append(InstallSnapshot(snapshot))
-    quorum.advance_high_watermark(snapshot.offset)

@@ -18,7 +18,8 @@ The laws; each has a test in tests/raft:
    fetch offset is its synced log end.
 5. A follower's fetch counts only if its log is a prefix of the leader's. Otherwise the follower
    truncates at the diverging epoch.
-6. The high watermark never decreases, and a follower never truncates below it.
+6. The high watermark never decreases, and a follower never truncates below it. `Commit` follows
+   the effects that make its records part of the log; the shell applies up to its high watermark.
 7. A leader only appends to its log: it never truncates it and never loads a snapshot (rule 18).
 8. A voter becomes a candidate, and so raises the epoch, only after a majority granted it a
    pre-vote. A follower that recently fetched from a leader refuses pre-votes.
@@ -179,11 +180,11 @@ class Raft:
                 follower.handle_fetch_failure(quorum, event, request, now)
             case SnapshotProgress():
                 follower.handle_snapshot_progress(quorum, event, now)
-            case Synced() if isinstance(quorum.state, FollowerState):
-                follower.handle_synced(quorum, quorum.state)
+            case Synced():
+                follower.handle_synced(quorum)
             case Resign():
                 leader.resign(quorum, now)
-            case Tick() | Appended() | Synced() | RequestFailed():
+            case Tick() | Appended() | RequestFailed():
                 pass
 
     def _poll(self, state: EpochState, now: float) -> None:

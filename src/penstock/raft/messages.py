@@ -237,7 +237,8 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The high watermark advanced."""
+    """Apply the log up to `high_watermark`, and not further: the machine may already be ahead, with
+    effects on the log that are not carried out yet."""
 
     high_watermark: int
 

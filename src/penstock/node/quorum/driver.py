@@ -58,11 +58,11 @@ logger = logging.getLogger(__name__)
 
 
 class Callbacks(NamedTuple):
-    """What the driver calls: after each step, when the high watermark advanced, to install and to
-    download a snapshot, and with the node endpoints of a response."""
+    """What the driver calls: after each step, with a high watermark up to which the log is now
+    committed, to install and to download a snapshot, and with the node endpoints of a response."""
 
     on_step: Callable[[], None]
-    on_commit: Callable[[], None]
+    on_commit: Callable[[int], None]
     install_snapshot: Callable[[OffsetAndEpoch], Coroutine[Any, Any, None]]
     download_snapshot: Callable[[FetchSnapshot], Coroutine[Any, Any, None]]
     on_endpoints: Callable[[Sequence[Any]], None]
@@ -217,8 +217,8 @@ class RaftDriver:
                 self._start_sync()
             case FetchSnapshot():
                 self._spawn(self._callbacks.download_snapshot(effect))
-            case Commit():
-                self._callbacks.on_commit()
+            case Commit(high_watermark):
+                self._callbacks.on_commit(high_watermark)
         return None
 
     def _respond(self, reply_to: object, response: Response) -> None:

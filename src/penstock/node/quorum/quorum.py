@@ -54,6 +54,9 @@ from penstock.world import World
 # How often the node checks whether a snapshot is due, and how often it saves the committed offset.
 SNAPSHOT_CHECK_S = 1.0
 SAVE_COMMITTED_S = 5.0
+# The pause between two parts of a long image; 0 only yields to the event loop. Simulated runs set
+# it, because there a turn of the event loop takes no time.
+PUBLISH_PAUSE_S = 0.0
 
 
 class Quorum:
@@ -105,6 +108,7 @@ class Quorum:
         self._service: QuorumService
         self._active_epoch: int | None = None
         self._is_publishing = False
+        self._committed_offset = 0
         self._changed = asyncio.Event()
 
     # State
@@ -145,6 +149,15 @@ class Quorum:
     @property
     def high_watermark(self) -> int:
         return self._raft.high_watermark
+
+    @property
+    def committed_offset(self) -> int:
+        """The offset up to which the log is committed on this disk and may be applied.
+
+        It is that of the last `Commit` effect. The high watermark of the state machine may be
+        ahead of the log: the effects of its last step may not be carried out yet.
+        """
+        return self._committed_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -197,7 +210,8 @@ class Quorum:
         image = await self._snapshots.load_latest()
         if image is not None:
             self._loader.load(image)
-        while not self._loader.publish(self._raft.high_watermark):
+        self._committed_offset = self._raft.high_watermark
+        while not self._loader.publish(self.committed_offset):
             await asyncio.sleep(0)
         listeners = config.controller_listeners
         listener_name = listeners[0].name if listeners else ""
@@ -256,7 +270,7 @@ class Quorum:
         self._on_step()
         self._peers.close()
         await self._log.sync()
-        await self._log.save_committed(self._raft.high_watermark)
+        await self._log.save_committed(self.committed_offset)
         await self._log.close()
 
     def abandon(self) -> None:
@@ -341,16 +355,17 @@ class Quorum:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _on_commit(self) -> None:
-        if not self._loader.publish(self._raft.high_watermark) and not self._is_publishing:
+    def _on_commit(self, high_watermark: int) -> None:
+        self._committed_offset = high_watermark
+        if not self._loader.publish(self.committed_offset) and not self._is_publishing:
             self._is_publishing = True
             self._spawn(self._publish_rest())
         self._on_step()
 
     async def _publish_rest(self) -> None:
         """Publish in bounded parts: the event loop runs in between."""
-        while not self._loader.publish(self._raft.high_watermark):
-            await asyncio.sleep(0)
+        while not self._loader.publish(self.committed_offset):
+            await asyncio.sleep(PUBLISH_PAUSE_S)
         self._is_publishing = False
         self._on_step()
 
@@ -375,7 +390,7 @@ class Quorum:
             now = self._world.clock.monotonic()
             if now - saved_at >= SAVE_COMMITTED_S:
                 saved_at = now
-                await self._log.save_committed(self._raft.high_watermark)
+                await self._log.save_committed(self.committed_offset)
             is_due = 0 < max_interval_s <= now - snapshot_at
             if is_due or self._log.bytes_since_snapshot >= max_bytes:
                 snapshot_at = now
