@@ -269,6 +269,9 @@ MAX_RECORDS_PER_DECISION = 10_000
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
 METADATA_FETCH_BYTES = 256 * 1024
 
+# Observers of the quorum that its leader describes. The id of an observer is what a request claims.
+MAX_QUORUM_OBSERVERS = 10_000
+
 # A metadata snapshot that a replica fetches: that of a cluster with some ten million partitions.
 MAX_SNAPSHOT_BYTES = 2 * 1024 * 1024 * 1024
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ErrorCode, InvariantBroken
+from penstock.limits import MAX_QUORUM_OBSERVERS
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
     AppendRecords,
@@ -132,6 +133,33 @@ def test_leader_without_fetches_of_a_majority_steps_down() -> None:
     harness.fetch(2, 1, 1, high_watermark=9)
     harness.wait(0.1)
     assert harness.is_in(UnattachedState, ProspectiveState)
+
+
+def observers(harness: Harness) -> list[int]:
+    state = harness.raft.state
+    assert isinstance(state, LeaderState)
+    return list(state.observers)
+
+
+def test_observer_is_forgotten_five_minutes_after_its_last_fetch() -> None:
+    harness = leader(voters=(1,))
+    harness.fetch(9, 1, 1)
+    harness.fetch(8, 1, 1)
+    harness.wait(200)
+    harness.fetch(9, 1, 1)
+    assert harness.raft.deadline <= harness.now + 100
+    harness.wait(100)
+    assert observers(harness) == [9]
+    harness.wait(200)
+    assert observers(harness) == []
+
+
+def test_number_of_remembered_observers_is_bounded() -> None:
+    harness = leader(voters=(1,))
+    for observer in range(2, MAX_QUORUM_OBSERVERS + 12):
+        harness.fetch(observer, 0, 0)
+    assert len(observers(harness)) == MAX_QUORUM_OBSERVERS
+    assert observers(harness)[-1] == MAX_QUORUM_OBSERVERS + 11, "the longest silent one is dropped"
 
 
 def test_begin_quorum_epoch_is_repeated_until_a_voter_fetches() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from penstock.errors import ErrorCode
+from penstock.limits import MAX_QUORUM_OBSERVERS
 from penstock.raft.log import Diverging, OffsetAndEpoch, SnapshotRequired, validate_offset_and_epoch
 from penstock.raft.messages import (
     BeginQuorumEpochRequest,
@@ -24,6 +25,8 @@ from penstock.raft.states import DelayedFetch, LeaderState, ReplicaState
 CHECK_QUORUM_FACTOR = 1.5
 # A voter that has not fetched yet gets this many BeginQuorumEpoch requests per fetch timeout.
 BEGIN_QUORUM_EPOCH_PER_TIMEOUT = 4
+# An observer that has not fetched for this long is forgotten (Kafka has the same bound).
+OBSERVER_TIMEOUT_S = 300.0
 
 
 def poll_leader(quorum: QuorumState, state: LeaderState, now: float) -> None:
@@ -33,6 +36,7 @@ def poll_leader(quorum: QuorumState, state: LeaderState, now: float) -> None:
         return
     _update_high_watermark(quorum, state)
     _complete_fetches(quorum, state, now)
+    _forget_observers(state, now)
     if now >= state.begin_quorum_epoch_at:
         state.begin_quorum_epoch_at = (
             now + quorum.timing.fetch_timeout / BEGIN_QUORUM_EPOCH_PER_TIMEOUT
@@ -46,10 +50,13 @@ def leader_deadline(quorum: QuorumState, state: LeaderState) -> float:
     """Return when `poll_leader` has work to do."""
     fetch_deadline = min((fetch.deadline for fetch in state.delayed_fetches), default=math.inf)
     is_voter_silent = any(replica.end_offset < 0 for replica in state.voters.values())
+    observers = iter(state.observers.values())
+    forget_at = next((each.last_fetch_at + OBSERVER_TIMEOUT_S for each in observers), math.inf)
     return min(
         check_quorum_deadline(quorum, state),
         fetch_deadline,
         state.begin_quorum_epoch_at if is_voter_silent else math.inf,
+        forget_at,
     )
 
 
@@ -135,7 +142,20 @@ def _replica_state(quorum: QuorumState, state: LeaderState, replica_id: int) -> 
         return state.voters[replica_id]
     if replica_id < 0 or replica_id == quorum.node_id:
         return ReplicaState()
-    return state.observers.setdefault(replica_id, ReplicaState())
+    # Inserted again, so that the observers are ordered by their last fetch.
+    replica = state.observers.pop(replica_id, None) or ReplicaState()
+    state.observers[replica_id] = replica
+    if len(state.observers) > MAX_QUORUM_OBSERVERS:
+        del state.observers[next(iter(state.observers))]
+    return replica
+
+
+def _forget_observers(state: LeaderState, now: float) -> None:
+    while state.observers:
+        observer = next(iter(state.observers))
+        if now < state.observers[observer].last_fetch_at + OBSERVER_TIMEOUT_S:
+            return
+        del state.observers[observer]
 
 
 def _complete_fetches(quorum: QuorumState, state: LeaderState, now: float) -> None:

@@ -137,6 +137,7 @@ class LeaderState:
     epoch_start_offset: int
     since: float
     voters: dict[int, ReplicaState]
+    # Ordered by the last fetch.
     observers: dict[int, ReplicaState] = field(default_factory=dict)
     delayed_fetches: list[DelayedFetch] = field(default_factory=list)
     begin_quorum_epoch_at: float = 0.0
