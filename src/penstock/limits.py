@@ -118,8 +118,8 @@ MOVE_LAST_STEP_SECONDS = 1.0
 # loop.
 MAX_COMPACTED_TOGETHER = 32
 
-# What the child process compacts before it runs other calls, for instance a lookup by time or a
-# recompression: some ten milliseconds.
+# What the child process compacts before it reports to the event loop, which paces it and swaps in
+# finished segments: some ten milliseconds.
 COMPACTION_SLICE_BYTES = 1024 * 1024
 
 # The memory of a key in a compaction's offset map besides its own bytes: a dict entry, a bytes
@@ -147,9 +147,11 @@ READ_AHEAD_BYTES = 4 * 1024 * 1024
 
 # Threads and the child process
 
-# Threads for blocking calls of one node. They wait for the disk, not for a core; more would only
-# queue in the kernel.
+# Threads for blocking calls of one node, and for its reads. They wait for the disk, not for a core;
+# more would only queue in the kernel. Reads have their own: a slow disk with many cold readers must
+# not delay the syncs of the metadata quorum.
 OFFLOAD_THREADS = 8
+OFFLOAD_READ_THREADS = 8
 
 # A message to or from the child process. Arguments and results are names, numbers and offset lists,
 # never record data.

@@ -83,8 +83,14 @@ class SpiedThreads:
         self.calls += 1
         return await self._offload.thread(call, *args, **kwargs)
 
+    async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.calls += 1
+        return await self._offload.read(call, *args, **kwargs)
+
     async def process(self, *_args: Any, **_kwargs: Any) -> Any:
         raise AssertionError("nothing of this is for a child process")
+
+    background = process
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import OFFLOAD_READ_THREADS
 from penstock.world import Disk, World
 from penstock.world.real import run
 from tests.world.both_worlds import Play
@@ -80,6 +81,42 @@ def test_calls_in_the_child_process_must_be_picklable(play: Play) -> None:
     async def scenario(world: World) -> None:
         with pytest.raises((AttributeError, TypeError)):
             await world.offload.process(lambda disk: disk.exists("a"))
+
+    play(scenario)
+
+
+def test_reads_that_hang_do_not_delay_a_sync() -> None:
+    async def scenario(world: World) -> None:
+        disk_answers = threading.Event()
+        reads = [
+            asyncio.ensure_future(world.offload.read(disk_answers.wait))
+            for _ in range(2 * OFFLOAD_READ_THREADS)
+        ]
+        try:
+            assert await asyncio.wait_for(world.offload.thread(int, "1"), 30) == 1
+        finally:
+            disk_answers.set()
+        assert all(await asyncio.gather(*reads))
+
+    run(scenario)
+
+
+def test_long_work_does_not_delay_the_work_of_a_request(started: Path) -> None:
+    async def scenario(world: World) -> None:
+        call = asyncio.ensure_future(world.offload.background(print_and_wait, str(started)))
+        busy = int(await world.offload.thread(started.read_text))
+        assert await asyncio.wait_for(world.offload.process(child_id), 30) != busy
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    run(scenario)
+
+
+def test_long_work_keeps_its_state_between_calls(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        first = await world.offload.background(child_id)
+        assert await world.offload.background(child_id) == first
 
     play(scenario)
 

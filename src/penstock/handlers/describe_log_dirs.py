@@ -77,7 +77,7 @@ async def _volume(parts: Parts, path: str) -> Volume | None:
     """Read the volume's size in a thread: a network volume may hang, and must not block the event
     loop."""
     try:
-        return await parts.offload.thread(parts.disk.volume, path)
+        return await parts.offload.read(parts.disk.volume, path)
     except OSError:
         return None
 

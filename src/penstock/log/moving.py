@@ -162,7 +162,7 @@ class Moves:
             if piece is None or (len(piece) < size and future.end_offset >= log.active.base_offset):
                 return
             try:
-                data = await self._world.offload.thread(piece.read)
+                data = await self._world.offload.read(piece.read)
             except OSError as error:
                 raise log.directory.fail(f"reading {move.partition}", error) from error
             if self._is_current(move) and move.truncation_count == log.truncation_count:

@@ -199,7 +199,7 @@ async def _recovered_state(
     if size <= MAX_INLINE_RECOVERY_BYTES:
         recovered = recover(world.disk, *arguments)
     else:
-        recovered = await world.offload.process(recover, *arguments)
+        recovered = await world.offload.background(recover, *arguments)
     _log_notes(recovered.notes)
     segments = _segments(files, path, recovered.bases, config)
     start_offset = min(max(checkpointed.start_offset, bases[0]), recovered.end_offset)

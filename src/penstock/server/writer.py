@@ -207,7 +207,7 @@ class Writer:
     async def _load(self, file: RangeFile, length: int, position: int) -> None:
         """Read a piece into the page cache in a thread."""
         try:
-            await self._offload.thread(file.bring_in, length, position)
+            await self._offload.read(file.bring_in, length, position)
         except OSError as error:
             self._failed(error)
             return

@@ -4,7 +4,7 @@
 - `Rng`: random numbers and uuids
 - `Disk`, `File`: files, directories, durability, locks and free space
 - `Network`, `Listener`: name resolution, listening and connecting
-- `Offload`: blocking calls in threads, and CPU-bound work in a child process
+- `Offload`: blocking calls in threads, and CPU-bound work in child processes
 
 `world.real` implements them with uvloop, files, sockets, threads and a child process. `world.sim`
 simulates them: a whole cluster runs in one process, in virtual time, from one seed. This module
@@ -199,14 +199,26 @@ class Offload(Protocol):
     """Work that must not run on the event loop."""
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call in a thread. For calls that release the GIL: fdatasync, cold reads. Threads do
-        not share broker state: pass values, not mutable objects."""
+        """Run a call in a thread. For calls that release the GIL: fdatasync, renames, removals.
+        Threads do not share broker state: pass values, not mutable objects."""
+
+    async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call that reads from the disk in a thread. Reads have threads of their own: many
+        slow reads do not delay a sync, for which the metadata quorum may wait."""
 
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a module-level function in the child process, with the child's disk as its first
-        argument. Arguments and result must be picklable. For work on single records."""
+        argument. Arguments and result must be picklable. For work on single records that a request
+        waits for."""
+
+    async def background(
+        self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `process`, in a child process for long work that no request waits for: compaction and
+        recovery. Module-level state that a call leaves is there for the next one, unless the child
+        died in between."""
 
 
 @dataclass(frozen=True, slots=True)

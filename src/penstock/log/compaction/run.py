@@ -1,4 +1,4 @@
-"""The compactions of a store: chooses a log, lets the child process compact it slice by slice, and
+"""The compactions of a store: chooses a log, lets a child process compact it slice by slice, and
 swaps in the result.
 
 The log stays in service during the compaction. Any change to it in between (truncated, moved,
@@ -176,7 +176,7 @@ class Compactions:
         clock, started, processed = self._world.clock, self._world.clock.monotonic(), 0
         step: Job | str = run.job
         while True:
-            done = await self._world.offload.process(advance, step)
+            done = await self._world.offload.background(advance, step)
             step = run.job.id
             processed += done.processed_bytes
             for cleaned in done.cleaned:
@@ -248,7 +248,7 @@ class Compactions:
 
     async def _clean_up(self, run: _Run) -> None:
         """Remove the files that the child process wrote in vain."""
-        await self._world.offload.process(abandon, run.job.id)
+        await self._world.offload.background(abandon, run.job.id)
         await self._world.offload.thread(_remove_cleaned, self._world.disk, run.job.directory)
 
     # The checkpoint

@@ -89,7 +89,7 @@ class Fetches:
             while state.cold:
                 cold = dict(state.cold)
                 calls = tuple(call for _offset, call in cold.values())
-                await self._offload.thread(_call_all, calls)
+                await self._offload.read(_call_all, calls)
                 with self.actions:
                     for key, (offset, _call) in cold.items():
                         del state.cold[key]

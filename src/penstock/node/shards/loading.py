@@ -98,7 +98,7 @@ class ShardLoader:
             read = partition.read_for_follower(offset, SHARD_LOAD_BYTES, at_least_one=True).range
             if read is None:
                 break
-            data, before = await self._world.offload.thread(read.read), offset
+            data, before = await self._world.offload.read(read.read), offset
             for position, header in batches(data):
                 if header.base_offset >= end_offset:
                     break

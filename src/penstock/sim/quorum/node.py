@@ -161,7 +161,11 @@ class SlowDisk:
         self._rng = rng
         self._max_delay_s = max_delay_s
         self.process = offload.process
+        self.background = offload.background
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         await asyncio.sleep(self._rng.random() * self._max_delay_s)
         return await self._offload.thread(call, *args, **kwargs)
+
+    async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.thread(call, *args, **kwargs)

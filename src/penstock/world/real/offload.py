@@ -1,4 +1,4 @@
-"""Threads for blocking calls, and one child process for work on records. Both start with the first
+"""Threads for blocking calls, and child processes for work on records. They start with the first
 call that needs them."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from penstock.limits import OFFLOAD_THREADS
+from penstock.limits import OFFLOAD_READ_THREADS, OFFLOAD_THREADS
 from penstock.world import Disk
 from penstock.world.real.child import BOOTSTRAP, LENGTH_BYTES, pack
 
@@ -21,47 +21,71 @@ T = TypeVar("T")
 
 
 class RealOffload:
-    """The child process runs one call at a time. Cancelling a call kills the child, so that its
-    work stops; the next call starts another."""
+    """Syncs and reads have separate threads. Requests and long work have separate child
+    processes."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="penstock-offload")
-        self._child: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
+        self._readers = ThreadPoolExecutor(OFFLOAD_READ_THREADS, thread_name_prefix="penstock-read")
+        self._child = _Child()
+        self._background = _Child()
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work = partial(call, *args, **kwargs) if args or kwargs else call
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, cast("Callable[[], T]", work)
-        )
+        return await _in_thread(self._threads, partial(call, *args, **kwargs))
+
+    async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await _in_thread(self._readers, partial(call, *args, **kwargs))
 
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        request = pack((call, args, kwargs))
-        async with self._turn:
-            if self._child is None:
-                self._child = await _start_child()
-            try:
-                succeeded, outcome = await _call(self._child, request)
-            except BaseException:
-                await self._end_child()
-                raise
-        if succeeded:
-            return cast("T", outcome)
-        raise cast("Exception", outcome)
+        return cast("T", await self._child.run(pack((call, args, kwargs))))
+
+    async def background(
+        self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return cast("T", await self._background.run(pack((call, args, kwargs))))
 
     async def close(self) -> None:
-        """Kill the child. Do not wait for running threads."""
-        await self._end_child()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Kill the child processes. Do not wait for running threads."""
+        await self._child.end()
+        await self._background.end()
+        for threads in (self._threads, self._readers):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _end_child(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
+
+async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+class _Child:
+    """A child process that runs one call at a time. Cancelling a call kills the child, so that its
+    work stops; the next call starts another."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def run(self, request: bytes) -> object:
+        """Run a packed call. Return its result or raise its error."""
+        async with self._turn:
+            if self._process is None:
+                self._process = await _start_child()
+            try:
+                succeeded, outcome = await _call(self._process, request)
+            except BaseException:
+                await self.end()
+                raise
+        if succeeded:
+            return outcome
+        raise cast("Exception", outcome)
+
+    async def end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
             with contextlib.suppress(ProcessLookupError):  # it has already ended
-                child.kill()
-            await child.wait()
+                process.kill()
+            await process.wait()
 
 
 async def _start_child() -> asyncio.subprocess.Process:

@@ -45,6 +45,7 @@ class SimOffload:
         self._disk = disk
         self.thread_delay_s = THREAD_DELAY_S
         self._turn = asyncio.Lock()
+        self._background_turn = asyncio.Lock()
         self._waiting: dict[_Work, None] = {}  # a dict for its order
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -53,16 +54,27 @@ class SimOffload:
             await self._begin(partial(call, *args, **kwargs), self.thread_delay_s, killable=False),
         )
 
+    async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.thread(call, *args, **kwargs)
+
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run one call at a time, and pickle its arguments and result as the real world does."""
+        return cast("T", await self._in_child(self._turn, pickle.dumps((call, args, kwargs))))
+
+    async def background(
+        self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         request = pickle.dumps((call, args, kwargs))
-        async with self._turn:
+        return cast("T", await self._in_child(self._background_turn, request))
+
+    async def _in_child(self, turn: asyncio.Lock, request: bytes) -> object:
+        """Run one call at a time, and pickle its arguments and result as the real world does."""
+        async with turn:
             result = await self._begin(
                 partial(_call_pickled, request, self._disk), PROCESS_DELAY_S, killable=True
             )
-        return cast("T", pickle.loads(result))
+        return pickle.loads(result)
 
     def _begin(
         self, call: Callable[[], object], delay_s: float, *, killable: bool
