@@ -114,6 +114,10 @@ MOVE_UNSYNCED_BYTES = 16 * 1024 * 1024
 # retried later.
 MOVE_LAST_STEP_SECONDS = 1.0
 
+# Logs whose retention is checked in one turn of the event loop: about a millisecond, unless
+# segments expire.
+RETENTION_LOGS_A_TURN = 200
+
 # Segments that one compaction merges into one. Replacing them renames four files each, on the event
 # loop.
 MAX_COMPACTED_TOGETHER = 32

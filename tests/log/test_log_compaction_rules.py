@@ -263,7 +263,7 @@ async def _recreate(store: LogStore, _log: Log) -> None:
 
 async def _retire(store: LogStore, log: Log) -> None:
     log.advance_start(log.segments[2].base_offset)
-    store.apply_retention({PARTITION: log.end_offset})
+    await store.apply_retention({PARTITION: log.end_offset})
 
 
 async def _change_policy(_store: LogStore, log: Log) -> None:

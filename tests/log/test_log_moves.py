@@ -374,7 +374,7 @@ def test_deleting_a_partition_after_retention_leaves_its_directory_online() -> N
         store = await two_directories(node.world, "")
         log = log_in_a(store, 200)
         log.advance_start(150)
-        assert store.apply_retention({PARTITION: 200}) > 0
+        assert await store.apply_retention({PARTITION: 200}) > 0
         store.delete(PARTITION)
         await asyncio.sleep(100)
         await store.remove_due_files()

@@ -103,7 +103,7 @@ def test_deleted_records_are_not_served_and_their_segments_are_removed(tmp_path:
             log.read(49, 1, below=100)
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert values(log)[0] == "50"
-        gone = store.apply_retention({PARTITION: 100})
+        gone = await store.apply_retention({PARTITION: 100})
         assert 0 < gone == before - len(log.segments)
         assert log.start_offset == 50
         assert log.segments[0].base_offset <= 50
@@ -154,9 +154,9 @@ def test_a_log_whose_segments_all_expired_is_empty_and_keeps_its_end(tmp_path: P
         log = store.create(PARTITION, TOPIC_ID, replace(SMALL, retention_ms=1_000))
         for number in range(100):
             log.append_as_leader(batch(str(number)), 0)
-        assert store.apply_retention({PARTITION: 100}) > 2
+        assert await store.apply_retention({PARTITION: 100}) > 2
         assert (log.start_offset, log.end_offset, log.size) == (100, 100, 0)
-        assert store.apply_retention({PARTITION: 100}) == 0
+        assert await store.apply_retention({PARTITION: 100}) == 0
 
     in_real_world(tmp_path, main)
 

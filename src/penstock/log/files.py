@@ -21,8 +21,12 @@ from penstock.world import Disk, File
 class OpenFiles:
     """The files of all logs of a node."""
 
-    def __init__(self, disk: Disk, budget: int = limits.MAX_OPEN_LOG_FILES) -> None:
+    def __init__(
+        self, disk: Disk, budget: int = limits.MAX_OPEN_LOG_FILES, *, read_only: bool = False
+    ) -> None:
         self.disk = disk
+        # A thread that reads must not create the file of a segment that the log removes meanwhile.
+        self._read_only = read_only
         self._budget = budget
         self._open: OrderedDict[str, File] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
@@ -34,7 +38,7 @@ class OpenFiles:
         if file is not None:
             self._open.move_to_end(path)
             return file
-        file = self._open[path] = self.disk.open(path, create=create)
+        file = self._open[path] = self.disk.open(path, create=create and not self._read_only)
         if len(self._open) > self._budget:
             self._forgotten.append(self._open.popitem(last=False)[1])
         return file

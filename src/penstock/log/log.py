@@ -8,6 +8,7 @@ it the leader epoch, the offset to truncate to and the bound of a read. End offs
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -39,6 +40,8 @@ from penstock.log.segment import Segment, new_segment
 from penstock.log.segments import LogSegments
 from penstock.records.batch import BatchHeader, validate
 from penstock.world import World
+
+logger = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
@@ -90,6 +93,8 @@ class Log:
         self.truncation_count = 0
         # Below this offset the log was compacted: every key has one record. None if it never was.
         self.clean_offset: int | None = None
+        # What is wrong with a segment, once that was found. The log is served and not compacted.
+        self.damage: str | None = None
         self._files = files
         self._clock = world.clock
         self._jitter_ms = (
@@ -104,6 +109,20 @@ class Log:
     @property
     def size(self) -> int:
         return self.segments.size
+
+    def mark_damaged(self, error: KafkaError) -> None:
+        """Report that a segment is damaged. The log stays in service: appends and reads of what is
+        not damaged continue, and reads of the damaged part fail."""
+        if self.damage is None:
+            self.damage = error.message
+            logger.error(
+                "%s is damaged: %s. Its other records are served. If the partition has another "
+                "replica, stop the broker, remove the directory %s and start the broker, which "
+                "fetches the partition again",
+                self.partition,
+                error.message,
+                self.path,
+            )
 
     # Reading
 
@@ -169,7 +188,8 @@ class Log:
 
     @guarded
     def expired(self, high_watermark: int, now_ms: int) -> int:
-        """Return how many of the oldest segments retention deletes."""
+        """Return how many of the oldest segments retention deletes. Raises TimesUnknown if that
+        depends on timestamps that are not known."""
         facts = self.segments.facts(self.end_offset)
         return expired(facts, self.config, self.start_offset, high_watermark, now_ms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.ids import Buffer
@@ -19,6 +20,22 @@ from penstock.log.scanning import (
 )
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
 from penstock.world import File
+
+
+class SegmentTimes(NamedTuple):
+    """The largest timestamp of the first batch, and the largest one of all with the last offset of
+    the first batch that has it."""
+
+    first: int | None
+    largest: TimestampOffset
+
+
+class TimesUnknown(Exception):
+    """The timestamps of a segment are on disk. Read them in a thread, then try again."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.path)
+        self.segment = segment
 
 
 class Segment:
@@ -50,6 +67,8 @@ class Segment:
         self._since_index_entry = 0
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp: int | None = None
+        # The time of the last write, if the segment is damaged and its timestamps cannot be read.
+        self._assumed_time: int | None = None
         self._remembered = RememberedBatches()
 
     @property
@@ -72,10 +91,27 @@ class Segment:
             )
         return self._max_timestamp
 
+    @property
+    def has_times(self) -> bool:
+        """True if `largest_time` need not read from disk."""
+        return self._max_timestamp is not None or self._assumed_time is not None
+
+    def set_times(self, times: SegmentTimes) -> None:
+        self._first_timestamp, self._max_timestamp = times
+
+    def assume_time(self, modified_ms: int) -> None:
+        """Let retention count from the last write of a damaged segment: otherwise it would never
+        expire, and fill the disk with all that follow it."""
+        self._assumed_time = modified_ms
+
     def largest_time(self) -> int:
         """Return the largest timestamp, or that of the file if the records have none; retention
-        counts from it."""
-        largest = self.max_timestamp.timestamp
+        counts from it. Raises TimesUnknown if it must be read from disk."""
+        if self._max_timestamp is None:
+            if self._assumed_time is None:
+                raise TimesUnknown(self)
+            return self._assumed_time
+        largest = self._max_timestamp.timestamp
         return largest if largest >= 0 else self.created_ms
 
     @property

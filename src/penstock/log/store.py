@@ -6,6 +6,7 @@ writes the files of a directory beside its partitions: checkpoints and the clean
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -22,6 +23,8 @@ from penstock.log.files import OpenFiles
 from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import CheckpointedOffsets, create_log, open_log, write_topic_id
+from penstock.log.segment import TimesUnknown
+from penstock.log.times import learn_times
 from penstock.log.truncation import Truncations
 from penstock.world import World
 
@@ -238,17 +241,30 @@ class LogStore:
 
     # Upkeep
 
-    def apply_retention(self, high_watermarks: Mapping[TopicPartition, int]) -> int:
-        """Remove expired segments. Return their number."""
+    async def apply_retention(self, high_watermarks: Mapping[TopicPartition, int]) -> int:
+        """Remove expired segments, of some logs per turn of the event loop. Return their number."""
         count = 0
-        for partition in [partition for partition in self.logs if partition in high_watermarks]:
-            log = self.logs[partition]
-            with unless_offline(log.directory):
-                number = log.expired(high_watermarks[partition], self._world.clock.now_ms())
-                for path in log.retire(number):
-                    self.remove_later(path, log.config.file_delete_delay_ms)
-                count += number
+        for number, (partition, high_watermark) in enumerate(high_watermarks.items(), 1):
+            log = self.logs.get(partition)
+            if log is not None:
+                with unless_offline(log.directory):
+                    count += await self._retire_expired(log, high_watermark)
+            if number % limits.RETENTION_LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
         return count
+
+    async def _retire_expired(self, log: Log, high_watermark: int) -> int:
+        while True:
+            try:
+                number = log.expired(high_watermark, self._world.clock.now_ms())
+            except TimesUnknown as unknown:
+                await learn_times(log, self._world, [unknown.segment])
+                if not unknown.segment.has_times or self.logs.get(log.partition) is not log:
+                    return 0  # the segment or the log was removed
+                continue
+            for path in log.retire(number):
+                self.remove_later(path, log.config.file_delete_delay_ms)
+            return number
 
     def expire_producers(self, expiration_ms: int) -> None:
         """Forget producers that were idle for producer.id.expiration.ms."""

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.config.log_settings import MAX_LONG
 from penstock.config.topic import LogConfig
 from penstock.limits import MAX_COMPACTED_TOGETHER, MAX_RELATIVE_OFFSET
 
@@ -42,6 +43,11 @@ class Cleanable(NamedTuple):
         return self.dirty_bytes > 0 and (
             self.overdue or self.ratio > config.min_cleanable_dirty_ratio
         )
+
+
+def depends_on_times(config: LogConfig) -> bool:
+    """Return True if `cleanable` may need the timestamps of segments."""
+    return config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < MAX_LONG
 
 
 def cleanable(

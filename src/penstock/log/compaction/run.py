@@ -21,13 +21,19 @@ from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.log import names
 from penstock.log.checkpoint import offsets_text
-from penstock.log.compaction.cleanable import Cleanable, SegmentExtent, cleanable
+from penstock.log.compaction.cleanable import (
+    Cleanable,
+    SegmentExtent,
+    cleanable,
+    depends_on_times,
+)
 from penstock.log.compaction.filter import LastOfProducer
 from penstock.log.compaction.work import Cleaned, Job, JobLost, abandon, advance
-from penstock.log.directory import LogDirectory
+from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.log import Log
 from penstock.log.producers.state import ProducerStates
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, TimesUnknown
+from penstock.log.times import learn_times
 from penstock.world import Disk, World
 
 if TYPE_CHECKING:
@@ -71,11 +77,10 @@ class Compactions:
 
     async def run_once(self, stable_offsets: Mapping[TopicPartition, int], pace: Pace) -> bool:
         """Compact one log below its last stable offset. Return False if none was compacted."""
-        chosen = self._choose(stable_offsets)
-        if chosen is None:
+        log = await self._choose(stable_offsets)
+        run = None if log is None else self._prepare(log, stable_offsets[log.partition], pace)
+        if log is None or run is None:
             return False
-        log, found = chosen
-        run = self._prepare(log, found, pace)
         try:
             # Recovery does not read below the saved recovery point, so it must be saved before gaps
             # are made.
@@ -87,12 +92,7 @@ class Compactions:
             logger.warning("%s: %s", log.partition, error)
         except KafkaError as error:
             if log.directory.failure is None and self._is_unchanged(run):
-                self.uncleanable[log.partition] = error.message
-                logger.error(
-                    "cannot compact %s; not retrying before the broker is restarted: %s",
-                    log.partition,
-                    error.message,
-                )
+                self._give_up(log, error)
         except OSError as error:
             self._failed(run, error)
         await self._clean_up(run)
@@ -100,17 +100,47 @@ class Compactions:
 
     # Choosing
 
-    def _choose(self, stable_offsets: Mapping[TopicPartition, int]) -> tuple[Log, Cleanable] | None:
+    async def _choose(self, stable_offsets: Mapping[TopicPartition, int]) -> Log | None:
         """Return the log with the largest ratio of dirty bytes."""
-        best: tuple[Log, Cleanable] | None = None
+        best: tuple[Log, float] | None = None
         for partition, stable in stable_offsets.items():
             log = self._store.logs.get(partition)
             if log is None or not self._may_compact(log):
                 continue
-            found = self.cleanable(log, stable)
-            if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):
-                best = log, found
-        return best
+            if depends_on_times(log.config):
+                with unless_offline(log.directory):
+                    await learn_times(log, self._world, log.segments[:-1])
+            found = self._find_due(log, stable)
+            if found is not None and (best is None or found.ratio > best[1]):
+                best = log, found.ratio
+        return None if best is None else best[0]
+
+    def _find_due(self, log: Log, stable_offset: int) -> Cleanable | None:
+        """Return what can be compacted; None if it is too little. A log that cannot be read must
+        not end the compaction of others."""
+        if self._store.logs.get(log.partition) is not log or not self._may_compact(log):
+            return None  # it changed while another one was examined
+        try:
+            found = self.cleanable(log, stable_offset)
+        except TimesUnknown:
+            return None  # a segment was replaced while its timestamps were read
+        except KafkaError as error:
+            self._give_up(log, error)
+            return None
+        except OSError as error:
+            log.directory.fail(f"compacting {log.partition}", error)
+            return None
+        return found if found.is_due(log.config) else None
+
+    def _give_up(self, log: Log, error: KafkaError) -> None:
+        if log.directory.failure is None:
+            log.mark_damaged(error)
+            self.uncleanable[log.partition] = error.message
+            logger.error(
+                "cannot compact %s; not retrying before the broker is restarted: %s",
+                log.partition,
+                error.message,
+            )
 
     def _may_compact(self, log: Log) -> bool:
         """Return True if a log may be compacted. A log that is being moved may not: the copy would
@@ -119,6 +149,7 @@ class Compactions:
             log.config.compacts
             and len(log.segments) > 1
             and log.directory.failure is None
+            and log.damage is None
             and log.partition not in self.uncleanable
             and log.partition not in self._store.moves.under_way
         )
@@ -132,7 +163,20 @@ class Compactions:
         bound = min(stable_offset, log.flushing.recovery_point)
         return cleanable(log.segments, log.config, first_dirty, bound, self._world.clock.now_ms())
 
-    def _prepare(self, log: Log, found: Cleanable, pace: Pace) -> _Run:
+    def _prepare(self, log: Log, stable_offset: int, pace: Pace) -> _Run | None:
+        """Return the compaction of the chosen log; None if it cannot be compacted after all."""
+        found = self._find_due(log, stable_offset)
+        if found is None:
+            return None
+        try:
+            return self._new_run(log, found, pace)
+        except KafkaError as error:
+            self._give_up(log, error)
+        except OSError as error:
+            log.directory.fail(f"compacting {log.partition}", error)
+        return None
+
+    def _new_run(self, log: Log, found: Cleanable, pace: Pace) -> _Run:
         config = log.config
         ends = [segment.base_offset for segment in log.segments[1:]]
         dirty = [

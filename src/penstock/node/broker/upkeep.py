@@ -48,7 +48,7 @@ class Upkeep:
 
     async def _apply_retention(self) -> None:
         partitions = self._replicas.partitions
-        self._store.apply_retention(
+        await self._store.apply_retention(
             {name: partition.high_watermark for name, partition in partitions.items()}
         )
         await self._store.remove_due_files()

@@ -237,7 +237,7 @@ class LogRun:
         while True:
             await asyncio.sleep(self.rng.random() * 0.3)
             try:
-                self.store.apply_retention(
+                await self.store.apply_retention(
                     {partition: model.synced for partition, model in self.models.items()}
                 )
                 await self.store.flush_due()
