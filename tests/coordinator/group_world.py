@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypedDict, TypeVar, Unpack
+from typing import Never, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
@@ -103,7 +103,7 @@ class World:
     def wall_ms(self) -> int:
         return WALL_MS + self.now_ms
 
-    def take(self, step: Step) -> Step:
+    def take(self, step: Step[Never]) -> Step[Never]:
         self.log.extend(step.records)
         for ticket, response in step.replies:
             assert ticket not in self.replies, f"ticket {ticket} got two replies"
@@ -111,7 +111,7 @@ class World:
         self.log_lines.extend(step.log_lines)
         return step
 
-    def run(self, decide: Callable[[], Step]) -> Step:
+    def run(self, decide: Callable[[], Step[Never]]) -> Step[Never]:
         """Run a request. A step that writes is refused first: reverting it must change nothing."""
         before, uuids = state_of(self.machine), self.uuids
         step = decide()

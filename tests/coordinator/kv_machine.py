@@ -55,15 +55,15 @@ class KvMachine:
         else:
             self.values[record.key] = record.value
 
-    def loaded(self, now: Now, /) -> Step:
+    def loaded(self, now: Now, /) -> Step[bytes]:
         self.loaded_at = now
         return Step()
 
-    def image_changed(self, image: MetadataImage, _now: Now, /) -> Step:
+    def image_changed(self, image: MetadataImage, _now: Now, /) -> Step[bytes]:
         self.images.append(image)
         return self._write_due_value()
 
-    def _write_due_value(self) -> Step:
+    def _write_due_value(self) -> Step[bytes]:
         """Write it once, and reply to the watchers: the step may be refused."""
         if self.due_value is None:
             return Step()
@@ -71,7 +71,7 @@ class KvMachine:
         replies = tuple(Reply(watcher, "due") for watcher in self.watchers)
         return replace(self._step([Record(b"due", value)]), replies=replies)
 
-    def run_due(self, now: Now, /) -> Step:
+    def run_due(self, now: Now, /) -> Step[bytes]:
         """Expire a few keys."""
         if self.expire_at_ms is None or now.ms < self.expire_at_ms:
             return Step()
@@ -92,41 +92,41 @@ class KvMachine:
 
     # Requests
 
-    def put(self, records: Iterable[tuple[bytes, bytes]], ticket: Ticket, _now: Now) -> Step:
+    def put(self, records: Iterable[tuple[bytes, bytes]], ticket: Ticket, _now: Now) -> Step[bytes]:
         """The effects are the keys."""
         return self._step([Record(key, value) for key, value in records], ticket)
 
     def put_in_transaction(
         self, producer_id: int, epoch: int, key: bytes, value: bytes, ticket: Ticket, _now: Now
-    ) -> Step:
+    ) -> Step[bytes]:
         batch = transactional_batch(producer_id, epoch)
         return self._step([Record(key, value)], ticket, batch)
 
     def end_transaction(
         self, producer_id: int, epoch: int, commit: bool, ticket: Ticket, _now: Now
-    ) -> Step:
+    ) -> Step[bytes]:
         batch = marker_batch(producer_id, epoch, commit=commit, coordinator_epoch=1)
         step = self._step([MARKER_RECORD], ticket, batch)
         return Step((), step.replies, step.effects, batch, undo=step.undo)
 
-    def watch(self, ticket: Ticket, _now: Now) -> Step:
+    def watch(self, ticket: Ticket, _now: Now) -> Step[bytes]:
         self.watchers.append(ticket)
         return Step()
 
-    def refuse(self, _ticket: Ticket, _now: Now) -> Step:
+    def refuse(self, _ticket: Ticket, _now: Now) -> Step[bytes]:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "refused by the machine")
 
-    def fail(self, _ticket: Ticket, _now: Now) -> Step:
+    def fail(self, _ticket: Ticket, _now: Now) -> Step[bytes]:
         self.values[b"half"] = b"changed"
         raise RuntimeError("a bug of the machine")
 
-    def expire_at(self, due_ms: int, ticket: Ticket, _now: Now) -> Step:
+    def expire_at(self, due_ms: int, ticket: Ticket, _now: Now) -> Step[bytes]:
         self.expire_at_ms = due_ms
         return Step(replies=(Reply(ticket, "armed"),))
 
     def _step(
         self, records: list[Record], ticket: Ticket | None = None, batch: Batch = PLAIN
-    ) -> Step:
+    ) -> Step[bytes]:
         undo = Undo()
         undo.save(vars(self), "watchers")
         undo.save(vars(self), "pending")

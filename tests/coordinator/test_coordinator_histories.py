@@ -8,7 +8,7 @@ with the broker.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ class CommittedWorld(World):
         self.committed_length = 0
         super().__init__()
 
-    def take(self, step: Step) -> Step:
+    def take(self, step: Step[Never]) -> Step[Never]:
         super().take(replace(step, replies=step.replies if step.immediate else ()))
         if not step.immediate:
             self.held.extend(step.replies)

@@ -29,7 +29,7 @@ CONFIG = LogConfig(max_message_bytes=1_000)
 # Commits need broker 2, which the test plays.
 PAIR = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=1)
 
-Kv = Shard[KvMachine]
+Kv = Shard[KvMachine, bytes]
 
 
 class Run:
@@ -38,7 +38,7 @@ class Run:
     def __init__(self, world: World, partition: Partition) -> None:
         self.world = world
         self.partition = partition
-        self.effects: list[object] = []
+        self.effects: list[bytes] = []
         self.failures = 0
         self.shard = self.new_shard()
 
@@ -65,7 +65,7 @@ class Run:
     def machine(self) -> KvMachine:
         return self.shard.machine
 
-    def ask(self, request: Callable[[KvMachine, Ticket, Now], Step]) -> Any:
+    def ask(self, request: Callable[[KvMachine, Ticket, Now], Step[bytes]]) -> Any:
         """Return the reply, a future of it, or the KafkaError of a refused request."""
         try:
             return self.shard.decide(request, lambda error: error)
@@ -192,12 +192,12 @@ def test_a_step_is_one_batch() -> None:
 
 def test_transactional_batches_and_markers_are_written_and_replayed_with_their_flags() -> None:
     async def test(current: Run) -> None:
-        def put(value: bytes) -> Callable[[KvMachine, Ticket, Now], Step]:
+        def put(value: bytes) -> Callable[[KvMachine, Ticket, Now], Step[bytes]]:
             return lambda machine, ticket, now: machine.put_in_transaction(
                 7, 0, b"a", value, ticket, now
             )
 
-        def end(commit: bool) -> Callable[[KvMachine, Ticket, Now], Step]:
+        def end(commit: bool) -> Callable[[KvMachine, Ticket, Now], Step[bytes]]:
             return lambda machine, ticket, now: machine.end_transaction(7, 0, commit, ticket, now)
 
         current.put((b"a", b"0"))
@@ -228,7 +228,7 @@ def test_transactional_batches_and_markers_are_written_and_replayed_with_their_f
 
 def test_a_fenced_producer_epoch_refuses_the_step_and_not_the_shard() -> None:
     async def test(current: Run) -> None:
-        def put(epoch: int) -> Callable[[KvMachine, Ticket, Now], Step]:
+        def put(epoch: int) -> Callable[[KvMachine, Ticket, Now], Step[bytes]]:
             return lambda machine, ticket, now: machine.put_in_transaction(
                 7, epoch, b"a", b"1", ticket, now
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import Never
 from uuid import UUID
 
 from penstock.coordinator.classic import membership, rebalance
@@ -71,7 +72,7 @@ class GroupMachine:
             return
         replay(self.groups, key, value)
 
-    def loaded(self, now: Now, /) -> Step:
+    def loaded(self, now: Now, /) -> Step[Never]:
         step = self._step(now)
         interval_ms = self.groups.settings.offsets_retention_check_interval_ms
         self._removals = Removals(self.groups, now.ms + interval_ms)
@@ -82,7 +83,7 @@ class GroupMachine:
                 timeouts.start_deadlines(step, group)
         return step.build()
 
-    def image_changed(self, image: MetadataImage, now: Now, /) -> Step:
+    def image_changed(self, image: MetadataImage, now: Now, /) -> Step[Never]:
         """Remove the offsets of deleted topics. Consumer groups look at the image with their next
         heartbeats."""
         before, self.groups.image = self.groups.image, image
@@ -99,7 +100,7 @@ class GroupMachine:
 
     def join_group(
         self, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now: Now
-    ) -> Step:
+    ) -> Step[Never]:
         self._check_not_deleting(request.group_id)
         step = self._step(now)
         settings = self.groups.settings
@@ -127,7 +128,7 @@ class GroupMachine:
 
     def sync_group(
         self, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now: Now
-    ) -> Step:
+    ) -> Step[Never]:
         step = self._step(now)
         group = self._consumer_group(request.group_id)
         if not request.group_id:
@@ -142,7 +143,7 @@ class GroupMachine:
                 step.reply(ticket, sync_error(error.code))
         return step.build()
 
-    def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now: Now) -> Step:
+    def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now: Now) -> Step[Never]:
         """The reply is immediate: a member that rejoins needlessly loses nothing."""
         step = self._step(now)
         group = self._consumer_group(request.group_id)
@@ -161,7 +162,7 @@ class GroupMachine:
 
     def leave_group(
         self, request: LeaveGroupRequest, caller: Caller, ticket: Ticket, now: Now
-    ) -> Step:
+    ) -> Step[Never]:
         step = self._step(now)
         batched = caller.version >= _BATCHED_LEAVE_VERSION
         members = (
@@ -189,7 +190,7 @@ class GroupMachine:
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, ticket: Ticket, now: Now
-    ) -> Step:
+    ) -> Step[Never]:
         """The reply is immediate if it tells the member nothing new."""
         self._check_not_deleting(request.group_id)
         step = self._step(now)
@@ -209,7 +210,7 @@ class GroupMachine:
 
     def offset_commit(
         self, request: OffsetCommitRequest, caller: Caller, ticket: Ticket, now: Now
-    ) -> Step:
+    ) -> Step[Never]:
         self._check_not_deleting(request.group_id)
         step = self._step(now)
         step.reply(ticket, commit.commit(step, request, caller))
@@ -220,14 +221,14 @@ class GroupMachine:
     ) -> OffsetFetchResponse.Group:
         return fetch.fetch(self.groups, group, require_stable, version)
 
-    def offset_delete(self, request: OffsetDeleteRequest, ticket: Ticket, now: Now) -> Step:
+    def offset_delete(self, request: OffsetDeleteRequest, ticket: Ticket, now: Now) -> Step[Never]:
         step = self._step(now)
         step.reply(ticket, delete_offsets(step, request))
         return step.build()
 
     # Administration
 
-    def delete_group(self, group_id: str, ticket: Ticket, now: Now) -> Step:
+    def delete_group(self, group_id: str, ticket: Ticket, now: Now) -> Step[Never]:
         """The reply is a DeleteGroupsResponse.Result. A group with very many offsets takes several
         steps."""
         self._check_not_deleting(group_id)
@@ -248,7 +249,7 @@ class GroupMachine:
 
     # Deadlines
 
-    def run_due(self, now: Now, /) -> Step:
+    def run_due(self, now: Now, /) -> Step[Never]:
         """Act on one deadline of a group or member, or do one piece of removal."""
         step = self._step(now)
         key = self.groups.deadlines.pop_due(now.ms)

@@ -9,6 +9,7 @@ through `set_deadline` and `cancel_deadline`.
 from __future__ import annotations
 
 from functools import partial
+from typing import Never
 
 from penstock.coordinator.classic.records import replay_group
 from penstock.coordinator.consumer.replay import replay as replay_consumer
@@ -163,7 +164,7 @@ class GroupStep:
             line if line.isprintable() else line.encode("unicode_escape").decode()
         )
 
-    def build(self, immediate: bool = False) -> Step:
+    def build(self, immediate: bool = False) -> Step[Never]:
         return Step(
             records=tuple(self.records),
             replies=tuple(self.replies),

@@ -12,24 +12,27 @@ exception discards the machine, and its successor is loaded from the log.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.coordinator.runtime.step import Batch, Now, Record, Step
 from penstock.metadata.image import MetadataImage
 
+E_co = TypeVar("E_co", covariant=True)
 
-class StateMachine(Protocol):
-    """Until `loaded`, the runner calls nothing but `replay`."""
+
+class StateMachine(Protocol[E_co]):
+    """Until `loaded`, the runner calls nothing but `replay`. The parameter is the type of its
+    effects, Never for a machine that has none."""
 
     def replay(self, record: Record, batch: Batch, /) -> None:
         """Apply one record of the log. ProtocolError: the record is damaged."""
 
-    def loaded(self, now: Now, /) -> Step:
+    def loaded(self, now: Now, /) -> Step[E_co]:
         """The whole log has been replayed: start the deadlines."""
 
-    def image_changed(self, image: MetadataImage, now: Now, /) -> Step: ...
+    def image_changed(self, image: MetadataImage, now: Now, /) -> Step[E_co]: ...
 
-    def run_due(self, now: Now, /) -> Step:
+    def run_due(self, now: Now, /) -> Step[E_co]:
         """Do one bounded piece of the work that is due; an empty step if there is none."""
 
     def next_deadline_ms(self) -> int | None:

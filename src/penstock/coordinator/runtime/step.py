@@ -19,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, NewType, TypeVar
+from typing import Generic, NamedTuple, NewType, TypeVar
 
 from penstock.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from penstock.limits import BATCH_HEADER_BYTES
 
 K = TypeVar("K")
 V = TypeVar("V")
+E_co = TypeVar("E_co", covariant=True)
 
 # A request that waits for its reply, as the runner numbers it.
 Ticket = NewType("Ticket", int)
@@ -123,8 +124,8 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The outcome of one decision.
+class Step(Generic[E_co]):
+    """The outcome of one decision. The parameter is the type of the machine's effects.
 
     `immediate` replies do not wait for the commit of earlier steps: they say nothing that a lost
     record could contradict. `log_lines` are for the node's log, since pure rooms write none.
@@ -132,7 +133,7 @@ class Step:
 
     records: tuple[Record, ...] = ()
     replies: tuple[Reply, ...] = ()
-    effects: tuple[object, ...] = ()
+    effects: tuple[E_co, ...] = ()
     batch: Batch = PLAIN
     log_lines: tuple[str, ...] = ()
     immediate: bool = False

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never, assert_never
 
 from penstock import coordinator
 from penstock.config import group_settings as settings
@@ -57,12 +57,14 @@ class Groups:
     def __init__(self, env: ShardEnv, config: NodeConfig) -> None:
         self._env = env
         self._codec = Codec(config[settings.OFFSETS_TOPIC_COMPRESSION_CODEC])
-        self._shards: ShardSet[GroupMachine] = ShardSet(
+        self._shards: ShardSet[GroupMachine, Never] = ShardSet(
             env,
             OFFSETS_TOPIC,
             self._new_machine,
             commit_timeout_s=config[settings.OFFSETS_COMMIT_TIMEOUT_MS] / 1000,
             codec=self._codec,
+            # The machine has no effects.
+            perform=assert_never,
             before_creation=_import_coordinator,
         )
 

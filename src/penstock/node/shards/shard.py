@@ -20,7 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from penstock.coordinator.runtime.machine import StateMachine
 from penstock.coordinator.runtime.step import Now, Reply, Step, Ticket
@@ -34,11 +34,12 @@ from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
 from penstock.world import World
 
-M = TypeVar("M", bound=StateMachine)
+M = TypeVar("M", bound=StateMachine[Any])
+E = TypeVar("E")
 R = TypeVar("R")
 
 # (machine, ticket, now) -> step
-Decide = Callable[[M, Ticket, Now], Step]
+Decide = Callable[[M, Ticket, Now], Step[E]]
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ _REFUSALS = frozenset(
 )
 
 
-class Shard(Generic[M]):
+class Shard(Generic[M, E]):
     """`load_empty` or `load` it first. Until then every request is refused with
     COORDINATOR_LOAD_IN_PROGRESS. `perform` carries out effects."""
 
@@ -71,7 +72,7 @@ class Shard(Generic[M]):
         commit_timeout_s: float,
         codec: Codec,
         on_failed: Callable[[], None],
-        perform: Callable[[object], None],
+        perform: Callable[[E], None],
     ) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
@@ -87,7 +88,7 @@ class Shard(Generic[M]):
         self._end = partition.log_end_offset
         self._replies = Replies()
         # Effects that wait for the commit of an offset, in the order of their offsets.
-        self._effects: deque[tuple[int, tuple[object, ...]]] = deque()
+        self._effects: deque[tuple[int, tuple[E, ...]]] = deque()
         self._new_image: MetadataImage | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
@@ -149,7 +150,7 @@ class Shard(Generic[M]):
     # Requests
 
     def decide(
-        self, decide: Decide[M], refused: Refused[R], *, writes: bool = True
+        self, decide: Decide[M, E], refused: Refused[R], *, writes: bool = True
     ) -> R | Awaitable[R]:
         """Run one step and return its reply, or a future of it. KafkaError: the machine cannot run,
         or the step was refused."""
@@ -259,7 +260,7 @@ class Shard(Generic[M]):
 
     # Steps
 
-    def _run(self, decide: Callable[[Now], Step], *, has_sender: bool = False) -> None:
+    def _run(self, decide: Callable[[Now], Step[E]], *, has_sender: bool = False) -> None:
         """Decide a step, write it, and send its replies and effects when it is committed.
         KafkaError: it was refused and has changed nothing, or the shard was unloaded."""
         now = self._now()
@@ -288,7 +289,7 @@ class Shard(Generic[M]):
             self._release_effects()
         self._schedule()
 
-    def _refuse(self, step: Step, error: KafkaError, has_sender: bool) -> None:
+    def _refuse(self, step: Step[E], error: KafkaError, has_sender: bool) -> None:
         """Revert a step that cannot be appended. The sender gets the error, and others that the
         step would have replied to still wait. Without a sender they get the error, lest they wait
         for ever."""
@@ -302,7 +303,7 @@ class Shard(Generic[M]):
         if not has_sender:
             self._replies.refuse(step.replies, error)
 
-    def _append(self, step: Step, now: Now, has_sender: bool) -> None:
+    def _append(self, step: Step[E], now: Now, has_sender: bool) -> None:
         """Append the step's batch, or revert the step, or unload the shard."""
         try:
             batch = self._batch(step, now)
@@ -328,7 +329,7 @@ class Shard(Generic[M]):
         self._on_failed()
         return error
 
-    def _batch(self, step: Step, now: Now) -> bytes:
+    def _batch(self, step: Step[E], now: Now) -> bytes:
         declared = step.batch
         if declared.marker is not None:
             return end_transaction_marker(
@@ -363,17 +364,13 @@ class Shard(Generic[M]):
 
     def _reply_when_committed(self, replies: tuple[Reply, ...]) -> None:
         deadline = self._world.clock.monotonic() + self._commit_timeout_s
-        committed = asyncio.ensure_future(self.partition.wait_committed(self._end, deadline))
-        committed.add_done_callback(partial(self._reply, replies))
+        self.partition.on_committed(self._end, deadline, partial(self._reply, replies))
 
-    def _reply(self, replies: tuple[Reply, ...], committed: asyncio.Future[None]) -> None:
-        error = committed.exception()
+    def _reply(self, replies: tuple[Reply, ...], error: KafkaError | None) -> None:
         if error is None:
             self._replies.deliver(replies)
-        elif isinstance(error, KafkaError):
-            self._replies.refuse(replies, error)
         else:
-            raise error
+            self._replies.refuse(replies, error)
 
     def _release_effects(self) -> None:
         """Carry out the effects whose steps are committed."""

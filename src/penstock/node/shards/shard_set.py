@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.coordinator.runtime.machine import StateMachine
 from penstock.errors import ErrorCode, KafkaError
@@ -27,7 +27,8 @@ from penstock.node.supervisor import Spawn
 from penstock.records.compression import Codec
 from penstock.world import World
 
-M = TypeVar("M", bound=StateMachine)
+M = TypeVar("M", bound=StateMachine[Any])
+E = TypeVar("E")
 R = TypeVar("R")
 
 # A failed shard is reloaded after this delay: the cause of the failure may last.
@@ -56,11 +57,7 @@ async def _nothing() -> None:
     """The default of `before_creation`."""
 
 
-def _no_effects(effect: object) -> None:
-    raise NotImplementedError(f"this state machine has no effects, but returned {effect!r}")
-
-
-class ShardSet(Generic[M]):
+class ShardSet(Generic[M, E]):
     """`open` it first; from then on it follows the metadata through `apply`, which is called after
     the partitions have applied a change.
 
@@ -76,7 +73,7 @@ class ShardSet(Generic[M]):
         *,
         commit_timeout_s: float,
         codec: Codec = Codec.NONE,
-        perform: Callable[[object], None] = _no_effects,
+        perform: Callable[[E], None],
         before_creation: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         self.topic = topic
@@ -86,7 +83,7 @@ class ShardSet(Generic[M]):
         self._codec = codec
         self._perform = perform
         self._before_creation = before_creation
-        self._shards: dict[int, Shard[M]] = {}
+        self._shards: dict[int, Shard[M, E]] = {}
         self._watchers: dict[int, Callable[[], None]] = {}
         self._closed = False
         self._creation: asyncio.Task[None] | None = None
@@ -176,7 +173,7 @@ class ShardSet(Generic[M]):
         if failed is not None:
             self._env.spawn(self._reload(index, failed))
 
-    async def _reload(self, index: int, failed: Shard[M]) -> None:
+    async def _reload(self, index: int, failed: Shard[M, E]) -> None:
         await asyncio.sleep(_RELOAD_DELAY_S)
         if self._shards.get(index) is failed:
             del self._shards[index]
@@ -235,7 +232,7 @@ class ShardSet(Generic[M]):
     # Requests
 
     def decide(
-        self, key: str, decide: Decide[M], refused: Refused[R], *, writes: bool = True
+        self, key: str, decide: Decide[M, E], refused: Refused[R], *, writes: bool = True
     ) -> R | Awaitable[R]:
         """Run a step of the key's shard; return its reply or a future of it. Errors become
         responses through `refused`."""
@@ -256,13 +253,13 @@ class ShardSet(Generic[M]):
         return [self._read(shard, look, refused) for shard in self._shards.values()]
 
     @staticmethod
-    def _read(shard: Shard[M], look: Callable[[M], R], refused: Refused[R]) -> R | Awaitable[R]:
+    def _read(shard: Shard[M, E], look: Callable[[M], R], refused: Refused[R]) -> R | Awaitable[R]:
         try:
             return shard.read(look, refused)
         except KafkaError as error:
             return refused(coordinator_error(error))
 
-    def _shard_of(self, key: str) -> Shard[M]:
+    def _shard_of(self, key: str) -> Shard[M, E]:
         index = self.partition_of(key)
         shard = None if index is None else self._shards.get(index)
         if shard is not None:

@@ -14,7 +14,7 @@ from penstock.sim.harness import replaced
 
 
 def commits_answered_before_they_are_committed() -> AbstractContextManager[None]:
-    def deliver(shard: Shard[Any], replies: tuple[Reply, ...]) -> None:
+    def deliver(shard: Shard[Any, Any], replies: tuple[Reply, ...]) -> None:
         shard._replies.deliver(replies)
 
     return replaced(Shard, "_reply_when_committed", lambda _original: deliver)
