@@ -151,12 +151,12 @@ def test_a_partition_asked_for_twice_is_refused() -> None:
     ("epoch", "current", "expected"),
     [
         (1, -1, (0, 1, 4)),
-        (3, 3, (0, 3, 8)),
+        (3, 3, (0, 3, 10)),
         (9, -1, (0, -1, -1)),
         (1, 2, (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
     ],
 )
-def test_the_end_of_an_epoch_is_never_above_the_watermark(
+def test_the_end_of_an_epoch_is_not_capped_at_the_high_watermark(
     epoch: int, current: int, expected: tuple[int, ...]
 ) -> None:
     async def main(node: FakeNode) -> None:

@@ -12,6 +12,10 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import load
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from tests.log.making import batch
 from tests.node.replicas import CONFIG, LAG_S, TOPIC, TOPIC_ID, Cluster, run, values
 
@@ -168,5 +172,33 @@ def test_consumers_of_version_11_and_later_read_committed_records_from_followers
             b"",
         ), "KIP-392"
         assert fetch_as(cluster, 1, -1, -1, 0, rack="r1").records, "the leader is in that rack"
+
+    run(main)
+
+
+def test_a_new_leader_does_not_cap_the_end_of_the_last_epoch_at_its_high_watermark() -> None:
+    """Otherwise a consumer that has read the committed record takes it for truncated."""
+
+    async def main(cluster: Cluster) -> None:
+        await cluster.produce("a")
+        await cluster.until(lambda: cluster.ends() == [(1, 1)] * 3)
+        leader, follower = cluster.partition(1), cluster.partition(2)
+        learned = asyncio.Event()
+        leader.on_change(learned.set)
+        leader.append(batch("b"))
+        await learned.wait()
+        assert (leader.high_watermark, follower.high_watermark) == (2, 1), "not known there yet"
+        cluster.controller.change(leader=2, isr=(2, 3))
+        assert (follower.is_leader, follower.high_watermark) == (True, 1)
+        topic = OffsetForLeaderEpochRequest.Topic
+        partition = topic.Partition(partition=0, current_leader_epoch=2, leader_epoch=1)
+        response = load(23)(
+            cluster.brokers[2],
+            OffsetForLeaderEpochRequest(topics=(topic(topic=TOPIC, partitions=(partition,)),)),
+            cast(RequestContext, None),
+        )
+        assert isinstance(response, OffsetForLeaderEpochResponse)
+        (result,) = response.topics[0].partitions
+        assert (result.error_code, result.leader_epoch, result.end_offset) == (0, 1, 2)
 
     run(main)

@@ -3,10 +3,12 @@ finds where its log diverged (KIP-101, KIP-320).
 
 Behaviour
   The response has the largest epoch not above the requested one, and its end offset (exclusive); -1
-  and -1 if there is none. current_leader_epoch fences, as in Fetch.
+  and -1 if there is none. current_leader_epoch fences, as in Fetch. As in Kafka the end offset may
+  be above the high watermark: a new leader learns only from its followers how far its log is
+  committed, and a consumer that got a smaller end would take committed records for truncated ones.
 
 Version notes
-  v3 brings the replica id, which is ignored: no end offset above the high watermark is returned.
+  v3 brings the replica id, which is ignored: followers and consumers get the same response.
 
 Not implemented
   -
@@ -58,7 +60,5 @@ def _end(parts: Parts, name: str, requested: RequestedPartition) -> PartitionRes
         return PartitionResponse(partition=requested.partition, error_code=error.code)
     epoch, end_offset = partition.end_offset_for_epoch(requested.leader_epoch)
     return PartitionResponse(
-        partition=requested.partition,
-        leader_epoch=epoch,
-        end_offset=min(end_offset, partition.high_watermark),
+        partition=requested.partition, leader_epoch=epoch, end_offset=end_offset
     )
