@@ -242,8 +242,9 @@ MAX_DESCRIBED_PARTITIONS = 2_000
 # Bytes of records in one Fetch response, whatever the request allows (Kafka's fetch.max.bytes).
 MAX_FETCH_BYTES = 55 * 1024 * 1024
 
-# Fetch sessions of one node (Kafka's max.incremental.fetch.session.cache.slots), how long one must
-# be idle before another may evict it, and the partitions of all sessions: some hundred bytes each.
+# Fetch sessions of a node's consumers (Kafka's max.incremental.fetch.session.cache.slots), how long
+# one must be idle before another may evict it, and the partitions of all of them: some hundred
+# bytes each. Each follower has one session besides.
 MAX_FETCH_SESSIONS = 1_000
 FETCH_SESSION_IDLE_SECONDS = 120
 MAX_FETCH_SESSION_PARTITIONS = 200_000

@@ -275,6 +275,37 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert cache.open(state(6), 0) is not None, "the closed session does not count"
 
 
+def follower(replica_id: int, partitions: int = 1) -> FetchState:
+    state = FetchState(uses_topic_ids=False, replica_id=replica_id)
+    for index in range(partitions):
+        state.request(("t", index), part(index))
+    return state
+
+
+def test_consumers_do_not_take_the_room_of_followers() -> None:
+    cache = sessions(slots=1, max_partitions=10)
+    assert cache.open(state(10), 0) is not None
+    first = cache.open(follower(2, 50), 0)
+    assert first is not None
+    first.state.request(("t", 99), part(99))
+    cache.resized(first)
+    assert cache.open(follower(3), 0) is not None
+    assert len(cache) == 3
+
+
+def test_a_follower_has_one_session_and_followers_that_fetch_no_more_are_forgotten() -> None:
+    cache = sessions()
+    for _ in range(5):
+        assert cache.open(follower(2), 0) is not None
+    assert len(cache) == 1
+    now = FETCH_SESSION_IDLE_SECONDS + 1.0
+    last = cache.open(follower(3), now)
+    assert last is not None
+    assert (len(cache), set(cache._followers)) == (1, {3})
+    cache.close(last.id)
+    assert (len(cache), cache._followers) == (0, {})
+
+
 def test_epochs_wrap_around_to_one() -> None:
     cache = sessions()
     session = cache.open(state(), 0)

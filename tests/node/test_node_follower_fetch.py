@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from penstock.handlers import load
+from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.limits import REMEMBERED_TAIL_BATCHES
 from penstock.node.replication.replica_fetcher import whole_batches
-from penstock.protocol.messages.fetch import FetchResponse
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.world.sim.disk import SimFile
 from tests.log.making import batch
-from tests.node.replicas import CONFIG, Cluster, run, values
+from tests.node.replicas import CONFIG, TOPIC, TOPIC_ID, Broker, Cluster, run, values
 
 
 def test_partitions_share_one_connection_and_idle_partitions_are_not_listed() -> None:
@@ -132,3 +135,79 @@ def test_an_added_partition_does_not_wait_for_the_fetch_in_flight() -> None:
         assert loop.time() - started < 0.05, "well below replica.fetch.wait.max.ms"
 
     run(main, partitions=2)
+
+
+def impostor_fetch(
+    broker: Broker, replica: int, epoch: int, session_id: int, session_epoch: int, version: int
+) -> FetchResponse:
+    """Return the response to a client that poses as a replica. Before v15 there is no epoch."""
+    identity: dict[str, Any] = (
+        {"replica_state": FetchRequest.ReplicaState(replica_id=replica, replica_epoch=epoch)}
+        if version >= 15
+        else {"replica_id": replica}
+    )
+    partition = FetchRequest.Topic.Partition(partition=0, partition_max_bytes=1_000)
+    request = FetchRequest(
+        max_bytes=1_000,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        topics=(FetchRequest.Topic(topic=TOPIC, topic_id=TOPIC_ID, partitions=(partition,)),),
+        **identity,
+    )
+    context = RequestContext(
+        1, version, 0, "test", "PLAINTEXT", "b1", 9092, "peer", 0.0, ConnectionHandle()
+    )
+    response = load(1)(broker, request, context)
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+def test_a_client_without_the_broker_epoch_does_not_touch_a_followers_session() -> None:
+    async def main(cluster: Cluster) -> None:
+        await cluster.produce("a")
+        await cluster.until(lambda: cluster.ends() == [(1, 1)] * 3)
+        leader = cluster.brokers[1]
+        sessions = leader.fetches.sessions
+        before = {
+            session.id: (session.epoch, session.state.delayed, dict(session.state.partitions))
+            for session in sessions._sessions.values()
+        }
+        epoch = cluster.controller.brokers[2].epoch
+        session_id = sessions._followers[2]
+        session_epoch = sessions._sessions[session_id].epoch
+        for version in (12, 15, 17):
+            for broker_epoch in (-1, epoch - 1, epoch + 1):
+                for number in (0, session_id):
+                    for request_epoch in (0, -1, session_epoch):
+                        response = impostor_fetch(
+                            leader, 2, broker_epoch, number, request_epoch, version
+                        )
+                        assert response.session_id == 0
+                        assert response.error_code or all(
+                            partition.error_code
+                            for topic in response.responses
+                            for partition in topic.partitions
+                        )
+        for replica in range(10, 1_000):
+            impostor_fetch(leader, replica, 7, 0, 0, 17)
+        after = {
+            session.id: (session.epoch, session.state.delayed, dict(session.state.partitions))
+            for session in sessions._sessions.values()
+        }
+        assert after == before
+        assert set(sessions._followers) == {2, 3}
+
+    run(main)
+
+
+def test_a_consumer_does_not_close_the_session_of_a_follower() -> None:
+    async def main(cluster: Cluster) -> None:
+        await cluster.produce("a")
+        sessions = cluster.brokers[1].fetches.sessions
+        followers = dict(sessions._followers)
+        for request_epoch in (0, -1):
+            impostor_fetch(cluster.brokers[1], -1, -1, followers[2], request_epoch, 17)
+        assert sessions._followers == followers
+        assert set(followers.values()) <= set(sessions._sessions)
+
+    run(main)

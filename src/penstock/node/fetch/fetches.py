@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from penstock.errors import ErrorCode, KafkaError
 from penstock.node.delayed import ActionQueue
 from penstock.node.fetch.delayed import DelayedFetch, Respond
 from penstock.node.fetch.reader import FetchParams
 from penstock.node.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchSessions
-from penstock.node.fetch.state import FetchState, Key
+from penstock.node.fetch.state import CONSUMER_ID, FetchState, Key
 from penstock.node.supervisor import Spawn
+from penstock.replica.fencing import is_current
 from penstock.world import World
 
 if TYPE_CHECKING:
@@ -51,22 +53,29 @@ class Fetches:
         """Return the response, or a delayed one. KafkaError if the request does not fit its
         session."""
         is_incremental = session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
+        is_verified = self._is_verified(params)
         session: FetchSession | None = None
         if is_incremental:
+            if not is_verified:
+                raise KafkaError(
+                    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                    f"broker {params.replica_id} has no fetch session in broker epoch "
+                    f"{params.broker_epoch}",
+                )
             session = self.sessions.resume(
                 session_id, session_epoch, uses_topic_ids, self.clock.monotonic(), params.replica_id
             )
             state = session.state
         else:
-            if session_id:
-                self.sessions.close(session_id)
+            if session_id and is_verified:
+                self.sessions.end(session_id, params.replica_id)
             state = FetchState(uses_topic_ids, params.replica_id)
         for key in forgotten:
             state.forget(key)
         for key, partition in requested:
             state.request(key, partition)
         if session is None:
-            if session_epoch == INITIAL_EPOCH and state.partitions:
+            if session_epoch == INITIAL_EPOCH and state.partitions and is_verified:
                 session = self.sessions.open(state, self.clock.monotonic())
         elif state.partitions:
             self.sessions.resized(session)
@@ -76,6 +85,13 @@ class Fetches:
         return DelayedFetch(
             self, params, state, session, respond, is_incremental=is_incremental
         ).start()
+
+    def _is_verified(self, params: FetchParams) -> bool:
+        """Return True for consumers, and for brokers in their current epoch. Any other client that
+        names a replica opens, changes and closes no session; the reader refuses its partitions."""
+        return params.replica_id == CONSUMER_ID or is_current(
+            self.metadata.image.brokers, params.replica_id, params.broker_epoch
+        )
 
     def warm(self, state: FetchState) -> None:
         """Read the cold partitions of a fetch into memory in a thread. Those that come up during

@@ -1,9 +1,11 @@
 """Incremental fetch sessions (KIP-227): a fetcher names its partitions once, and later requests and
 responses have only the changes.
 
-The number of sessions and of their partitions is bounded. When all slots are taken, a session that
-has been idle for long is evicted; if there is none, the fetcher gets no session and names all
-partitions in each request.
+The sessions of consumers and their partitions are bounded. When all slots are taken, a session that
+has been idle for long is evicted; if there is none, the consumer gets no session and names all
+partitions in each request. A follower always gets a session, and has one at a time: the cluster's
+metadata bounds the followers and their partitions. The caller has checked that the fetcher is the
+follower that it names.
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ class FetchSessions:
         self._rng = rng
         self._slots = slots
         self._max_partitions = max_partitions
+        # The partitions of the consumers' sessions.
         self._partitions = 0
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        # Replica id -> session id.
         self._followers: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -57,21 +61,43 @@ class FetchSessions:
 
     def open(self, state: FetchState, now: float) -> FetchSession | None:
         """Return a new session, or None if there is no room."""
-        size = len(state.partitions)
-        while len(self._sessions) >= self._slots or self._partitions + size > self._max_partitions:
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now - oldest.last_used <= limits.FETCH_SESSION_IDLE_SECONDS:
-                return None
-            self.close(oldest.id)
-        session = FetchSession(self._new_id(), state, now)
         if state.replica_id != CONSUMER_ID:
-            # A follower has one session. That of its last connection would be notified of every
-            # append.
-            self.close(self._followers.get(state.replica_id, NO_SESSION))
+            self._close_followers(state.replica_id, now)
+        elif not self._make_room(len(state.partitions), now):
+            return None
+        session = FetchSession(self._new_id(), state, now)
+        if state.replica_id == CONSUMER_ID:
+            self._partitions += session.size
+        else:
             self._followers[state.replica_id] = session.id
         self._sessions[session.id] = session
-        self._partitions += size
         return session
+
+    def _make_room(self, partitions: int, now: float) -> bool:
+        """Evict idle consumers until another one with so many partitions fits."""
+        while (
+            len(self._sessions) - len(self._followers) >= self._slots
+            or self._partitions + partitions > self._max_partitions
+        ):
+            oldest = next(
+                (
+                    session
+                    for session in self._sessions.values()
+                    if session.state.replica_id == CONSUMER_ID
+                ),
+                None,
+            )
+            if oldest is None or not _is_idle(oldest, now):
+                return False
+            self.close(oldest.id)
+        return True
+
+    def _close_followers(self, replica_id: int, now: float) -> None:
+        """Close the session of a follower's last connection, and those of followers that fetch no
+        more. They would be notified of every append."""
+        for replica, session_id in list(self._followers.items()):
+            if replica == replica_id or _is_idle(self._sessions[session_id], now):
+                self.close(session_id)
 
     def resume(
         self,
@@ -105,8 +131,10 @@ class FetchSessions:
         return session
 
     def resized(self, session: FetchSession) -> None:
-        """Count the session's partitions again after a change. If there are too many, close the
-        session; its fetcher opens a new one."""
+        """Count a consumer's partitions again after a change. If there are too many, close the
+        session; the consumer opens a new one."""
+        if session.state.replica_id != CONSUMER_ID:
+            return
         self._partitions += len(session.state.partitions) - session.size
         session.size = len(session.state.partitions)
         if self._partitions > self._max_partitions:
@@ -116,13 +144,28 @@ class FetchSessions:
                 f"fetch session {session.id} was closed: too many partitions",
             )
 
+    def end(self, session_id: int, replica_id: int) -> None:
+        """Close a session that its fetcher gives up. A session of another fetcher stays."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.state.replica_id == replica_id:
+            self.close(session_id)
+
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
-        if session is not None:
+        if session is None:
+            return
+        replica_id = session.state.replica_id
+        if replica_id == CONSUMER_ID:
             self._partitions -= session.size
-            session.state.close()
+        else:
+            del self._followers[replica_id]
+        session.state.close()
 
     def _new_id(self) -> int:
         while (candidate := self._rng.randrange(_MAX_INT32) + 1) in self._sessions:
             continue
         return candidate
+
+
+def _is_idle(session: FetchSession, now: float) -> bool:
+    return now - session.last_used > limits.FETCH_SESSION_IDLE_SECONDS
