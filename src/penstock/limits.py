@@ -263,6 +263,18 @@ ACTIONS_PER_CALLBACK = 100
 # later.
 STALE_WATERMARK_S = 0.005
 
+# Partitions that one Fetch request of a follower lists, and as many that it forgets; and partitions
+# in its response. Either side handles them in some milliseconds. The next request and response have
+# the others.
+MAX_PARTITIONS_PER_FETCH = 2_000
+
+# Partitions and in-sync replicas in one AlterPartition request: 1,000 partitions with three
+# replicas, on which the controller decides in some ten milliseconds.
+MAX_ALTER_PARTITION_OBJECTS = 4_000
+
+# Replicas in one AssignReplicasToDirs request. Kafka has the same bound.
+MAX_ASSIGNMENTS_PER_REQUEST = 2_250
+
 # Bytes of a leader's response that a follower appends in one turn of the event loop: about a
 # millisecond.
 FOLLOWER_APPEND_BYTES = 1024 * 1024

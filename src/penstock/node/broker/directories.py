@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, TopicPartition
+from penstock.limits import MAX_ASSIGNMENTS_PER_REQUEST
 from penstock.log import names
 from penstock.log.directory import unless_offline
 from penstock.log.store import LogStore
@@ -25,6 +27,8 @@ from penstock.world import Disk
 logger = logging.getLogger(__name__)
 
 Directory = AssignReplicasToDirsRequest.Directory
+# (topic id, partition) -> directory.
+Reports = dict[tuple[UUID, int], UUID]
 _TIMEOUT_S = 10.0
 _RETRY_S = 0.5
 
@@ -36,7 +40,8 @@ def assigned_directory(state: PartitionState, node_id: int) -> UUID:
 
 class DirectoryReports:
     """Reports the directory of each replica to the controller if the metadata has another one. One
-    request is in flight at a time; later reports go with the next request."""
+    request is in flight at a time, with a bounded number of replicas; the others go with the next
+    ones."""
 
     def __init__(
         self,
@@ -49,8 +54,7 @@ class DirectoryReports:
         self._channel = channel
         self._broker_epoch = broker_epoch
         self._spawn = spawn
-        # (topic id, partition) -> directory.
-        self._due: dict[tuple[UUID, int], UUID] = {}
+        self._due: Reports = {}
         self._sending = False
 
     def check(self, partition: Partition, topic_id: UUID, state: PartitionState) -> None:
@@ -64,7 +68,7 @@ class DirectoryReports:
     async def _send(self) -> None:
         try:
             while self._due:
-                due, self._due = self._due, {}
+                due = self._take()
                 try:
                     response = await self._channel.call(
                         self._request(due), AssignReplicasToDirsResponse, timeout_s=_TIMEOUT_S
@@ -78,12 +82,18 @@ class DirectoryReports:
                         len(due),
                         code.name,
                     )
+                    # A report that was made during the request is newer.
                     self._due = due | self._due
                     await asyncio.sleep(_RETRY_S)
         finally:
             self._sending = False
 
-    def _request(self, due: dict[tuple[UUID, int], UUID]) -> AssignReplicasToDirsRequest:
+    def _take(self) -> Reports:
+        """Remove and return the reports of the next request, those that wait the longest."""
+        keys = list(islice(self._due, MAX_ASSIGNMENTS_PER_REQUEST))
+        return {key: self._due.pop(key) for key in keys}
+
+    def _request(self, due: Reports) -> AssignReplicasToDirsRequest:
         by_directory: dict[UUID, dict[UUID, list[int]]] = {}
         for (topic_id, index), directory in due.items():
             by_directory.setdefault(directory, {}).setdefault(topic_id, []).append(index)

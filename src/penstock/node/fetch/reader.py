@@ -6,10 +6,16 @@ may fetch, how far a fetcher may read, what its offset means, and what it waits 
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
-from penstock.limits import FETCH_PARTITIONS_A_TURN, MAX_FETCH_BYTES, STALE_WATERMARK_S
+from penstock.limits import (
+    FETCH_PARTITIONS_A_TURN,
+    MAX_FETCH_BYTES,
+    MAX_PARTITIONS_PER_FETCH,
+    STALE_WATERMARK_S,
+)
 from penstock.node.fetch.state import CONSUMER_ID, FetchPartition, FetchState, Key
 
 if TYPE_CHECKING:
@@ -87,6 +93,8 @@ class ConsumerReads:
     stale_watermark_s: ClassVar[float | None] = None
     # A follower whose offset is out of range restarts at the leader's log start.
     errors_have_log_start: ClassVar[bool] = False
+    # Partitions in a response, besides those that must be read.
+    max_partitions: ClassVar[float] = inf
 
     def __init__(self, params: FetchParams) -> None:
         self._read_committed = params.read_committed
@@ -143,6 +151,7 @@ class FollowerReads:
     waits_for_disk: ClassVar[bool] = False
     stale_watermark_s: ClassVar[float | None] = STALE_WATERMARK_S
     errors_have_log_start: ClassVar[bool] = True
+    max_partitions: ClassVar[float] = MAX_PARTITIONS_PER_FETCH
 
     def __init__(self, params: FetchParams) -> None:
         self._replica_id = params.replica_id
@@ -220,14 +229,19 @@ class FetchReader:
 
     @property
     def is_enough(self) -> bool:
-        """Return True if the response need not wait for more: min.bytes, an error, or no partition
-        that could get records."""
-        if self._size >= self._min_bytes or self._urgent:
+        """Return True if the response need not wait for more: min.bytes, an error, the maximum of
+        partitions, or no partition that could get records."""
+        if self._size >= self._min_bytes or self._urgent or self._has_max_partitions:
             return True
         reads = self.reads
         return all(
             key in reads and reads[key].error in _UNKNOWN_TOPIC for key in self._state.partitions
         )
+
+    @property
+    def _has_max_partitions(self) -> bool:
+        """Partitions that are not in memory yet do not count: they have nothing to return."""
+        return len(self.reads) - len(self._state.cold) >= self.kind.max_partitions
 
     def read_due(self) -> bool:
         """Read due partitions, but not more than one iteration of the event loop allows. Return
@@ -238,7 +252,9 @@ class FetchReader:
         state, count = self._state, 0
         for key in list(state.due):
             fetched = state.partitions[key]
-            if self._size >= self._max_bytes > 0 and not self.kind.must_read(fetched):
+            if (
+                self._size >= self._max_bytes > 0 or self._has_max_partitions
+            ) and not self.kind.must_read(fetched):
                 continue
             if count == FETCH_PARTITIONS_A_TURN:
                 return True

@@ -1,5 +1,5 @@
-"""AlterPartition requests: sends the ISR changes of all partitions to the controller, batched, one
-request at a time.
+"""AlterPartition requests: sends the ISR changes of all partitions to the controller, one request
+of bounded size at a time. If a broker fails, the ISRs of 100,000 partitions may change.
 
 A proposal is sent again until the controller has decided on it or newer metadata has replaced it.
 """
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import MAX_ALTER_PARTITION_OBJECTS
 from penstock.node.partition.leader import LeaderRole
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.replica.leader import IsrProposal
@@ -75,18 +76,29 @@ class IsrChanges:
     async def _run(self) -> None:
         try:
             while self._unsent:
-                sent, self._unsent = self._unsent, {}
+                sent = self._take()
                 if not await self._send(sent):
-                    undecided = {
-                        key: (role, proposal)
-                        for key, (role, proposal) in sent.items()
-                        if role.is_proposing(proposal)
-                    }
-                    # Proposals made during the request are newer than those sent.
-                    self._unsent = undecided | self._unsent
+                    for key, (role, proposal) in sent.items():
+                        if role.is_proposing(proposal):
+                            # Behind the others, so that it does not delay them for ever. A proposal
+                            # that was made during the request is newer.
+                            self._unsent.setdefault(key, (role, proposal))
                     await asyncio.sleep(RETRY_S)
         finally:
             self._running = False
+
+    def _take(self) -> Proposals:
+        """Remove and return the proposals of the next request, those that wait the longest."""
+        taken: Proposals = {}
+        objects = 0
+        for key, (role, proposal) in self._unsent.items():
+            objects += 1 + len(proposal.isr)
+            if taken and objects > MAX_ALTER_PARTITION_OBJECTS:
+                break
+            taken[key] = role, proposal
+        for key in taken:
+            del self._unsent[key]
+        return taken
 
     async def _send(self, proposals: Proposals) -> bool:
         """Send proposals. Return True if the controller decided on all of them."""

@@ -1,13 +1,18 @@
 """A follower's side of a fetch session (KIP-227): the partitions followed from one leader, and
 those that the next request must list.
 
-Knows no connection. Without a session at the leader, every request lists all partitions.
+Knows no connection. A broker may follow 100,000 partitions of one leader, so a request lists a
+bounded number of partitions, and the next one lists more. Without a session at the leader, requests
+list all partitions in turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from uuid import UUID
 
+from penstock.limits import MAX_PARTITIONS_PER_FETCH
 from penstock.node.partition.partition import Partition
 from penstock.protocol.messages.fetch import FetchRequest
 
@@ -46,6 +51,11 @@ def key_of(partition: Partition) -> Key:
     return partition.topic_id, partition.topic_partition.partition
 
 
+def _take(keys: Iterable[Key]) -> list[Key]:
+    """Return the keys of the next request, those that wait the longest."""
+    return list(islice(keys, MAX_PARTITIONS_PER_FETCH))
+
+
 class FollowerSession:
     def __init__(
         self,
@@ -66,6 +76,7 @@ class FollowerSession:
         self._partition_max_bytes = partition_max_bytes
         self._changed: dict[Key, FollowedPartition] = {}
         self._forgotten: dict[Key, None] = {}
+        self._last_listed: list[FollowedPartition] = []
 
     @property
     def has_changes(self) -> bool:
@@ -73,7 +84,7 @@ class FollowerSession:
         return bool(self._changed or self._forgotten)
 
     def begin(self, broker_epoch: int) -> None:
-        """Start again on a new connection: the first request lists all partitions."""
+        """Start again on a new connection: the first requests list all partitions."""
         self.id = self._epoch = self._requests = self._responses = 0
         self.broker_epoch = broker_epoch
         self._forgotten.clear()
@@ -84,14 +95,15 @@ class FollowerSession:
 
     def received(self, session_id: int) -> None:
         """Note a response; responses come in the order of the requests. With the session id 0 the
-        leader has no room for a session, and every request lists all partitions."""
+        leader has no session for this broker, and every partition must be listed again."""
         self._responses += 1
-        if session_id != self.id:
-            self.id, self._epoch = session_id, 1
         if session_id == 0:
-            for followed in self.followed.values():
-                if followed.first_request:
+            # Without a session, all partitions but those of the last request are to be listed.
+            for followed in list(self.followed.values()) if self.id else self._last_listed:
+                if followed.first_request and self.followed.get(followed.key) is followed:
                     self.change(followed)
+        if session_id != self.id:
+            self.id, self._epoch = session_id, 1 if session_id else 0
 
     def expects(self, followed: FollowedPartition) -> bool:
         """Return True if the last response is to a request that listed this partition in this
@@ -113,15 +125,19 @@ class FollowerSession:
     def request(self) -> FetchRequest:
         self._requests += 1
         listed: dict[UUID, list[Topic.Partition]] = {}
-        for key, followed in self._changed.items():
+        self._last_listed = [self._changed.pop(key) for key in _take(self._changed)]
+        for followed in self._last_listed:
             followed.first_request = followed.first_request or self._requests
-            listed.setdefault(key[0], []).append(followed.request(self._partition_max_bytes))
+            topic = listed.setdefault(followed.key[0], [])
+            topic.append(followed.request(self._partition_max_bytes))
         forgotten: dict[UUID, list[int]] = {}
-        for topic_id, index in self._forgotten:
-            forgotten.setdefault(topic_id, []).append(index)
-        self._changed.clear()
-        self._forgotten.clear()
+        for key in _take(self._forgotten):
+            del self._forgotten[key]
+            forgotten.setdefault(key[0], []).append(key[1])
         max_wait_ms, min_bytes, max_bytes = self._bounds
+        if not self.id:
+            # Partitions that this request does not list must not wait long for the next one.
+            max_wait_ms //= 1 + len(self.followed) // MAX_PARTITIONS_PER_FETCH
         request = FetchRequest(
             replica_state=FetchRequest.ReplicaState(
                 replica_id=self._node_id, replica_epoch=self.broker_epoch

@@ -23,7 +23,11 @@ from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
-from penstock.limits import BATCH_HEADER_BYTES, FOLLOWER_APPEND_BYTES
+from penstock.limits import (
+    BATCH_HEADER_BYTES,
+    FETCH_PARTITIONS_A_TURN,
+    FOLLOWER_APPEND_BYTES,
+)
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetch_connection import FetchConnection, open_connection
@@ -212,12 +216,16 @@ class ReplicaFetcher:
 
     def _fetch_if_useful(self) -> None:
         connection, session = self._connection, self._session
-        if connection is None or self._processing or connection.lost.done():
+        if connection is None or self._processing:
             return
         if self._broker_epoch() != session.broker_epoch:
             connection.close("this broker was registered again")
-        elif (connection.in_flight == 0 and (session.id or session.has_changes)) or (
-            connection.in_flight == 1 and session.id and session.has_changes
+            return
+        # A second request makes the leader answer the first one now. While there are more
+        # partitions to list than one request may have, two are in flight.
+        while not connection.lost.done() and (
+            (connection.in_flight == 0 and (session.id or session.has_changes))
+            or (connection.in_flight == 1 and session.id and session.has_changes)
         ):
             connection.send(session.request(), self._version, FetchResponse, self._received)
 
@@ -242,12 +250,13 @@ class ReplicaFetcher:
         connections are served in between."""
         if self._connection is not connection:
             return
-        appended = 0
+        appended = processed = 0
         while self._unprocessed:
-            if appended > FOLLOWER_APPEND_BYTES:
+            if appended > FOLLOWER_APPEND_BYTES or processed == FETCH_PARTITIONS_A_TURN:
                 connection.pause()
                 asyncio.get_running_loop().call_soon(self._process, connection)
                 return
+            processed += 1
             topic_id, data = self._unprocessed.popleft()
             followed = self._followed.get((topic_id, data.partition_index))
             if (
