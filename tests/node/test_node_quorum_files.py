@@ -16,10 +16,12 @@ from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, delta_between
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.quorum import Quorum
+from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import SnapshotStore
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
 from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 from penstock.raft.log import OffsetAndEpoch
+from penstock.records.batch import batches
 from penstock.sim.quorum.node import CLUSTER_ID, format_quorum_node, quorum_config
 from penstock.world import World
 from penstock.world.real import RealDisk, run
@@ -195,6 +197,82 @@ def test_damaged_snapshot_is_ignored_if_the_log_has_its_records(tmp_path: Path) 
     in_real_world(main)
 
 
+def test_damaged_snapshot_is_set_aside_and_the_previous_one_used(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
+        for number in range(3):
+            await quorum.append((*RECORDS, config(str(number))) if number == 0 else (config("n"),))
+            await quorum._snapshots.generate()
+        assert quorum._log.start_offset > 0
+        before = quorum.image
+        await voter.stop()
+        file = sorted(voter.path.glob("*.checkpoint"))[-1]
+        damage(file, file.stat().st_size // 2)
+        quorum = await voter.start()
+        assert (quorum.image.topics, quorum.image.configs) == (before.topics, before.configs)
+        assert file.with_suffix(".checkpoint.damaged").exists()
+        await voter.stop()
+
+    in_real_world(main)
+
+
+def test_node_without_an_intact_snapshot_is_refused_with_instructions(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
+        await quorum.append(RECORDS)
+        await quorum._snapshots.generate()
+        await quorum._log.truncate_to_snapshot(quorum._log.snapshots.all[-1])
+        await voter.stop()
+        (file,) = voter.path.glob("*.checkpoint")
+        damage(file, file.stat().st_size // 2)
+        with pytest.raises(KafkaError, match=r"no intact snapshot .* format it again"):
+            await voter.start()
+
+    in_real_world(main)
+
+
+def test_snapshot_that_was_cut_after_a_whole_batch_is_damaged(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        snapshots = SnapshotStore(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
+        image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
+        snapshot = OffsetAndEpoch(1_301, 3)
+        await snapshots.write(image, snapshot, 0)
+        path = Path(snapshots.path(snapshot))
+        data = path.read_bytes()
+        positions = [position for position, _header in batches(data)]
+        for end in (*positions, positions[-1] + 5):
+            path.write_bytes(data[:end])
+            with pytest.raises(SnapshotDamaged):
+                await snapshots.load(snapshot)
+            with pytest.raises(SnapshotDamaged):
+                await snapshots.read(snapshot, 0, 10)
+
+    in_real_world(main)
+
+
+def test_pieces_of_a_snapshot_are_checked_each_time_they_are_read(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        snapshots = SnapshotStore(world, LogDirectory(str(tmp_path), NO_UUID), str(tmp_path))
+        image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
+        snapshot = OffsetAndEpoch(1_301, 3)
+        await snapshots.write(image, snapshot, 0)
+        path = Path(snapshots.path(snapshot))
+        data = path.read_bytes()
+        for position, length in ((0, 1), (0, 9_999_999), (60, 100), (len(data) - 1, 5), (500, 0)):
+            expected = len(data), data[position : position + length]
+            assert await snapshots.read(snapshot, position, length) == expected
+        for position in (-1, len(data)):
+            assert await snapshots.read(snapshot, position, 5) == (len(data), b"")
+        damage(path, len(data) // 2)
+        assert (await snapshots.read(snapshot, 0, 10))[1] == data[:10]
+        with pytest.raises(SnapshotDamaged):
+            await snapshots.read(snapshot, len(data) // 2 + 100, 1)
+
+    in_real_world(main)
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_damage_below_the_committed_offset_is_refused_and_not_truncated(
     tmp_path: Path, is_clean: bool
@@ -256,6 +334,62 @@ def test_log_behind_a_downloaded_snapshot_restarts_after_it(tmp_path: Path) -> N
         await log.open()
         assert log.end == OffsetAndEpoch(1_301, 3)
         assert log.start_offset == log.synced_end == 1_301
+
+    in_real_world(main)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_log_that_diverges_from_a_downloaded_snapshot_restarts_after_it(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    """The node crashed before it installed the snapshot. Its records below the end of the snapshot
+    are uncommitted ones of a later epoch than the snapshot. They stay if the snapshot is damaged:
+    they are not known to be committed then."""
+
+    async def main(world: World) -> None:
+        directory = LogDirectory(str(tmp_path), UUID(int=1))
+        log = MetadataLog(world, directory, 1_000_000)
+        await log.open()
+        for epoch in (1, 1, 5, 5, 5):
+            log.append((config("x"),), epoch)
+        await log.sync()
+        image, _delta = MetadataImage.empty().replay(RECORDS[:3], 3)
+        await log.snapshots.write(image, OffsetAndEpoch(4, 4), 0)
+        if is_damaged:
+            damage(Path(log.snapshots.path(OffsetAndEpoch(4, 4))), 100)
+        log = MetadataLog(world, directory, 1_000_000)
+        await log.open()
+        assert log.end == (OffsetAndEpoch(5, 5) if is_damaged else OffsetAndEpoch(4, 4))
+        assert log.start_offset == (0 if is_damaged else 4)
+        assert log.latest_snapshot == (None if is_damaged else OffsetAndEpoch(4, 4))
+
+    in_real_world(main)
+
+
+def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        directory = LogDirectory(str(tmp_path), UUID(int=1))
+        log = MetadataLog(world, directory, 1_000_000)
+        await log.open()
+        for _ in range(16):
+            log.append((config("x"),), 1)
+        await log.sync()
+        await log.save_committed(12)
+        path = Path(log.path) / ".penstock_committed"
+        data = path.read_bytes()
+        found = set()
+        for position in range(len(data)):
+            for bit in range(8):
+                flipped = bytearray(data)
+                flipped[position] ^= 1 << bit
+                path.write_bytes(flipped)
+                log = MetadataLog(world, directory, 1_000_000)
+                await log.open()
+                found.add(log.committed)
+        assert found == {0}
+        path.write_bytes(data)
+        await log.open()
+        assert log.committed == 12
 
     in_real_world(main)
 

@@ -13,9 +13,17 @@ from penstock.errors import KafkaError
 from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.quorum import quorum as quorum_module
 from penstock.node.quorum.quorum import Quorum
+from penstock.node.quorum.snapshot_store import SnapshotStore
 from penstock.raft.log import OffsetAndEpoch
 from penstock.sim.quorum.node import Listener
-from tests.node.simulated_quorum import RESOURCE, SimulatedQuorum, setting, settings_of
+from penstock.world import File
+from tests.node.simulated_quorum import (
+    OBSERVER,
+    RESOURCE,
+    SimulatedQuorum,
+    setting,
+    settings_of,
+)
 
 # A snapshot every few records.
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": 400, "log.segment.bytes": 2_000}
@@ -81,3 +89,125 @@ def test_uncommitted_records_are_not_applied_while_a_snapshot_is_installed(
     members.simulation.run(main())
     assert "long" in applied
     assert applied.isdisjoint({f"uncommitted.{number}" for number in range(3)})
+
+
+# Damaged snapshots
+
+
+async def leader_with_snapshots(members: SimulatedQuorum) -> Quorum:
+    """Start the voters. Return the leader when its log starts at a snapshot."""
+    members.start(1, 2, 3)
+    leader = await members.active()
+    number = 0
+    while len(leader._log.snapshots.all) < 2 or leader._log.start_offset == 0:
+        await leader.append(setting(f"n.{number}"))
+        await asyncio.sleep(0.1)
+        number += 1
+    return leader
+
+
+async def until_observed(members: SimulatedQuorum, leader: Quorum) -> None:
+    """Return when the observer has all metadata; fail if a node has failed."""
+
+    def is_done() -> bool:
+        observer = members.quorums.get(OBSERVER)
+        has_all = observer is not None and settings_of(observer) == settings_of(leader)
+        return has_all or bool(members.errors)
+
+    await members.until(is_done)
+    assert members.errors == {}
+
+
+@pytest.mark.parametrize("damaged", ["latest", "all"])
+# In the CRC of the header, in the middle, and in the footer.
+@pytest.mark.parametrize("position", [20, 150, -1])
+def test_flipped_bit_in_the_leaders_snapshot_harms_no_other_node(
+    damaged: str, position: int
+) -> None:
+    """The previous snapshot is used, or a new one that the leader writes."""
+    members = SimulatedQuorum(5, SMALL)
+
+    async def main() -> None:
+        leader = await leader_with_snapshots(members)
+        snapshots, node = leader._log.snapshots, members.node(leader.node_id)
+        for snapshot in snapshots.all[-1:] if damaged == "latest" else snapshots.all:
+            path = snapshots.path(snapshot)
+            node.drive.flip_bit(path, position % node.world.disk.size(path), 3)
+        members.start(OBSERVER)
+        await until_observed(members, leader)
+        members.kill(OBSERVER)
+        members.node(OBSERVER).restart()
+        members.format(OBSERVER)
+        members.start(OBSERVER)
+        await until_observed(members, leader)
+
+    members.simulation.run(main())
+
+
+def test_leader_whose_only_snapshot_is_damaged_and_current_writes_it_again() -> None:
+    members = SimulatedQuorum(5, SMALL)
+
+    async def main() -> None:
+        leader = await leader_with_snapshots(members)
+        snapshots, node = leader._log.snapshots, members.node(leader.node_id)
+        await leader._snapshots.generate()
+        for snapshot in snapshots.all:
+            node.drive.flip_bit(snapshots.path(snapshot), 150, 3)
+        latest = snapshots.latest
+        members.start(OBSERVER)
+        await until_observed(members, leader)
+        assert snapshots.all[-1] == latest
+        await snapshots.check(snapshots.all[-1])
+
+    members.simulation.run(main())
+
+
+def test_snapshot_that_was_damaged_on_its_way_is_not_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    members = SimulatedQuorum(5, SMALL)
+    damaged = 0
+
+    async def main() -> None:
+        leader = await leader_with_snapshots(members)
+        read = leader._log.snapshots.read
+
+        async def flipping(snapshot: OffsetAndEpoch, *args: int) -> tuple[int, bytes]:
+            nonlocal damaged
+            size, data = await read(snapshot, *args)
+            if damaged < 3:
+                damaged += 1
+                data = data[:150] + bytes([data[150] ^ 1]) + data[151:]
+            return size, data
+
+        monkeypatch.setattr(leader._log.snapshots, "read", flipping)
+        members.start(OBSERVER)
+        await until_observed(members, leader)
+        files = members.node(OBSERVER).world.disk.list("/d/__cluster_metadata-0")
+        assert not [name for name in files if name.endswith(".part")]
+
+    members.simulation.run(main())
+    assert damaged == 3
+
+
+def test_snapshot_that_is_damaged_before_it_is_installed_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    members = SimulatedQuorum(5, SMALL)
+    finish = SnapshotStore.finish
+    damaged: list[str] = []
+
+    async def damaging(store: SnapshotStore, snapshot: OffsetAndEpoch, part: File) -> None:
+        await finish(store, snapshot, part)
+        if store is members.quorums[OBSERVER]._log.snapshots and not damaged:
+            damaged.append(store.path(snapshot))
+            members.node(OBSERVER).drive.flip_bit(damaged[0], 150, 3)
+
+    async def main() -> None:
+        leader = await leader_with_snapshots(members)
+        monkeypatch.setattr(SnapshotStore, "finish", damaging)
+        members.start(OBSERVER)
+        await until_observed(members, leader)
+
+    members.simulation.run(main())
+    assert damaged

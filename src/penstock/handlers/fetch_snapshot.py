@@ -2,9 +2,9 @@
 snapshot, in pieces (KIP-630).
 
 Behaviour
-  Only the leader sends data. SNAPSHOT_NOT_FOUND if the snapshot has been deleted: the replica
-  fetches again, and the response names a later snapshot. POSITION_OUT_OF_RANGE for a position
-  outside of the snapshot.
+  Only the leader sends data. SNAPSHOT_NOT_FOUND if the snapshot has been deleted, or is damaged on
+  the leader's disk: the replica fetches again, and the response names another snapshot.
+  POSITION_OUT_OF_RANGE for a position outside of the snapshot.
 
 Version notes
   v1 adds directory ids, which static voters do not use.
@@ -12,6 +12,7 @@ Version notes
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.handlers.context import RequestContext
@@ -27,5 +28,5 @@ class Parts(Protocol):
 
 def handle(
     parts: Parts, request: FetchSnapshotRequest, _context: RequestContext
-) -> FetchSnapshotResponse:
+) -> Awaitable[FetchSnapshotResponse]:
     return parts.quorum.fetch_snapshot(request)

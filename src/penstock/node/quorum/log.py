@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Buffer, TopicPartition
+from penstock.ids import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_LEADER_EPOCH,
+    Buffer,
+    TopicPartition,
+)
 from penstock.limits import MAX_METADATA_BATCH_BYTES, METADATA_FETCH_BYTES
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
 from penstock.log.flush import sync_log, truncating
 from penstock.log.log import Log
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
+from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
 from penstock.protocol.internal.control_records import (
     ControlType,
@@ -29,9 +38,11 @@ from penstock.records.record import records_of
 from penstock.world import World
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
-# Not Kafka's: an offset below which the log was committed and synced at some time. A corrupt batch
-# below it is damage, not a torn tail (rules 20 and 21).
+# Not Kafka's: an offset below which the log was committed and synced at some time, and a checksum.
+# A corrupt batch below it is damage, not a torn tail (rules 20 and 21).
 COMMITTED = ".penstock_committed"
+
+logger = logging.getLogger(__name__)
 
 
 class MetadataLog:
@@ -53,6 +64,8 @@ class MetadataLog:
         # The size of a fetch response, which has at least one batch.
         self.fetch_max_bytes = METADATA_FETCH_BYTES
         self.bytes_since_snapshot = 0
+        # The snapshot that replaces the records below the log start offset.
+        self._start_snapshot: OffsetAndEpoch | None = None
         self._log: Log
 
     async def open(self) -> None:
@@ -64,6 +77,7 @@ class MetadataLog:
         disk = self._world.disk
         if disk.exists(self.path):
             self.snapshots.open()
+            await self._set_damaged_aside()
             self.committed = self._read_committed()
             self._log = await self._recover()
         else:
@@ -81,26 +95,53 @@ class MetadataLog:
             sync_log, disk, self.path, [self._log.active.file], [self.path, self._directory.path]
         )
         latest = self.snapshots.latest
-        if latest is not None and (
-            latest.offset > self._log.end_offset or latest.epoch > self._log.epochs.latest
-        ):
+        if latest is not None and not self._reaches(latest):
             await self.truncate_to_snapshot(latest)
         if self._log.start_offset > 0 or len(self.snapshots.all) >= RETAINED_SNAPSHOTS:
             await self._start_at_snapshot()
+
+    async def _set_damaged_aside(self) -> None:
+        """Set damaged snapshots aside until the latest is an intact one, or none is left."""
+        while (latest := self.snapshots.latest) is not None:
+            try:
+                await self.snapshots.check(latest)
+            except SnapshotDamaged as error:
+                message = "%s. It is set aside; the previous snapshot or the log is used instead"
+                logger.error(message, error.message)
+                await self.snapshots.set_aside(latest)
+            else:
+                return
+
+    def _reaches(self, snapshot: OffsetAndEpoch) -> bool:
+        """Return True if the log continues the snapshot.
+
+        Otherwise it ends before, or has a diverging record where the snapshot ends: the node
+        crashed after it had downloaded the snapshot, before it installed it.
+        """
+        epoch = self._log.epochs.epoch_at(snapshot.offset - 1)
+        return snapshot.offset <= self._log.end_offset and epoch in (
+            snapshot.epoch,
+            NO_LEADER_EPOCH,  # the log starts at the snapshot
+        )
 
     async def _start_at_snapshot(self) -> None:
         """Advance the log start offset to the oldest snapshot that is not below it."""
         await self.snapshots.remove(
             [older for older in self.snapshots.all if older.offset < self._log.start_offset]
         )
-        oldest = self.snapshots.all[0].offset if self.snapshots.all else 0
-        if not self._log.start_offset <= oldest <= self._log.end_offset:
+        oldest = self.snapshots.all[0] if self.snapshots.all else None
+        if oldest is None or oldest.offset > self._log.end_offset:
             message = (
-                f"{self.path} starts at offset {self._log.start_offset}, but no snapshot covers "
-                "the offsets before it"
+                f"{self.path} starts at offset {self._log.start_offset}, but no intact snapshot "
+                "covers the offsets before it. Empty the metadata directory and format it again: "
+                "the node then fetches all metadata from the other controllers"
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        self._log.advance_start(oldest)
+        self._advance_start(oldest)
+
+    def _advance_start(self, snapshot: OffsetAndEpoch) -> None:
+        self._start_snapshot = snapshot
+        self._log.advance_start(snapshot.offset)
 
     async def _recover(self) -> Log:
         """Committed records are never truncated: a log that is damaged below its committed offset
@@ -129,16 +170,20 @@ class MetadataLog:
 
     def _read_committed(self) -> int:
         path = f"{self.path}/{COMMITTED}"
-        text = self._world.disk.read(path) if self._world.disk.exists(path) else b"0"
-        return int(text) if text.isdigit() else 0
+        text = self._world.disk.read(path) if self._world.disk.exists(path) else b""
+        digits, _blank, checksum = text.partition(b" ")
+        return int(digits) if digits.isdigit() and checksum == _checksum(digits) else 0
 
     async def save_committed(self, high_watermark: int) -> None:
         committed = min(high_watermark, self.synced_end)
         if committed > self.committed:
             self.committed = committed
+            digits = str(committed).encode()
             with self._directory.failing("saving the committed offset of the metadata log"):
                 await self._world.offload.thread(
-                    self._world.disk.replace, f"{self.path}/{COMMITTED}", str(committed).encode()
+                    self._world.disk.replace,
+                    f"{self.path}/{COMMITTED}",
+                    digits + b" " + _checksum(digits),
                 )
 
     @property
@@ -168,16 +213,12 @@ class MetadataLog:
 
     @property
     def start_snapshot(self) -> OffsetAndEpoch | None:
-        start = self._log.start_offset
-        return (
-            next((snapshot for snapshot in self.snapshots.all if snapshot.offset == start), None)
-            if start > 0
-            else None
-        )
+        """Not necessarily readable: it may have been set aside since."""
+        return self._start_snapshot if self._log.start_offset > 0 else None
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None:
-        return self.snapshots.latest
+        return self.snapshots.latest or self.start_snapshot
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
         end = self._log.epochs.end_offset_for(epoch, self._log.end_offset)
@@ -250,26 +291,27 @@ class MetadataLog:
         """Replace all records by a snapshot: the empty log continues at its end offset."""
         with self._log.flushing.held_at(0), truncating(self._world.disk, self.path):
             self._log.restart_at(snapshot.offset)
+            self._start_snapshot = snapshot
             await self._world.offload.thread(
                 sync_log, self._world.disk, self.path, [self._log.active.file], [self.path]
             )
         self._log.flushing.recovery_point = snapshot.offset
         await self.snapshots.remove([older for older in self.snapshots.all if older != snapshot])
 
-    async def delete_before_snapshot(self) -> None:
-        """Delete what the oldest retained snapshot covers.
+    async def delete_before_snapshot(self, latest: OffsetAndEpoch) -> None:
+        """Delete what the oldest retained snapshot covers. `latest` was just generated.
 
         The log start offset advances first, then older snapshots go, then segments: after a crash
         in between, the log still reaches back to a snapshot.
         """
-        latest = self.snapshots.latest
-        if latest is None or latest.offset < self._log.start_offset:
+        # The log does not reach a later one, which was downloaded but not installed.
+        start = self._log.start_offset
+        usable = [each for each in self.snapshots.all if start <= each.offset <= latest.offset]
+        if len(usable) < RETAINED_SNAPSHOTS:
             return
-        retained = self.snapshots.all[-RETAINED_SNAPSHOTS:]
-        if len(retained) == RETAINED_SNAPSHOTS:
-            self._log.advance_start(retained[0].offset)
+        self._advance_start(usable[-RETAINED_SNAPSHOTS])
         await self.snapshots.remove(
-            [older for older in self.snapshots.all if older.offset < retained[0].offset]
+            [each for each in self.snapshots.all if each.offset < self._log.start_offset]
         )
         ends = [segment.base_offset for segment in self._log.segments[1:]]
         for path in self._log.retire(sum(end <= self._log.start_offset for end in ends)):
@@ -291,6 +333,11 @@ class MetadataLog:
         for position, header in batches(data):
             whole = position + header.size
         return data[:whole]
+
+
+def _checksum(digits: bytes) -> bytes:
+    """A damaged committed offset must not make uncommitted records committed."""
+    return b"%08x" % zlib.crc32(digits)
 
 
 def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:

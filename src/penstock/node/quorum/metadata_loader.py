@@ -96,18 +96,26 @@ class MetadataLoader:
         self._take_steps(_STEPS_PER_TURN)
         return self._steps is None and self.end_offset >= high_watermark
 
-    def load(self, image: MetadataImage) -> None:
-        """Publish the image of a snapshot, if it is ahead of the current one."""
+    async def load(self, image: MetadataImage) -> None:
+        """Publish the image of a snapshot, if it is ahead of the current one. The event loop runs
+        between bounded parts."""
+        await self._finish_steps()
         if image.offset > self.image.offset:
-            self._take_steps()
             self._begin(image, delta_between(self.image, image))
-            self._take_steps()
+            await self._finish_steps()
+
+    async def _finish_steps(self) -> None:
+        """Return when the last published image is applied; nothing runs before the caller does."""
+        while self._steps is not None:
+            self._take_steps(_STEPS_PER_TURN)
+            if self._steps is not None:
+                await asyncio.sleep(0)
 
     def _begin(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.image = image
         self._steps = iter(self._publisher(image, delta))
 
-    def _take_steps(self, limit: int | None = None) -> None:
+    def _take_steps(self, limit: int) -> None:
         if self._steps is None or sum(1 for _step in islice(self._steps, limit)) == limit:
             return
         self._steps = None

@@ -8,7 +8,8 @@ Every node has one `Quorum`, as a voter or as an observer. The active controller
       MetadataLog     the log on disk, with its SnapshotStore
       QuorumStateStore  the quorum-state file: epoch and vote
       MetadataLoader  replays the log into images and publishes them
-      MetadataSnapshots  generates, serves and downloads snapshots
+      MetadataSnapshots  generates, serves and installs snapshots
+      SnapshotDownloads  fetches snapshots from the leader
       Peers           connections to the other nodes
       QuorumService   answers the requests of the other nodes
 """
@@ -33,6 +34,7 @@ from penstock.node.quorum.metadata_loader import MetadataLoader, Publisher, not_
 from penstock.node.quorum.peers import Peers
 from penstock.node.quorum.quorum_state_store import QuorumStateStore
 from penstock.node.quorum.service import QuorumService
+from penstock.node.quorum.snapshot_download import SnapshotDownloads
 from penstock.node.quorum.snapshots import MetadataSnapshots
 from penstock.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
@@ -99,9 +101,8 @@ class Quorum:
         self._loader = MetadataLoader(self._log, on_applied)
         timeout_s = config[settings.QUORUM_REQUEST_TIMEOUT_MS] / 1000
         self._peers = Peers(world, f"quorum-{self.node_id}", timeout_s, self._addresses.get)
-        self._snapshots = MetadataSnapshots(
-            world, self._log, self._loader, self._peers, self.node_id, cluster_id
-        )
+        self._snapshots = MetadataSnapshots(world, self._log, self._loader, cluster_id)
+        self._downloads = SnapshotDownloads(self._log, self._peers, self.node_id, cluster_id)
         # Made by `open`, which reads the state on disk first.
         self._raft: Raft
         self._driver: RaftDriver
@@ -209,7 +210,7 @@ class Quorum:
         )
         image = await self._snapshots.load_latest()
         if image is not None:
-            self._loader.load(image)
+            await self._loader.load(image)
         self._committed_offset = self._raft.high_watermark
         while not self._loader.publish(self.committed_offset):
             await asyncio.sleep(0)
@@ -325,8 +326,8 @@ class Quorum:
     ) -> FetchResponse | Awaitable[FetchResponse]:
         return self._service.fetch(request)
 
-    def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        return self._service.fetch_snapshot(request)
+    async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        return await self._service.fetch_snapshot(request)
 
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self._service.describe_quorum(request)
@@ -376,7 +377,7 @@ class Quorum:
                 self._addresses[endpoint.node_id] = Address(endpoint.host, endpoint.port)
 
     async def _download_snapshot(self, effect: FetchSnapshot) -> None:
-        await self._snapshots.download(effect, self._driver.deliver)
+        await self._downloads.download(effect, self._driver.deliver)
 
     # Maintenance
 
@@ -391,7 +392,7 @@ class Quorum:
             if now - saved_at >= SAVE_COMMITTED_S:
                 saved_at = now
                 await self._log.save_committed(self.committed_offset)
-            is_due = 0 < max_interval_s <= now - snapshot_at
+            is_due = self._snapshots.is_due or 0 < max_interval_s <= now - snapshot_at
             if is_due or self._log.bytes_since_snapshot >= max_bytes:
                 snapshot_at = now
                 await self._snapshots.generate()

@@ -95,9 +95,9 @@ class QuorumService:
         response = await self._driver.handle_request(*decoded)
         return self._encoder.fetch(response, self._driver.log.start_offset)
 
-    def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         raft = self._driver.raft
-        return self._snapshots.serve(
+        return await self._snapshots.serve(
             request, raft.leader_id_or_sentinel, raft.epoch, raft.validate_leader_epoch
         )
 

@@ -1,8 +1,8 @@
-"""Metadata snapshots on disk, in Kafka's format (KIP-630).
+"""Metadata snapshots on disk (KIP-630). `snapshot_file` has their format.
 
-`<end offset>-<epoch>.checkpoint` is stored next to the segments of the metadata log: a header
-record, the records of the image in batches, a footer record. A file gets this name once it is
-complete and synced. Until then its name ends in `.part`; `open` removes such files (rule 18).
+`<end offset>-<epoch>.checkpoint` is stored next to the segments of the metadata log. A file gets
+this name once it is complete, checked and synced. Until then its name ends in `.part` (rule 18). A
+damaged file is set aside: its name then ends in `.damaged`. `open` removes both kinds.
 """
 
 from __future__ import annotations
@@ -11,31 +11,23 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
-from itertools import islice
 
-from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
 from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataImage
-from penstock.protocol.internal.control_records import (
-    ControlType,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    encode_control_key,
-    encode_control_value,
+from penstock.node.quorum.snapshot_file import (
+    check_snapshot,
+    checked_batches,
+    read_checked,
+    snapshot_batches,
 )
-from penstock.protocol.internal.metadata_records import decode_record, encode_record
+from penstock.protocol.internal.metadata_records import decode_record
 from penstock.raft.log import OffsetAndEpoch
-from penstock.records.batch import batches, crc_matches
-from penstock.records.build import NewRecord, build_batch
 from penstock.records.record import records_of
 from penstock.world import Disk, File, World
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-_PART = ".part"
-# Records per batch of a snapshot. Building a batch takes a few milliseconds; the event loop runs in
-# between.
-_BATCH_RECORDS = 500
+_PART, _DAMAGED = ".part", ".damaged"
 # The log starts at the oldest retained snapshot, so that a replica that is slightly behind needs no
 # snapshot.
 RETAINED_SNAPSHOTS = 2
@@ -44,7 +36,7 @@ _WRITING, _READING = "writing a metadata snapshot", "reading a metadata snapshot
 
 
 class SnapshotStore:
-    """The snapshots in `path`; `all` has their ids, oldest first.
+    """The snapshots in `path`; `all` has their ids, oldest first, without those set aside.
 
     The first disk error takes `log_directory` offline.
     """
@@ -58,18 +50,23 @@ class SnapshotStore:
         # Numbers the partial files: a download may start while an earlier one of the same snapshot
         # is not finished.
         self._part_count = 0
+        # The positions of the batches of snapshots that were served, and their sizes.
+        self._positions: dict[OffsetAndEpoch, list[int]] = {}
+        self._checking = asyncio.Lock()
+        # Held while files are published, removed or set aside.
+        self._naming = asyncio.Lock()
 
     @property
     def latest(self) -> OffsetAndEpoch | None:
         return self.all[-1] if self.all else None
 
     def open(self) -> None:
-        """List complete snapshots and remove partial ones."""
+        """List complete snapshots; remove partial ones, and those set aside."""
         for name in self._disk.list(self._path):
             match = _NAME.fullmatch(name)
             if match:
                 self.all.append(OffsetAndEpoch(int(match[1]), int(match[2])))
-            elif name.endswith(_PART):
+            elif name.endswith((_PART, _DAMAGED)):
                 self._disk.remove(f"{self._path}/{name}")
         self.all.sort()
 
@@ -82,7 +79,7 @@ class SnapshotStore:
         """Write a snapshot of `image`, yielding to the event loop after each batch."""
         part = self.begin(snapshot)
         position, offset = 0, 0
-        for batch, count in _batches(image, snapshot.epoch, timestamp):
+        for batch, count in snapshot_batches(image, snapshot.epoch, timestamp):
             framed = bytearray(batch)
             framed[0:8] = offset.to_bytes(8, "big")
             position, offset = position + self.add(part, framed, position), offset + count
@@ -90,7 +87,7 @@ class SnapshotStore:
         await self.finish(snapshot, part)
 
     def begin(self, snapshot: OffsetAndEpoch) -> File:
-        """Create a partial file; `add` fills it and `finish` publishes it."""
+        """Create a partial file; `add` fills it, and `finish` publishes it."""
         self._part_count += 1
         with self._log_directory.failing(_WRITING):
             return self._disk.open(f"{self.path(snapshot)}.{self._part_count}{_PART}", create=True)
@@ -100,48 +97,86 @@ class SnapshotStore:
         with self._log_directory.failing(_WRITING):
             return part.pwrite(data, position)
 
-    async def finish(self, snapshot: OffsetAndEpoch, part: File) -> None:
+    async def discard(self, part: File) -> None:
+        """Remove a partial file that will not be finished."""
         with self._log_directory.failing(_WRITING):
-            await self._world.offload.thread(
-                _publish, self._disk, part, self.path(snapshot), self._path
-            )
-        if snapshot not in self.all:
+            part.close()
+            await self._world.offload.thread(self._disk.remove, part.path)
+
+    async def finish(self, snapshot: OffsetAndEpoch, part: File) -> None:
+        """Check a partial file and publish it. Raises SnapshotDamaged."""
+        await self._check(part.path)
+        async with self._naming:
+            with self._log_directory.failing(_WRITING):
+                await self._world.offload.thread(
+                    _publish, self._disk, part, self.path(snapshot), self._path
+                )
+            self._forget([snapshot])
             self.all = sorted([*self.all, snapshot])
 
     async def remove(self, snapshots: list[OffsetAndEpoch]) -> None:
-        self.all = [snapshot for snapshot in self.all if snapshot not in snapshots]
         if not snapshots:
             return
-        with self._log_directory.failing("removing snapshots of the metadata"):
-            await self._world.offload.thread(
-                _remove,
-                self._disk,
-                [self.path(snapshot) for snapshot in snapshots],
-                self._path,
-            )
+        async with self._naming:
+            self._forget(snapshots)
+            with self._log_directory.failing("removing snapshots of the metadata"):
+                paths = [self.path(snapshot) for snapshot in snapshots]
+                await self._world.offload.thread(_remove, self._disk, paths, self._path)
+
+    async def set_aside(self, snapshot: OffsetAndEpoch) -> None:
+        """Neither serve nor load a damaged snapshot any more. Its file is renamed."""
+        async with self._naming:
+            if snapshot not in self.all:
+                return
+            self._forget([snapshot])
+            path = self.path(snapshot)
+            with self._log_directory.failing("setting a damaged metadata snapshot aside"):
+                await self._world.offload.thread(
+                    _rename, self._disk, path, path + _DAMAGED, self._path
+                )
+
+    def _forget(self, snapshots: list[OffsetAndEpoch]) -> None:
+        self.all = [snapshot for snapshot in self.all if snapshot not in snapshots]
+        for snapshot in snapshots:
+            self._positions.pop(snapshot, None)
 
     # Reading
 
-    def size(self, snapshot: OffsetAndEpoch) -> int:
-        with self._log_directory.failing(_READING):
-            return self._disk.size(self.path(snapshot))
+    async def check(self, snapshot: OffsetAndEpoch) -> None:
+        """Read a whole snapshot. Raises SnapshotDamaged."""
+        await self._check(self.path(snapshot))
 
-    def read(self, snapshot: OffsetAndEpoch, position: int, length: int) -> bytes:
-        with (
-            self._log_directory.failing(_READING),
-            contextlib.closing(self._disk.open(self.path(snapshot))) as file,
-        ):
-            return file.pread(length, position)
+    async def _check(self, path: str) -> list[int]:
+        """Return the positions of the batches, and the size at the end."""
+        with self._opened(path) as file:
+            return await self._world.offload.thread(check_snapshot, file)
+
+    async def read(self, snapshot: OffsetAndEpoch, position: int, length: int) -> tuple[int, bytes]:
+        """Return the size of a snapshot, and its bytes from `position` on.
+
+        The snapshot is checked as a whole before it is read for the first time, and its batches
+        again when they are read. Raises SnapshotDamaged.
+        """
+        with self._opened(self.path(snapshot)) as file:
+            async with self._checking:
+                positions = self._positions.get(snapshot)
+                if positions is None:
+                    positions = await self._world.offload.thread(check_snapshot, file)
+                    self._positions[snapshot] = positions
+            if not 0 <= position < positions[-1]:
+                return positions[-1], b""
+            return positions[-1], await self._world.offload.thread(
+                read_checked, file, positions, position, length
+            )
 
     async def load(self, snapshot: OffsetAndEpoch) -> MetadataImage:
-        """Return the image of a snapshot. Raises KafkaError if the file is damaged."""
-        with self._log_directory.failing(_READING):
-            data = await self._world.offload.thread(self._disk.read, self.path(snapshot))
+        """Return the image of a snapshot. Raises SnapshotDamaged."""
+        path = self.path(snapshot)
+        with self._opened(path) as file:
+            positions = await self._world.offload.thread(check_snapshot, file)
+            data = await self._world.offload.thread(file.pread, positions[-1], 0)
         image = MetadataImage.empty()
-        position = 0
-        for position, header in batches(data):
-            if not crc_matches(data, position, header):
-                raise self._damaged(snapshot, f"the batch at position {position} has a wrong CRC")
+        for position, header in checked_batches(path, data):
             if not header.is_control:
                 records = [
                     decode_record(record.value or b"")
@@ -149,52 +184,27 @@ class SnapshotStore:
                 ]
                 image, _delta = image.replay(records, snapshot.offset - 1)
                 await asyncio.sleep(0)
-            position += header.size
-        if position != len(data):
-            raise self._damaged(
-                snapshot, f"it ends in the middle of a batch at position {position}"
-            )
         return image.replay((), snapshot.offset - 1)[0]
 
-    def _damaged(self, snapshot: OffsetAndEpoch, problem: str) -> KafkaError:
-        hint = (
-            "Empty the metadata directory and format it again: the node then fetches all metadata "
-            "from the other controllers"
-        )
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path(snapshot)} is damaged: {problem}. {hint}"
-        )
-
-
-def _batches(image: MetadataImage, epoch: int, timestamp: int) -> Iterator[tuple[bytes, int]]:
-    yield (
-        _control(
-            ControlType.SNAPSHOT_HEADER,
-            SnapshotHeaderRecord(last_contained_log_timestamp=timestamp),
-            epoch,
-            timestamp,
-        ),
-        1,
-    )
-    records = image.records()
-    while chunk := [
-        NewRecord(None, encode_record(record), (), timestamp)
-        for record in islice(records, _BATCH_RECORDS)
-    ]:
-        yield build_batch(chunk, leader_epoch=epoch), len(chunk)
-    yield _control(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), epoch, timestamp), 1
-
-
-def _control(kind: ControlType, value: object, epoch: int, timestamp: int) -> bytes:
-    record = NewRecord(encode_control_key(kind), encode_control_value(value), (), timestamp)
-    return build_batch([record], control=True, leader_epoch=epoch)
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[File]:
+        """Open a file for the block. It can be read to its end although it is removed meanwhile."""
+        with (
+            self._log_directory.failing(_READING),
+            contextlib.closing(self._disk.open(path)) as file,
+        ):
+            yield file
 
 
 def _publish(disk: Disk, part: File, path: str, directory: str) -> None:
     """Sync the partial file, then give it its name. Runs in a thread."""
     part.sync()
     part.close()
-    disk.rename(part.path, path)
+    _rename(disk, part.path, path, directory)
+
+
+def _rename(disk: Disk, source: str, target: str, directory: str) -> None:
+    disk.rename(source, target)
     disk.sync_dir(directory)
 
 
