@@ -13,8 +13,10 @@ from penstock.errors import KafkaError
 from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.quorum import quorum as quorum_module
 from penstock.node.quorum.quorum import Quorum
+from penstock.node.quorum.snapshot_download import SnapshotDownloads
 from penstock.node.quorum.snapshot_store import SnapshotStore
 from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.messages import FetchSnapshot
 from penstock.sim.quorum.node import Listener
 from penstock.world import File
 from tests.node.simulated_quorum import (
@@ -211,3 +213,106 @@ def test_snapshot_that_is_damaged_before_it_is_installed_is_fetched_again(
 
     members.simulation.run(main())
     assert damaged
+
+
+# Long snapshots
+
+LONG = {
+    "metadata.log.max.record.bytes.between.snapshots": 2_000_000,
+    "log.segment.bytes": 1_000_000,
+}
+
+
+async def leader_of_a_lagging_voter(members: SimulatedQuorum) -> tuple[Quorum, int, int]:
+    """Return the leader, a voter that is down and needs a snapshot of 7 MB, and the third voter.
+    Packets take 70 ms."""
+    members.start(1, 2, 3)
+    leader = await members.active()
+    lagging, third = (node_id for node_id in (1, 2, 3) if node_id != leader.node_id)
+    members.kill(lagging)
+    for number in range(12):
+        records = [setting(f"{number}.{each}", 30_000)[0] for each in range(20)]
+        await leader.append(tuple(records))
+        await asyncio.sleep(1.2)
+    snapshots = leader._log.snapshots
+    (size, _data) = await snapshots.read(snapshots.all[-1], 0, 0)
+    assert size > 5_000_000
+    assert leader._log.start_offset > 0
+    members.simulation.network.delay_s = (0.06, 0.08)
+    return leader, lagging, third
+
+
+def test_quorum_recovers_while_a_voter_fetches_a_long_snapshot() -> None:
+    """Only the leader and the lagging voter are left. The download takes longer than the leader
+    waits for fetches."""
+    members = SimulatedQuorum(21, LONG)
+
+    async def main() -> None:
+        leader, lagging, third = await leader_of_a_lagging_voter(members)
+        epoch = leader.epoch
+        members.kill(third)
+        members.start(lagging)
+        await members.until(lambda: lagging in members.quorums)
+        await leader.append(setting("after"))
+        await members.until(lambda: "after" in settings_of(members.quorums[lagging]))
+        assert leader.epoch == epoch
+
+    members.simulation.run(main())
+
+
+def test_interrupted_download_continues_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = SimulatedQuorum(21, LONG)
+    positions: list[int] = []
+    fetch_piece = SnapshotDownloads._fetch_piece
+
+    async def main() -> None:
+        leader, lagging, _third = await leader_of_a_lagging_voter(members)
+
+        async def interrupted(
+            downloads: SnapshotDownloads, effect: FetchSnapshot, position: int, max_bytes: int
+        ) -> object:
+            positions.append(position)
+            if len(positions) % 5 == 0:
+                members.simulation.network.cut(f"c{leader.node_id}", f"c{lagging}")
+            return await fetch_piece(downloads, effect, position, max_bytes)
+
+        monkeypatch.setattr(SnapshotDownloads, "_fetch_piece", interrupted)
+        members.start(lagging)
+        await members.until(lambda: lagging in members.quorums)
+        await members.until(lambda: settings_of(members.quorums[lagging]) == settings_of(leader))
+
+    members.simulation.run(main())
+    assert positions.count(0) > 3, "it was interrupted, and compared the first bytes"
+    resumed = [position for position in positions if position > 0]
+    assert resumed == sorted(resumed)
+    assert len(resumed) < 45, "a piece was fetched again only if its response was lost"
+
+
+def test_download_starts_over_if_the_leader_wrote_the_snapshot_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    members = SimulatedQuorum(21, LONG)
+    positions: list[int] = []
+    fetch_piece = SnapshotDownloads._fetch_piece
+
+    async def main() -> None:
+        leader, lagging, _third = await leader_of_a_lagging_voter(members)
+        snapshots = leader._log.snapshots
+
+        async def interrupted(
+            downloads: SnapshotDownloads, effect: FetchSnapshot, position: int, max_bytes: int
+        ) -> object:
+            positions.append(position)
+            if len(positions) == 5:
+                image = await snapshots.load(effect.snapshot)
+                await snapshots.write(image, effect.snapshot, 4711)
+                members.simulation.network.cut(f"c{leader.node_id}", f"c{lagging}")
+            return await fetch_piece(downloads, effect, position, max_bytes)
+
+        monkeypatch.setattr(SnapshotDownloads, "_fetch_piece", interrupted)
+        members.start(lagging)
+        await members.until(lambda: lagging in members.quorums)
+        await members.until(lambda: settings_of(members.quorums[lagging]) == settings_of(leader))
+
+    members.simulation.run(main())
+    assert positions[5:7] == [0, 0], "the first bytes differ"

@@ -19,6 +19,7 @@ from penstock.raft.messages import (
     Resign,
     ResponseReceived,
     SendRequest,
+    SnapshotPieceServed,
     SnapshotProgress,
     Sync,
     Truncate,
@@ -133,6 +134,19 @@ def test_leader_without_fetches_of_a_majority_steps_down() -> None:
     harness.fetch(2, 1, 1, high_watermark=9)
     harness.wait(0.1)
     assert harness.is_in(UnattachedState, ProspectiveState)
+
+
+def test_snapshot_fetches_of_a_voter_keep_the_leader() -> None:
+    harness = leader()
+    for _second in range(10):
+        harness.wait(1.0)
+        harness.step(SnapshotPieceServed(2, harness.raft.epoch))
+        assert harness.is_in(LeaderState)
+    for _second in range(3):
+        harness.wait(1.0)
+        harness.step(SnapshotPieceServed(9, harness.raft.epoch))
+        harness.step(SnapshotPieceServed(2, harness.raft.epoch - 1))
+    assert harness.is_in(UnattachedState, ProspectiveState), "neither an observer nor an old epoch"
 
 
 def observers(harness: Harness) -> list[int]:
@@ -323,6 +337,16 @@ def test_installed_snapshot_is_committed_also_if_the_leader_changed_meanwhile() 
     harness.log.install(snapshot)
     harness.follow(3, epoch=5)
     assert harness.sync()[0] == Commit(3)
+
+
+def test_failed_snapshot_download_is_retried_and_starts_no_election() -> None:
+    harness = follower()
+    snapshot = OffsetAndEpoch(7, 1)
+    request = harness.follow(2, epoch=3)
+    for _attempt in range(10):
+        harness.respond_to_fetch(2, request, snapshot=snapshot)
+        assert harness.step(SnapshotProgress(2, 3, snapshot, failed=True)) == []
+        request = sent_fetch(harness.wait(TIMING.retry_backoff))
 
 
 def test_neither_snapshot_of_an_earlier_leader_nor_on_a_leader_is_installed() -> None:

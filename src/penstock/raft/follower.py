@@ -212,8 +212,8 @@ def handle_snapshot_progress(quorum: QuorumState, event: SnapshotProgress, now: 
     ):
         return
     if event.failed:
-        state.waiting_for = WaitingFor.NOTHING
-        _leader_disconnected(quorum, state, now)
+        # If the leader is unreachable, the next fetch fails too.
+        state.waiting_for, state.retry_at = WaitingFor.NOTHING, now + quorum.timing.retry_backoff
         return
     _reset_fetch_timeout(quorum, state, now)
     if event.done:

@@ -16,6 +16,7 @@ from penstock.raft.messages import (
     RequestReceived,
     SendRequest,
     SendResponse,
+    SnapshotPieceServed,
 )
 from penstock.raft.quorum_state import QuorumState
 from penstock.raft.states import DelayedFetch, LeaderState, ReplicaState
@@ -121,6 +122,19 @@ def handle_fetch_request(
             state.delayed_fetches.append(
                 DelayedFetch(event.sender, request, event.reply_to, now + request.max_wait_s)
             )
+
+
+def handle_snapshot_piece_served(
+    quorum: QuorumState, event: SnapshotPieceServed, now: float
+) -> None:
+    """A voter that fetches a snapshot follows this leader: it counts for check-quorum."""
+    state = quorum.state
+    if (
+        isinstance(state, LeaderState)
+        and event.epoch == quorum.epoch
+        and event.replica_id in state.voters
+    ):
+        state.voters[event.replica_id].last_fetch_at = now
 
 
 def validate_leader_epoch(quorum: QuorumState, epoch: int) -> ErrorCode:

@@ -23,7 +23,8 @@ The laws; each has a test in tests/raft:
 7. A leader only appends to its log: it never truncates it and never loads a snapshot (rule 18).
 8. A voter becomes a candidate, and so raises the epoch, only after a majority granted it a
    pre-vote. A follower that recently fetched from a leader refuses pre-votes.
-9. A leader from which no majority of voters fetches steps down (check-quorum).
+9. A leader from which no majority of voters fetches records or a snapshot steps down
+   (check-quorum).
 
 The states and their transitions (`states.TRANSITIONS`):
 
@@ -65,6 +66,7 @@ from penstock.raft.messages import (
     Resign,
     ResponseReceived,
     SaveElectionState,
+    SnapshotPieceServed,
     SnapshotProgress,
     Synced,
     Tick,
@@ -180,6 +182,8 @@ class Raft:
                 follower.handle_fetch_failure(quorum, event, request, now)
             case SnapshotProgress():
                 follower.handle_snapshot_progress(quorum, event, now)
+            case SnapshotPieceServed():
+                leader.handle_snapshot_piece_served(quorum, event, now)
             case Synced():
                 follower.handle_synced(quorum)
             case Resign():

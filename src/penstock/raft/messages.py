@@ -145,6 +145,14 @@ class SnapshotProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotPieceServed:
+    """This node, as the leader of `epoch`, sent a replica a piece of a snapshot."""
+
+    replica_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resign:
     """The node shuts down: a leader hands over, and the node starts no further election."""
 
@@ -157,6 +165,7 @@ Event = (
     | Appended
     | Synced
     | SnapshotProgress
+    | SnapshotPieceServed
     | Resign
 )
 

@@ -28,6 +28,7 @@ from penstock.protocol.messages.end_quorum_epoch import (
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from penstock.protocol.messages.vote import VoteRequest, VoteResponse
+from penstock.raft.messages import SnapshotPieceServed
 from penstock.raft.states import LeaderState, ReplicaState
 from penstock.world import Clock
 
@@ -97,9 +98,13 @@ class QuorumService:
 
     async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         raft = self._driver.raft
-        return await self._snapshots.serve(
-            request, raft.leader_id_or_sentinel, raft.epoch, raft.validate_leader_epoch
+        epoch = raft.epoch
+        response = await self._snapshots.serve(
+            request, raft.leader_id_or_sentinel, epoch, raft.validate_leader_epoch
         )
+        if any(len(piece.unaligned_records) for piece in _pieces(response)):
+            self._driver.deliver(SnapshotPieceServed(request.replica_id, epoch))
+        return response
 
     # DescribeQuorum
 
@@ -160,6 +165,10 @@ class QuorumService:
                 )
                 nodes.append(DescribeQuorumResponse.Node(node_id=voter, listeners=(listener,)))
         return tuple(nodes)
+
+
+def _pieces(response: FetchSnapshotResponse) -> list[FetchSnapshotResponse.Topic.Partition]:
+    return [partition for topic in response.topics for partition in topic.partitions]
 
 
 def _replica(

@@ -1,6 +1,7 @@
 """Downloads a metadata snapshot from the leader, piece by piece (KIP-630).
 
-The complete file is checked before it becomes a snapshot of this node (rule 20).
+A download that fails continues where it ended, so that a long snapshot arrives over a bad
+connection too. The complete file is checked before it becomes a snapshot of this node (rule 20).
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from penstock.world import File
 
 logger = logging.getLogger(__name__)
 
+# The first bytes of a snapshot, with the time at which it was written and a CRC. They differ if the
+# leader has written the snapshot again since a download began.
+_HEAD_BYTES = 80
 # The partial file is of no use after these errors.
 _GONE = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
 
 
 @dataclass(slots=True, eq=False)
 class _Partial:
-    """A download. Its file has the first `position` of `size` bytes."""
+    """A download that has begun. Its file has the first `position` of `size` bytes."""
 
     leader_id: int
     snapshot: OffsetAndEpoch
@@ -74,7 +78,7 @@ class SnapshotDownloads:
         snapshot, self._current = effect.snapshot, effect
         progress = SnapshotProgress(effect.leader_id, effect.epoch, snapshot)
         try:
-            partial = await self._begin(effect)
+            partial = await self._resume(effect) or await self._begin(effect)
             while partial.position < partial.size:
                 await self._add_piece(effect, partial)
                 deliver(progress)
@@ -113,6 +117,27 @@ class SnapshotDownloads:
         partial = _Partial(effect.leader_id, effect.snapshot, part, size=piece.size)
         self._partial = partial
         self._write(partial, piece)
+        return partial
+
+    async def _resume(self, effect: FetchSnapshot) -> _Partial | None:
+        """Return the partial file of this snapshot, if the leader has not changed it since."""
+        partial = self._partial
+        if (
+            partial is None
+            or (partial.leader_id, partial.snapshot) != (effect.leader_id, effect.snapshot)
+            or partial.position < _HEAD_BYTES
+        ):
+            return None
+        head = await self._fetch_piece(effect, 0, _HEAD_BYTES)
+        own_head = self._store.read_part(partial.part, _HEAD_BYTES)
+        if (head.size, head.data) != (partial.size, own_head):
+            return None
+        logger.info(
+            "fetching the snapshot at offset %d from node %d again from position %d on",
+            effect.snapshot.offset,
+            effect.leader_id,
+            partial.position,
+        )
         return partial
 
     async def _add_piece(self, effect: FetchSnapshot, partial: _Partial) -> None:

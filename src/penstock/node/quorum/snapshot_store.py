@@ -97,6 +97,11 @@ class SnapshotStore:
         with self._log_directory.failing(_WRITING):
             return part.pwrite(data, position)
 
+    def read_part(self, part: File, length: int) -> bytes:
+        """Return the first bytes of a partial file."""
+        with self._log_directory.failing(_READING):
+            return part.pread(length, 0)
+
     async def discard(self, part: File) -> None:
         """Remove a partial file that will not be finished."""
         with self._log_directory.failing(_WRITING):
