@@ -10,13 +10,27 @@ from typing import Any
 import pytest
 
 from penstock.controller.decision import ControllerResult
-from penstock.errors import ErrorCode
+from penstock.errors import ErrorCode, KafkaError
+from penstock.protocol.internal.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    encode_consumer_protocol,
+)
 from penstock.protocol.internal.metadata_settings import FeatureLevelRecord
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest
 from tests.handlers.fake_node import FakeNode, answer, run
-from tests.handlers.group_members import GROUP, SETTINGS, commit, committed, offsets_partition
+from tests.handlers.group_members import (
+    GROUP,
+    JOIN,
+    SETTINGS,
+    commit,
+    committed,
+    heartbeat,
+    join_request,
+    offsets_partition,
+)
 
 ALTER_CONFIGS, CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 44, 68, 69
 Test = Callable[[FakeNode, Any], Coroutine[Any, Any, None]]
@@ -226,5 +240,74 @@ def test_with_group_version_0_consumer_groups_are_unsupported() -> None:
             )
         )
         assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+
+    with_member(test)
+
+
+def test_below_min_insync_a_heartbeat_that_changes_nothing_is_answered_and_keeps_the_session() -> (
+    None
+):
+    async def test(node: FakeNode, _member: Any) -> None:
+        partition = await offsets_partition(node)
+        partition.leader.enough_in_sync = False
+        for _ in range(20):
+            await asyncio.sleep(5)
+            assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+        partition.leader.enough_in_sync = True
+        await asyncio.sleep(5)
+        assert (await beat(node, member_epoch=1)).error_code == ErrorCode.NONE
+
+    with_member(test)
+
+
+def test_below_min_insync_a_heartbeat_that_writes_is_refused_and_its_member_stays() -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        partition = await offsets_partition(node)
+        before = len(partition.batches)
+        partition.leader.enough_in_sync = False
+        for _ in range(20):
+            await asyncio.sleep(5)
+            refused = await beat(node, member_epoch=1, subscribed_topic_names=("more",))
+            assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert len(partition.batches) == before
+        partition.leader.enough_in_sync = True
+        await asyncio.sleep(5)
+        accepted = await beat(node, member_epoch=1, subscribed_topic_names=("more",))
+        assert accepted.error_code == ErrorCode.NONE
+        await asyncio.sleep(50)
+        silent = await beat(node, member_epoch=accepted.member_epoch)
+        assert silent.error_code == ErrorCode.UNKNOWN_MEMBER_ID, "sessions run again"
+
+    with_member(test)
+
+
+def test_below_min_insync_a_classic_heartbeat_that_writes_is_refused_and_its_member_stays() -> None:
+    """In a group that migrates, a Heartbeat may be the first request after the assignment
+    interval, and then writes the target assignment."""
+
+    async def test(node: FakeNode, _member: Any) -> None:
+        partition = await offsets_partition(node)
+        subscribed = encode_consumer_protocol(ConsumerProtocolSubscription(topics=("orders",)))
+        protocols = (JoinGroupRequest.Protocol(name="range", metadata=subscribed),)
+        required = await answer(node, JOIN, 9, join_request(protocols=protocols))
+        joining = join_request(required.member_id, protocols=protocols)
+        classic = await answer(node, JOIN, 9, joining)
+        assert classic.error_code == ErrorCode.NONE
+        partition.leader.enough_in_sync = False
+        partition.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
+        for _ in range(10):
+            await asyncio.sleep(3)
+            assert await heartbeat(node, classic) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        partition.leader.enough_in_sync = True
+        partition.refusal = None
+        await asyncio.sleep(3)
+        assert await heartbeat(node, classic) == ErrorCode.REBALANCE_IN_PROGRESS
+        described = await answer(
+            node, CONSUMER_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=(GROUP,))
+        )
+        assert {member.member_id for member in described.groups[0].members} == {
+            "me",
+            classic.member_id,
+        }
 
     with_member(test)

@@ -4,13 +4,16 @@ effects after the commit, batches of transactions, loading and unloading."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock.config.topic import LogConfig
 from penstock.coordinator.runtime.step import Marker, Now, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
@@ -21,8 +24,10 @@ from penstock.node.shards.shard import Shard
 from penstock.records.batch import batches
 from penstock.records.compression import Codec
 from penstock.world import World
+from penstock.world.real import real_world
 from penstock.world.sim import Simulation
 from tests.coordinator.kv_machine import KEYS_PER_STEP, KvMachine
+from tests.log.making import in_real_world
 from tests.node.test_node_partition import new_partition
 
 CONFIG = LogConfig(max_message_bytes=1_000)
@@ -74,6 +79,9 @@ class Run:
 
     def put(self, *records: tuple[bytes, bytes]) -> Any:
         return self.ask(lambda machine, ticket, now: machine.put(records, ticket, now))
+
+    def expire_at(self, due_ms: int) -> Any:
+        return self.ask(lambda machine, ticket, now: machine.expire_at(due_ms, ticket, now))
 
     def commit(self) -> None:
         end, epoch = self.partition.log_end_offset, self.partition.leader_epoch
@@ -249,7 +257,7 @@ def test_expiry_is_cut_into_steps_of_bounded_size() -> None:
         before = len(current.batches())
         due_ms = int(current.world.clock.monotonic() * 1000) + 100
         current.commit()
-        current.ask(lambda machine, ticket, now: machine.expire_at(due_ms, ticket, now))
+        current.expire_at(due_ms)
         await asyncio.sleep(1)
         assert current.machine.values == {}
         counts = [header.record_count for header in current.batches()[before:]]
@@ -263,7 +271,7 @@ def test_due_work_waits_while_too_few_replicas_are_in_sync() -> None:
         current.put((b"a", b"1"))
         current.commit()
         due_ms = int(current.world.clock.monotonic() * 1000) + 100
-        current.ask(lambda machine, ticket, now: machine.expire_at(due_ms, ticket, now))
+        current.expire_at(due_ms)
         current.partition.become(replace(PAIR, isr=(1,), partition_epoch=2))
         await asyncio.sleep(2)
         assert current.machine.values == {b"a": b"1"}
@@ -275,6 +283,54 @@ def test_due_work_waits_while_too_few_replicas_are_in_sync() -> None:
     run(test, config=replace(CONFIG, min_insync_replicas=2))
 
 
+def test_no_deadline_passes_while_too_few_replicas_are_in_sync() -> None:
+    async def test(current: Run) -> None:
+        current.put((b"a", b"1"))
+        current.commit()
+        due_ms = int(current.world.clock.monotonic() * 1000) + 10_000
+        current.expire_at(due_ms)
+        await asyncio.sleep(4)
+        current.partition.become(replace(PAIR, isr=(1,), partition_epoch=2))
+        for _ in range(10):
+            assert current.put((b"b", b"1")).code is ErrorCode.NOT_ENOUGH_REPLICAS
+            await asyncio.sleep(30)
+        current.partition.become(replace(PAIR, partition_epoch=3))
+        await asyncio.sleep(5)
+        assert current.machine.values == {b"a": b"1"}
+        await asyncio.sleep(2)
+        assert current.machine.values == {}
+
+    run(test, config=replace(CONFIG, min_insync_replicas=2))
+
+
+def test_a_shard_that_cannot_write_looks_at_its_replicas_twice_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(current: Run) -> None:
+        current.put((b"a", b"1"))
+        current.commit()
+        current.expire_at(0)
+        current.partition.become(replace(PAIR, isr=(1,), partition_epoch=2))
+        fired: list[float] = []
+        timer_fired = current.shard._timer_fired
+
+        def note_and_fire() -> None:
+            fired.append(current.world.clock.monotonic())
+            timer_fired()
+
+        monkeypatch.setattr(current.shard, "_timer_fired", note_and_fire)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            current.shard.decide(
+                lambda machine, ticket, now: machine.expire_at(0, ticket, now),
+                lambda error: error,
+                needs_writes=False,
+            )
+        assert 18 <= len(fired) <= 22
+
+    run(test, config=replace(CONFIG, min_insync_replicas=2))
+
+
 def test_a_refused_due_step_does_not_stop_due_work() -> None:
     async def test(current: Run) -> None:
         current.put((b"a", b"1"))
@@ -282,7 +338,7 @@ def test_a_refused_due_step_does_not_stop_due_work() -> None:
         watching = pending(current.ask(lambda machine, ticket, now: machine.watch(ticket, now)))
         current.machine.due_value = bytes(2_000)
         due_ms = int(current.world.clock.monotonic() * 1000) + 100
-        current.ask(lambda machine, ticket, now: machine.expire_at(due_ms, ticket, now))
+        current.expire_at(due_ms)
         await asyncio.sleep(1)
         assert (await watching).code is ErrorCode.UNKNOWN_SERVER_ERROR
         assert (current.machine.values, current.failures) == ({}, 0)
@@ -402,7 +458,7 @@ def test_only_the_last_plain_record_of_a_key_is_replayed() -> None:
     async def test(current: Run) -> None:
         for value in (b"1", b"2", b"3"):
             current.put((b"a", value), (b"b", value))
-        current.ask(lambda machine, ticket, now: machine.expire_at(0, ticket, now))
+        current.expire_at(0)
         current.commit()
         await asyncio.sleep(0.1)
         current.put((b"b", b"4"))
@@ -434,7 +490,7 @@ def test_a_refused_step_of_due_work_does_not_stop_the_timer() -> None:
             current.put((str(key).encode() * 200, b"1"))
         current.commit()
         now_ms = int(current.world.clock.monotonic() * 1000)
-        current.ask(lambda machine, ticket, now: machine.expire_at(now_ms + 100, ticket, now))
+        current.expire_at(now_ms + 100)
         # One step removes several keys, and its batch is too large now.
         current.partition.config = replace(CONFIG, max_message_bytes=500)
         await asyncio.sleep(1)
@@ -461,3 +517,38 @@ def test_a_shard_is_loaded_when_min_insync_replicas_is_lowered() -> None:
         assert current.shard.loaded
 
     run(test)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio", "sim"])
+def test_deadlines_that_are_near_or_replaced_are_kept_on_every_event_loop(
+    loop: str, tmp_path: Path
+) -> None:
+    """uvloop returns a handle without `when` for a deadline that is less than 0.5 ms away."""
+
+    async def main(world: World, path: str) -> None:
+        partition, _tasks = await new_partition(world, path, CONFIG)
+        current = Run(world, partition)
+        assert current.shard.load_empty()
+        for delay_ms in (60_000, 1, 0, -1):
+            current.put((b"a", b"1"))
+            due_ms = int(world.clock.monotonic() * 1000) + delay_ms
+            current.expire_at(due_ms)
+        async with asyncio.timeout(30):
+            while current.machine.values:
+                await asyncio.sleep(0.001)
+
+    if loop == "sim":
+        simulation = Simulation(1)
+        node = simulation.node("n1")
+        simulation.run(node.run(main(node.world, "/d")))
+    elif loop == "uvloop":
+        in_real_world(tmp_path, main)
+    else:
+        asyncio.run(main(real_world(), str(tmp_path)))
+
+
+def test_no_code_asks_a_timer_for_its_time() -> None:
+    """Event loops differ in it; the code that sets a timer remembers its deadline."""
+    source = Path(penstock.__file__).parent
+    asking = [path for path in source.rglob("*.py") if re.search(r"\w\.when\(\)", path.read_text())]
+    assert asking == []

@@ -4,8 +4,9 @@ leaves (KIP-848).
 Behaviour
   Member epoch 0 joins, -1 leaves, -2 leaves temporarily (static members). The broker assigns; a
   partition moves after its owner has revoked it. A heartbeat that changes nothing is answered
-  immediately, others when the log has committed the change. With group.version 0
-  UNSUPPORTED_VERSION.
+  immediately, others when the log has committed the change. While too few replicas of
+  __consumer_offsets are in sync, a heartbeat that changes something is refused
+  (COORDINATOR_NOT_AVAILABLE), and no session runs out. With group.version 0 UNSUPPORTED_VERSION.
 
 Version notes
   v1 lets the client choose its member id, and subscribe by a regular expression that the broker

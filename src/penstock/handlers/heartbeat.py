@@ -3,7 +3,8 @@
 Behaviour
   Answered immediately. REBALANCE_IN_PROGRESS asks the member to rejoin. While its group is being
   loaded a member gets no error, as in Kafka: the coordinator knows nothing of it yet, and its
-  session restarts after loading.
+  session restarts after loading. In a group that migrates to the consumer protocol a heartbeat may
+  write; it is then refused while too few replicas are in sync (COORDINATOR_NOT_AVAILABLE).
 
 Version notes
   v3 adds instance ids.

@@ -150,7 +150,7 @@ class Groups:
             request.group_id,
             lambda machine, ticket, now: machine.heartbeat(request, ticket, now),
             errors.heartbeat,
-            writes=False,
+            needs_writes=False,
         )
 
     def leave_group(
@@ -177,6 +177,7 @@ class Groups:
                 request, caller, ticket, now
             ),
             errors.consumer_group_heartbeat,
+            needs_writes=False,
         )
 
     # Offsets

@@ -1,9 +1,10 @@
 """The runner of one state machine on the broker that leads its partition, in one leader epoch.
 
 Laws, besides those of `coordinator/runtime/step.py`:
-- A machine runs only while this broker leads the partition in the epoch in which it was loaded, and
-  enough replicas are in sync to append. Requests that never write run without the latter: sessions
-  should not time out because of it.
+- A machine runs only while this broker leads the partition in the epoch in which it was loaded.
+- While too few replicas are in sync, nothing is appended: requests are refused, due work waits, and
+  the machine's clock stands still (`StepClock`), so that no deadline passes because the shard
+  cannot write. Heartbeats are decided even then, and refused only if their step writes.
 - A step is decided, checked, appended and replayed in one synchronous run. If the append fails, or
   the machine raises anything but KafkaError, the shard is unloaded and `on_failed` reloads it.
 - Replies and effects leave when everything that the shard has appended is committed. A reply whose
@@ -20,7 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeGuard, TypeVar, cast
 
 from penstock.coordinator.runtime.machine import StateMachine
 from penstock.coordinator.runtime.step import Now, Reply, Step, Ticket
@@ -30,6 +31,7 @@ from penstock.metadata.image import MetadataImage
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.loading import ShardLoader, wait_until
 from penstock.node.shards.replies import Refused, Replies
+from penstock.node.shards.step_clock import StepClock
 from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
 from penstock.world import World
@@ -44,9 +46,9 @@ Decide = Callable[[M, Ticket, Now], Step[E]]
 logger = logging.getLogger(__name__)
 
 # How long to postpone due work while too few replicas are in sync.
-_RETRY_MS = 500
+_RETRY_S = 0.5
 
-# Checks that a partition makes before it writes anything: the step is refused, not the shard lost.
+# Checks that are made before anything is written: the step is refused, not the shard lost.
 _REFUSALS = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -79,6 +81,7 @@ class Shard(Generic[M, E]):
         self.machine = machine
         self.loaded = False
         self._world = world
+        self._clock = StepClock(world.clock)
         self._commit_timeout_s = commit_timeout_s
         self._codec = codec
         self._on_failed = on_failed
@@ -91,7 +94,7 @@ class Shard(Generic[M, E]):
         self._effects: deque[tuple[int, tuple[E, ...]]] = deque()
         self._new_image: MetadataImage | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
+        self._timer_due = 0.0
 
     # Loading and unloading
 
@@ -113,7 +116,7 @@ class Shard(Generic[M, E]):
 
     async def load(self, loader: ShardLoader) -> None:
         """Replay the log up to its end at the election, and wait until that is committed."""
-        name, began_ms = self.partition.topic_partition, self._now().ms
+        name, began = self.partition.topic_partition, self._world.clock.monotonic()
         try:
             count = await loader.load(
                 self.partition, self._end, self.machine.replay, lambda: self.leads
@@ -129,7 +132,7 @@ class Shard(Generic[M, E]):
                 "%s: %d records loaded in %d ms, leader epoch %d",
                 name,
                 count,
-                self._now().ms - began_ms,
+                (self._world.clock.monotonic() - began) * 1000,
                 self.epoch,
             )
             self._start()
@@ -150,18 +153,19 @@ class Shard(Generic[M, E]):
     # Requests
 
     def decide(
-        self, decide: Decide[M, E], refused: Refused[R], *, writes: bool = True
+        self, decide: Decide[M, E], refused: Refused[R], *, needs_writes: bool = True
     ) -> R | Awaitable[R]:
         """Run one step and return its reply, or a future of it. KafkaError: the machine cannot run,
-        or the step was refused."""
+        or the step was refused.
+
+        While too few replicas are in sync, a request that needs writes is refused before it is
+        decided. Any other, a heartbeat, is refused if its step turns out to write.
+        """
         self._check_loaded()
-        if writes:
-            if not self._enough_in_sync:
-                raise KafkaError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"too few replicas of {self.partition.topic_partition} are in sync",
-                )
+        if self._enough_in_sync:
             self._apply_image()
+        elif needs_writes:
+            raise self._too_few_in_sync()
         ticket = self._replies.new_ticket()
         self._run(lambda now: decide(self.machine, ticket, now), has_sender=True)
         immediate = self._replies.immediate
@@ -199,6 +203,14 @@ class Shard(Generic[M, E]):
         leader = self.partition.leader
         return leader is not None and leader.enough_in_sync
 
+    def _too_few_in_sync(self) -> KafkaError:
+        """Stop the clock, since its sender cannot do what it has to; return the refusal."""
+        self._now()
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"too few replicas of {self.partition.topic_partition} are in sync",
+        )
+
     # Work without a request
 
     def _run_unasked(self, work: Callable[[], None]) -> None:
@@ -207,7 +219,7 @@ class Shard(Generic[M, E]):
         if not self.leads:
             return
         if not self._enough_in_sync:
-            self._set_timer(self._now().ms + _RETRY_MS)
+            self._wait_for_replicas()
             return
         with contextlib.suppress(KafkaError):
             work()
@@ -238,25 +250,35 @@ class Shard(Generic[M, E]):
         except KafkaError:
             self._check_loaded()
 
-    def _schedule(self) -> None:
-        due_ms = self.machine.next_deadline_ms()
-        if due_ms is not None:
-            self._set_timer(due_ms)
+    def _wait_for_replicas(self) -> None:
+        """Stop the clock, and look again later."""
+        self._now()
+        self._set_timer(self._world.clock.monotonic() + _RETRY_S)
 
-    def _set_timer(self, due_ms: int) -> None:
-        """An earlier timer stays: it finds nothing due and sets itself again. So extending a
-        deadline, as every heartbeat does, costs nothing here."""
-        due_ms = max(due_ms, self._now().ms + 1)
+    def _schedule(self) -> None:
+        """Set the timer for the machine's next deadline, in the next millisecond at the
+        earliest."""
+        due_ms = self.machine.next_deadline_ms()
+        if due_ms is None:
+            return
+        if self._enough_in_sync:
+            self._set_timer(self._clock.loop_time(max(due_ms, self._now().ms + 1)))
+        else:
+            self._wait_for_replicas()
+
+    def _set_timer(self, due: float) -> None:
+        """Set the timer to a time of the event loop. An earlier timer stays: it finds nothing due
+        and sets itself again. So extending a deadline, as every heartbeat does, costs nothing
+        here."""
         if self._timer is not None:
-            if self._timer_due_ms <= due_ms:
+            if self._timer_due <= due:
                 return
             self._timer.cancel()
-        self._timer_due_ms = due_ms
-        self._timer = asyncio.get_running_loop().call_at(due_ms / 1000, self._timer_fired)
+        self._timer_due = due
+        self._timer = asyncio.get_running_loop().call_at(due, self._timer_fired)
 
     def _now(self) -> Now:
-        clock = self._world.clock
-        return Now(int(clock.monotonic() * 1000), clock.now_ms())
+        return self._clock.now(is_running=self._enough_in_sync)
 
     # Steps
 
@@ -294,23 +316,26 @@ class Shard(Generic[M, E]):
         step would have replied to still wait. Without a sender they get the error, lest they wait
         for ever."""
         step.undo.revert()
-        logger.error(
-            "%s: a step of %d records was refused: %s",
-            self.partition.topic_partition,
-            len(step.records),
-            error.message,
-        )
+        if error.code is not ErrorCode.NOT_ENOUGH_REPLICAS:
+            logger.error(
+                "%s: a step of %d records was refused: %s",
+                self.partition.topic_partition,
+                len(step.records),
+                error.message,
+            )
         if not has_sender:
             self._replies.refuse(step.replies, error)
 
     def _append(self, step: Step[E], now: Now, has_sender: bool) -> None:
         """Append the step's batch, or revert the step, or unload the shard."""
         try:
+            if not self._enough_in_sync:
+                raise self._too_few_in_sync()
             batch = self._batch(step, now)
             self._check_size(batch)
             appended = self.partition.append(batch, acks_all=True, from_client=False)
         except Exception as error:
-            if isinstance(error, KafkaError) and error.code in _REFUSALS:
+            if self._is_refusal(error):
                 self._refuse(step, error, has_sender)
                 raise
             logger.error(
@@ -323,6 +348,11 @@ class Shard(Generic[M, E]):
         self._end = appended.end_offset
         if not self.leads:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "this broker has lost the partition")
+
+    @staticmethod
+    def _is_refusal(error: Exception) -> TypeGuard[KafkaError]:
+        """Return True if nothing was written, so that the step can be reverted."""
+        return isinstance(error, KafkaError) and error.code in _REFUSALS
 
     def _failed(self, error: KafkaError) -> KafkaError:
         self.unload(error)

@@ -232,12 +232,12 @@ class ShardSet(Generic[M, E]):
     # Requests
 
     def decide(
-        self, key: str, decide: Decide[M, E], refused: Refused[R], *, writes: bool = True
+        self, key: str, decide: Decide[M, E], refused: Refused[R], *, needs_writes: bool = True
     ) -> R | Awaitable[R]:
         """Run a step of the key's shard; return its reply or a future of it. Errors become
         responses through `refused`."""
         try:
-            return self._shard_of(key).decide(decide, refused, writes=writes)
+            return self._shard_of(key).decide(decide, refused, needs_writes=needs_writes)
         except KafkaError as error:
             return refused(coordinator_error(error))
 
