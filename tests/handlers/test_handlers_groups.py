@@ -509,3 +509,24 @@ def test_groups_without_members_are_deleted(version: int) -> None:
         assert await committed(node) == (-1, ErrorCode.NONE)
 
     with_groups(test)
+
+
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: what a Kafka broker without an
+# authorizer returns.
+GROUP_OPERATIONS = 0b1101_0100_1000
+NO_OPERATIONS = -(2**31)
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_described_groups_have_their_authorized_operations_on_request(included: bool) -> None:
+    async def test(node: FakeNode) -> None:
+        await join(node)
+        request = DescribeGroupsRequest(
+            groups=(GROUP, "none"), include_authorized_operations=included
+        )
+        known, unknown = (await answer(node, DESCRIBE, 6, request)).groups
+        assert known.authorized_operations == (GROUP_OPERATIONS if included else NO_OPERATIONS)
+        assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert unknown.authorized_operations == NO_OPERATIONS
+
+    with_groups(test)

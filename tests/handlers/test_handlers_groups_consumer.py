@@ -311,3 +311,19 @@ def test_below_min_insync_a_classic_heartbeat_that_writes_is_refused_and_its_mem
         }
 
     with_member(test)
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_described_groups_have_their_authorized_operations_on_request(included: bool) -> None:
+    """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: what a Kafka broker without an
+    authorizer returns."""
+
+    async def test(node: FakeNode, _member: Any) -> None:
+        request = ConsumerGroupDescribeRequest(
+            group_ids=(GROUP, "none"), include_authorized_operations=included
+        )
+        known, unknown = (await answer(node, CONSUMER_DESCRIBE, 1, request)).groups
+        assert known.authorized_operations == (0b1101_0100_1000 if included else -(2**31))
+        assert unknown.authorized_operations == -(2**31)
+
+    with_member(test)

@@ -2,13 +2,14 @@
 
 Behaviour
   Every group has its own result. GROUP_ID_NOT_FOUND for a group that does not exist or is a classic
-  group. With group.version 0 UNSUPPORTED_VERSION for each.
+  group. With group.version 0 UNSUPPORTED_VERSION for each. Without an authorizer the authorized
+  operations, if requested, are all that groups support.
 
 Version notes
   v1 shows which members use the classic protocol.
 
 Not implemented
-  Authorized operations: always unknown (-2147483648).
+  -
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.controller.features import consumer_groups_refusal
 from penstock.coordinator.groups import errors
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from penstock.protocol.schema import changed
 
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
@@ -43,7 +46,18 @@ def handle(
     parts: Parts, request: ConsumerGroupDescribeRequest, _context: RequestContext
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     described = all_of(_describe(parts, group_id) for group_id in request.group_ids)
-    return then(described, lambda groups: ConsumerGroupDescribeResponse(groups=tuple(groups)))
+    included = request.include_authorized_operations
+    return then(
+        described,
+        lambda groups: ConsumerGroupDescribeResponse(
+            groups=tuple(_with_operations(group, included) for group in groups)
+        ),
+    )
+
+
+def _with_operations(group: Group, included: bool) -> Group:
+    operations = authorized_operations(ResourceType.GROUP, included and not group.error_code)
+    return changed(group, authorized_operations=operations)
 
 
 def _describe(parts: Parts, group_id: str) -> Group | Awaitable[Group]:

@@ -2,14 +2,15 @@
 
 Behaviour
   Every group has its own result. Member metadata and assignments are shown while the group is
-  stable.
+  stable. Without an authorizer the authorized operations, if requested, are all that groups
+  support.
 
 Version notes
   v4 adds instance ids. v6 answers GROUP_ID_NOT_FOUND, with a message, for a group that does not
   exist; before, the group is described as Dead.
 
 Not implemented
-  Authorized operations: always unknown (-2147483648).
+  -
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.protocol.schema import changed
 
 if TYPE_CHECKING:
     from penstock.node.shards.groups import Groups
@@ -35,4 +38,17 @@ def handle(
     described = all_of(
         parts.groups.describe_group(group_id, context.version) for group_id in request.groups
     )
-    return then(described, lambda groups: DescribeGroupsResponse(groups=tuple(groups)))
+    included = request.include_authorized_operations
+    return then(
+        described,
+        lambda groups: DescribeGroupsResponse(
+            groups=tuple(_with_operations(group, included) for group in groups)
+        ),
+    )
+
+
+def _with_operations(
+    group: DescribeGroupsResponse.Group, included: bool
+) -> DescribeGroupsResponse.Group:
+    operations = authorized_operations(ResourceType.GROUP, included and not group.error_code)
+    return changed(group, authorized_operations=operations)
