@@ -6,7 +6,9 @@ Behaviour
   partition moves after its owner has revoked it. A heartbeat that changes nothing is answered
   immediately, others when the log has committed the change. While too few replicas of
   __consumer_offsets are in sync, a heartbeat that changes something is refused
-  (COORDINATOR_NOT_AVAILABLE), and no session runs out. With group.version 0 UNSUPPORTED_VERSION.
+  (COORDINATOR_NOT_AVAILABLE), and no session runs out. A subscription above max.message.bytes of
+  __consumer_offsets is refused (UNKNOWN_SERVER_ERROR); a target assignment above it is not written,
+  and the members keep the last one. With group.version 0 UNSUPPORTED_VERSION.
 
 Version notes
   v1 lets the client choose its member id, and subscribe by a regular expression that the broker

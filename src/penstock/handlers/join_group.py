@@ -4,7 +4,9 @@ Behaviour
   The response waits until all members have joined, or until the rebalance timeout. The leader's
   response lists all members; it assigns. A member without an id gets one and must join again with
   it (MEMBER_ID_REQUIRED), unless it has an instance id. A group of the consumer protocol accepts
-  members of the classic protocol (KIP-848).
+  members of the classic protocol (KIP-848). A member whose metadata does not fit into the record of
+  a generation is refused (UNKNOWN_SERVER_ERROR). Kafka lets it join, and refuses the SyncGroup of
+  all members.
 
 Version notes
   v1 adds the rebalance timeout (before, the session timeout is used). v4 requires the member id as

@@ -73,6 +73,12 @@ class ClassicMember:
     joining: Parked | None = None
     syncing: Parked | None = None
 
+    @property
+    def least_record_bytes(self) -> int:
+        """What the member takes at least in the record of a generation, whatever protocol is
+        chosen."""
+        return len(self.id) + min((len(metadata) for _, metadata in self.protocols), default=0)
+
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
@@ -102,6 +108,11 @@ class ClassicGroup:
         self.protocol: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
+        # Derived from the members, so that a request need not look at all of them: how many have
+        # joined again, how many support each protocol, and their `least_record_bytes`.
+        self.joining_count = 0
+        self.least_record_bytes = 0
+        self._supporters: dict[str, int] = {}
         self.static_ids: dict[str, str] = {}
         # Ids sent with MEMBER_ID_REQUIRED whose clients have not joined with them yet.
         self.pending_ids: dict[str, None] = {}
@@ -121,6 +132,7 @@ class ClassicGroup:
         """Members are values, so that copying the dictionaries is enough."""
         other = copy(self)
         other.members = dict(self.members)
+        other._supporters = dict(self._supporters)
         other.static_ids = dict(self.static_ids)
         other.pending_ids = dict(self.pending_ids)
         other.unsynced_ids = dict(self.unsynced_ids)
@@ -150,9 +162,35 @@ class ClassicGroup:
 
     def put(self, member: ClassicMember) -> None:
         """Add a member, or replace the member with the same id."""
+        self._exchange(self.members.get(member.id), member)
         self.members[member.id] = member
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.id
+
+    def _exchange(self, before: ClassicMember | None, after: ClassicMember | None) -> None:
+        """Update what is derived from the members."""
+        for member, times in ((before, -1), (after, 1)):
+            if member is not None:
+                self.joining_count += times * (member.joining is not None)
+                self.least_record_bytes += times * member.least_record_bytes
+        if before is None or after is None or before.protocols is not after.protocols:
+            self._count_protocols(before, -1)
+            self._count_protocols(after, 1)
+
+    def _count_protocols(self, member: ClassicMember | None, times: int) -> None:
+        for name in {name for name, _ in member.protocols} if member is not None else ():
+            count = self._supporters.get(name, 0) + times
+            if count:
+                self._supporters[name] = count
+            else:
+                del self._supporters[name]
+
+    def remove_all(self) -> dict[str, ClassicMember]:
+        """Remove the members; return them."""
+        removed, self.members, self.static_ids = self.members, {}, {}
+        self.joining_count = self.least_record_bytes = 0
+        self._supporters.clear()
+        return removed
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         if not self.members:
@@ -166,6 +204,7 @@ class ClassicGroup:
         """Remove a member or a pending id; return the member. If it led, the first of the others
         becomes the leader."""
         member = self.members.pop(member_id, None)
+        self._exchange(member, None)
         if member is not None and member.instance_id is not None:
             self.static_ids.pop(member.instance_id, None)
         if self.leader_id == member_id:
@@ -185,6 +224,7 @@ class ClassicGroup:
 
     def replace_static(self, former_id: str, member: ClassicMember) -> None:
         """Put a static member that returns under a new id in the place of the former."""
+        self._exchange(self.members[former_id], member)
         self.members = self.with_replaced(former_id, member)
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.id
@@ -206,14 +246,8 @@ class ClassicGroup:
         self.unsynced_ids = dict.fromkeys(self.members)
 
     @property
-    def joining_count(self) -> int:
-        return sum(member.joining is not None for member in self.members.values())
-
-    @property
     def have_all_joined(self) -> bool:
-        return not self.pending_ids and all(
-            member.joining is not None for member in self.members.values()
-        )
+        return not self.pending_ids and self.joining_count == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -223,9 +257,8 @@ class ClassicGroup:
         """Return True if a member with these protocols shares one with all present members."""
         if self.is_empty:
             return protocol_type != "" and any(True for _ in names)
-        common = _common_protocols(self.members.values())
         return protocol_type == self.protocol_type and any(
-            not self.members or name in common for name in names
+            self._supporters.get(name, 0) == len(self.members) for name in names
         )
 
     def subscriptions(self) -> frozenset[str] | None:

@@ -109,6 +109,12 @@ class _Join:
             remove_member(self.step, group, member_id)
             code = ErrorCode.GROUP_MAX_SIZE_REACHED
             self.step.reply(self.ticket, join_error(code, "", self.caller.version))
+        elif not self._fits():
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"with this member a generation of group {group.id} exceeds max.message.bytes of "
+                "the offsets topic",
+            )
         elif not group.supports(self.request.protocol_type, (name for name, _ in self.protocols)):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -132,6 +138,16 @@ class _Join:
                 member is not None and member.joining is not None
             ) or group.joining_count < limit
         return member is not None or len(group.members) < limit
+
+    def _fits(self) -> bool:
+        """Return False if no record can hold a generation with this member. It would never be
+        complete, for none of the members."""
+        group, request = self.group, self.request
+        former_id = request.member_id or group.static_ids.get(request.group_instance_id or "", "")
+        former = group.members.get(former_id)
+        others = group.least_record_bytes - (0 if former is None else former.least_record_bytes)
+        own = min((len(metadata) for _, metadata in self.protocols), default=0)
+        return others + own <= self.step.groups.settings.max_batch_bytes
 
     def _join_without_id(self) -> None:
         instance_id = self.request.group_instance_id

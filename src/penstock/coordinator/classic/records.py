@@ -78,7 +78,7 @@ def _load(group: ClassicGroup, value: GroupMetadataValue) -> None:
     group.protocol_type = value.protocol_type or None
     group.protocol = value.protocol
     group.leader_id = value.leader
-    known, group.members, group.static_ids = group.members, {}, {}
+    known = group.remove_all()
     for member in value.members:
         group.put(_member(member, value.protocol, known.get(member.member_id)))
     group.subscribed_topics = group.subscriptions()

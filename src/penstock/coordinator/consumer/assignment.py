@@ -22,6 +22,8 @@ from penstock.coordinator.assignors.uniform import assign_uniform
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.consumer.records import (
     delete_regex,
+    regex_bytes,
+    target_bytes,
     write_epoch,
     write_regex,
     write_target,
@@ -48,9 +50,11 @@ def refresh_subscription(step: GroupStep, group: ConsumerGroup, reason: str | No
         return False
     step.edit(group)
     metadata_hash = group.metadata_hash
-    if resolve_regexes(step, group) or reason is not None or _have_topics_changed(step, group):
+    have_matches_changed, all_matched = resolve_regexes(step, group)
+    if have_matches_changed or reason is not None or _have_topics_changed(step, group):
         metadata_hash = hash_of_metadata(step.groups.image, group.subscribed_topics())
-    group.seen_topics = topics
+    if all_matched:
+        group.seen_topics = topics
     if reason is None and metadata_hash == group.metadata_hash:
         return False
     bump_epoch(step, group, reason or "topics changed", metadata_hash)
@@ -82,33 +86,40 @@ def log_if_settled(step: GroupStep, group: ConsumerGroup) -> None:
     group.rebalance_reasons = ()
 
 
-def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> bool:
-    """Match the members' expressions again; return True if one matches other topics than before.
-    Delete expressions that no member uses."""
+def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> tuple[bool, bool]:
+    """Match the members' expressions with the topics that are new to them, and delete expressions
+    that no member uses. Return whether one matches other topics than before, and whether all were
+    matched: what does not fit into this step is left to the next request of a member."""
     used = {member.regex for member in group.members.values() if member.regex}
     for regex in sorted(group.regexes.keys() - used):
         delete_regex(step, group.id, regex)
-    changed = False
+        group.matched_topics.pop(regex, None)
+    changed, all_matched = False, True
     for regex in sorted(used):
-        topics = _resolve(step, group, regex)
-        if topics != group.regexes.get(regex):
-            write_regex(step, group.id, regex, topics)
-            changed = True
-    return changed
+        before, topics = group.regexes.get(regex), _resolve(step, group, regex)
+        size = regex_bytes(group.id, regex, topics)
+        if size > step.groups.settings.max_batch_bytes // 2:
+            step.log(
+                f"group {group.id}: expression {regex} matches {len(topics)} topics, too many for "
+                f"one record; its members stay subscribed to {len(before or ())} of them"
+            )
+        elif topics != before and not step.has_room(size):
+            all_matched = False
+        else:
+            group.matched_topics[regex] = step.groups.image.topics
+            if topics != before:
+                write_regex(step, group.id, regex, topics)
+                changed = True
+    return changed, all_matched
 
 
 def _resolve(step: GroupStep, group: ConsumerGroup, regex: str) -> frozenset[str]:
-    """Return the matching topics. An expression that was matched before is tried only on new
-    topics."""
-    topics, seen = step.groups.image.topics, group.seen_topics
+    """Return the topics that an expression matches."""
+    topics, tried = step.groups.image.topics, group.matched_topics.get(regex)
     matched = group.regexes.get(regex, frozenset())
-    if regex in group.regexes and topics is seen:
+    if topics is tried:
         return matched
-    untried = (
-        topics.keys() - seen.keys()
-        if regex in group.regexes and seen is not None
-        else topics.keys()
-    )
+    untried = topics.keys() if tried is None else topics.keys() - tried.keys()
     try:
         return (matched & topics.keys()) | matching(regex, untried)
     except KafkaError:
@@ -157,16 +168,39 @@ def _racks_of(topic: TopicImage, racks: dict[int, str]) -> tuple[frozenset[str],
 
 def update_target(step: GroupStep, group: ConsumerGroup) -> None:
     """Compute a target assignment for a newer group epoch, unless the last one is too recent:
-    several changes within the interval share one assignment."""
-    if group.epoch <= group.target_epoch or not _is_due(step, group):
+    several changes within the interval share one assignment. One that does not fit into this step
+    is left to the next request of a member."""
+    if group.assignable_epoch <= group.target_epoch or not _is_due(step, group):
         return
     assignor = ASSIGNORS[group.preferred_assignor or step.groups.settings.consumer_assignors[0]]
     image = step.groups.image
     targets = assignor(_subscribers(group, image), _assignable_topics(group, image))
-    for member_id, target in targets.items():
-        if target != group.targets.get(member_id):
-            write_target(step, group.id, member_id, target)
+    changed = {
+        member_id: target
+        for member_id, target in targets.items()
+        if target != group.targets.get(member_id)
+    }
+    size = sum(target_bytes(group.id, member_id, target) for member_id, target in changed.items())
+    if not step.has_room(size):
+        _keep_target(step, group, size)
+        return
+    for member_id, target in changed.items():
+        write_target(step, group.id, member_id, target)
     write_target_epoch(step, group.id, group.epoch, step.wall_ms)
+
+
+def _keep_target(step: GroupStep, group: ConsumerGroup, size: int) -> None:
+    """Stop trying if no batch can hold the target assignment: refusing the heartbeats of all
+    members would remove them. They keep what they own."""
+    limit = step.groups.settings.max_batch_bytes
+    if size > limit:
+        step.edit(group)
+        group.unwritable_epoch = group.epoch
+        step.log(
+            f"group {group.id}: epoch {group.epoch} keeps the assignment of epoch "
+            f"{group.target_epoch}: the new one takes {size} bytes, and max.message.bytes of the "
+            f"offsets topic is {limit}"
+        )
 
 
 def _is_due(step: GroupStep, group: ConsumerGroup) -> bool:

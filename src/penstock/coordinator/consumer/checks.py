@@ -59,6 +59,17 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, groups: 
         check_cost(request.subscribed_topic_regex, groups.image.topics)
 
 
+def check_size(request: ConsumerGroupHeartbeatRequest, settings: GroupSettings) -> None:
+    """Refuse a subscription that no record can hold before anything is made of it."""
+    size = sum(map(len, request.subscribed_topic_names or ()))
+    if size > settings.max_batch_bytes and not settings.compresses:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the subscription of a member of group {request.group_id} takes more than "
+            f"max.message.bytes of the offsets topic, {settings.max_batch_bytes}",
+        )
+
+
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
     _require(
         request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request."

@@ -1,7 +1,7 @@
 """A consumer group (KIP-848): its members, its epochs, the target assignment and the current owners
 of partitions. PURE.
 
-All fields but the last three come from records alone (`consumer/replay.py`). A partition has at
+All fields but the last five come from records alone (`consumer/replay.py`). A partition has at
 most one owner: `owners` names the member from when the partition is assigned to it until the member
 reports that it has revoked it.
 """
@@ -103,11 +103,14 @@ class ConsumerGroup:
         # Derived from the members.
         self.static_ids: dict[str, str] = {}
         self.owners: dict[UUID, dict[int, str]] = {}
-        # Soft: the topics as of the last look at the subscriptions, and the log line about a
-        # rebalance.
+        # Soft: the topics as of the last look at the subscriptions, and those that each expression
+        # was matched with; the log line about a rebalance; and the group epoch whose target
+        # assignment no batch can hold.
         self.seen_topics: Mapping[str, TopicImage] | None = None
+        self.matched_topics: dict[str, Mapping[str, TopicImage]] = {}
         self.rebalance_began_ms: int | None = None
         self.rebalance_reasons: tuple[str, ...] = ()
+        self.unwritable_epoch = -1
 
     def copy(self) -> ConsumerGroup:
         """Members and targets are values, so that copying the dictionaries is enough."""
@@ -115,6 +118,7 @@ class ConsumerGroup:
         other.members = dict(self.members)
         other.targets = dict(self.targets)
         other.regexes = dict(self.regexes)
+        other.matched_topics = dict(self.matched_topics)
         other.static_ids = dict(self.static_ids)
         other.owners = {topic: dict(owners) for topic, owners in self.owners.items()}
         return other
@@ -174,6 +178,12 @@ class ConsumerGroup:
 
     def subscribed_topics(self) -> set[str]:
         return {topic for member in self.members.values() for topic in self.topics_of(member)}
+
+    @property
+    def assignable_epoch(self) -> int:
+        """The group epoch, or the epoch of the last target assignment if the group's present one
+        cannot be written."""
+        return self.target_epoch if self.epoch == self.unwritable_epoch else self.epoch
 
     @property
     def preferred_assignor(self) -> str | None:

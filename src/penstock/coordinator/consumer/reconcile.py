@@ -20,6 +20,7 @@ from penstock.coordinator.consumer.assignment import (
 )
 from penstock.coordinator.consumer.group import ConsumerGroup, ConsumerMember, MemberState, Owned
 from penstock.coordinator.consumer.records import (
+    current_bytes,
     delete_member,
     write_current,
     write_member,
@@ -75,7 +76,8 @@ def _reconcile(
     target = group.targets.get(member.id, EMPTY_ASSIGNMENT)
     subscribed = topic_ids(step.groups.image, group.topics_of(member))
     after = Reconciliation(group.target_epoch, target, subscribed, owned, group.owner).step(member)
-    if after != member:
+    # What does not fit into this step is left to the member's next request.
+    if after != member and step.has_room(current_bytes(group.id, after)):
         write_current(step, group.id, after)
         expect_revocation(step, group, after)
     return group.members[member.id]

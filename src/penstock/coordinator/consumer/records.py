@@ -19,6 +19,10 @@ MemberValue = log.ConsumerGroupMemberMetadataValue
 CurrentValue = log.ConsumerGroupCurrentMemberAssignmentValue
 TargetValue = log.ConsumerGroupTargetAssignmentMemberValue
 
+# What a record takes at most besides the names in it and its partitions, and what a topic takes.
+_RECORD_BYTES = 80
+_TOPIC_BYTES = 28
+
 
 def write_member(step: GroupStep, group_id: str, member: ConsumerMember) -> None:
     """Write what the member says of itself: its subscription and its client."""
@@ -54,6 +58,30 @@ def write_target(step: GroupStep, group_id: str, member_id: str, target: Assignm
     )
 
 
+def target_bytes(group_id: str, member_id: str, target: Assignment) -> int:
+    """Return an upper bound of what a target assignment takes in a batch."""
+    return (
+        _RECORD_BYTES
+        + len(group_id.encode())
+        + len(member_id.encode())
+        + sum(_TOPIC_BYTES + 4 * len(partitions) for partitions in target.values())
+    )
+
+
+def current_bytes(group_id: str, member: ConsumerMember) -> int:
+    """The same of a member's epoch, state and partitions."""
+    return (
+        _RECORD_BYTES
+        + len(group_id.encode())
+        + len(member.id.encode())
+        + sum(
+            _TOPIC_BYTES + 8 * len(partitions)
+            for owned in (member.assigned, member.revoking)
+            for partitions in owned.values()
+        )
+    )
+
+
 def write_target_epoch(step: GroupStep, group_id: str, epoch: int, at_ms: int) -> None:
     value = log.ConsumerGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=at_ms
@@ -71,6 +99,12 @@ def write_regex(step: GroupStep, group_id: str, regex: str, topics: frozenset[st
         topics=tuple(sorted(topics)), version=step.groups.image.offset, timestamp=step.wall_ms
     )
     step.write(_regex_key(group_id, regex), value)
+
+
+def regex_bytes(group_id: str, regex: str, topics: frozenset[str]) -> int:
+    """The same of an expression with the topics that it matches, whose names are ASCII."""
+    names = sum(map(len, topics)) + 3 * len(topics)
+    return _RECORD_BYTES + len(group_id.encode()) + len(regex.encode()) + names
 
 
 def delete_regex(step: GroupStep, group_id: str, regex: str) -> None:

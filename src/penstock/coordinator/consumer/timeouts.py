@@ -102,7 +102,7 @@ def heartbeat_interval_ms(groups: GroupTable, group: ConsumerGroup, member: Cons
         )
     return (
         interval_ms
-        if member.is_reconciled_to(group.epoch)
+        if member.is_reconciled_to(group.assignable_epoch)
         else min(interval_ms, SETTLING_HEARTBEAT_MS)
     )
 

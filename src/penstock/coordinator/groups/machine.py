@@ -17,7 +17,7 @@ from uuid import UUID
 from penstock.coordinator.classic import membership, rebalance
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.classic.responses import join_error, sync_error
-from penstock.coordinator.consumer import classic_members, heartbeat, leaving, timeouts
+from penstock.coordinator.consumer import checks, classic_members, heartbeat, leaving, timeouts
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.groups import views
 from penstock.coordinator.groups.step import GroupStep, decode, replay
@@ -193,6 +193,7 @@ class GroupMachine:
     ) -> Step[Never]:
         """The reply is immediate if it tells the member nothing new."""
         self._check_not_deleting(request.group_id)
+        checks.check_size(request, self.groups.settings)
         step = self._step(now)
         try:
             response = heartbeat.heartbeat(step, request, caller)

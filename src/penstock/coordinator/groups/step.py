@@ -116,6 +116,12 @@ class GroupStep:
         """An upper bound of the size of the step's batch before compression."""
         return self._size
 
+    def has_room(self, size: int) -> bool:
+        """Return True if the step's batch can hold records of this size besides those written. How
+        far a batch can be compressed is not known before."""
+        settings = self.groups.settings
+        return settings.compresses or self._size + size <= settings.max_batch_bytes
+
     def edit(self, group: Group) -> None:
         """Save the group before its soft state changes."""
         self.save_group(group.id)

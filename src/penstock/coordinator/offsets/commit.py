@@ -6,7 +6,7 @@ from penstock.coordinator.classic.group import ClassicGroup, State
 from penstock.coordinator.classic.rebalance import extend_session
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.step import GroupStep
-from penstock.coordinator.groups.table import Caller, Group
+from penstock.coordinator.groups.table import Caller, Group, GroupSettings
 from penstock.coordinator.offsets.committed import Committed
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP
@@ -52,6 +52,7 @@ def _check_size(step: GroupStep, request: OffsetCommitRequest, names: list[str |
     settings = step.groups.settings
     size = sum(
         len(topic.partitions) * (len(request.group_id) + len(name) + _LEAST_RECORD_BYTES)
+        + sum(_metadata_length(partition, settings) for partition in topic.partitions)
         for topic, name in zip(request.topics, names, strict=True)
         if name is not None
     )
@@ -61,6 +62,12 @@ def _check_size(step: GroupStep, request: OffsetCommitRequest, names: list[str |
             f"a commit of group {request.group_id} needs more than max.message.bytes of the "
             f"offsets topic, {settings.max_batch_bytes}",
         )
+
+
+def _metadata_length(partition: Partition, settings: GroupSettings) -> int:
+    """Return 0 for metadata that is refused."""
+    length = len(partition.committed_metadata or "")
+    return length if length <= settings.offset_metadata_max_bytes else 0
 
 
 def _topic_name(step: GroupStep, topic: Topic, version: int) -> str | None:

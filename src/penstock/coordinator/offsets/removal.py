@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.coordinator.groups.step import GroupStep
 from penstock.coordinator.groups.table import Group, GroupTable
 from penstock.coordinator.offsets.committed import Committed
-from penstock.coordinator.runtime.step import Ticket
+from penstock.coordinator.runtime.step import RECORD_OVERHEAD_BYTES, Ticket
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP, TopicPartition
 from penstock.limits import EXPIRY_OFFSETS_PER_STEP, MAX_REMOVAL_BYTES, MAX_REMOVALS_PER_STEP
@@ -26,6 +26,7 @@ from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 
 
 def delete_offsets(step: GroupStep, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """KafkaError: no batch can hold the tombstones. It has changed nothing."""
     group = step.groups.by_id.get(request.group_id)
     if group is None:
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -33,9 +34,27 @@ def delete_offsets(step: GroupStep, request: OffsetDeleteRequest) -> OffsetDelet
         group.check_delete_offsets()
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
+    _check_size(step, request)
     return OffsetDeleteResponse(
         topics=tuple(_delete_topic(step, group, topic) for topic in request.topics)
     )
+
+
+def _check_size(step: GroupStep, request: OffsetDeleteRequest) -> None:
+    """Refuse a request before its records are made: that would block the event loop."""
+    offsets = step.groups.offsets.of_group(request.group_id)
+    size = sum(
+        RECORD_OVERHEAD_BYTES + len(request.group_id) + len(topic.name)
+        for topic in request.topics
+        for partition in topic.partitions
+        if TopicPartition(topic.name, partition.partition_index) in offsets
+    )
+    if not step.has_room(size):
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the deletion of offsets of group {request.group_id} takes more than "
+            f"max.message.bytes of the offsets topic, {step.groups.settings.max_batch_bytes}",
+        )
 
 
 def _delete_topic(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from penstock.coordinator.consumer import checks
 from penstock.coordinator.offsets import commit as offset_commit
 from penstock.coordinator.runtime.step import Now, Reply
 from penstock.errors import ErrorCode, KafkaError
@@ -33,9 +34,14 @@ def stale_members_may_commit() -> AbstractContextManager[None]:
     return replaced(offset_commit, "_group_error", lambda _original: lambda *_args: ErrorCode.NONE)
 
 
-def oversized_step_unloads_its_shard() -> AbstractContextManager[None]:
+@contextmanager
+def oversized_step_unloads_its_shard() -> Iterator[None]:
     """Defect 14: a step that max.message.bytes refuses discards all groups of its shard."""
-    return _failing_with(ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+    with (
+        replaced(checks, "check_size", lambda _original: lambda *_args: None),
+        _failing_with(ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE),
+    ):
+        yield
 
 
 @contextmanager
@@ -56,9 +62,7 @@ def sessions_time_out_below_min_insync() -> Iterator[None]:
 
         return now
 
-    with ExitStack() as stack:
-        stack.enter_context(replaced(Shard, "decide", make_decide))
-        stack.enter_context(replaced(StepClock, "now", make_now))
+    with replaced(Shard, "decide", make_decide), replaced(StepClock, "now", make_now):
         yield
 
 
