@@ -260,6 +260,10 @@ class FakePartition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
         self.log_start_offset = max(self.log_start_offset, target)
         self.tell()
+        return target
+
+    @property
+    def low_watermark(self) -> int:
         return self.log_start_offset
 
 

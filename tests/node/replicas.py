@@ -251,6 +251,9 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no such topic")
         return TopicImage(TOPIC, TOPIC_ID, self.controller.states)
 
+    def topic_config(self, _name: str) -> LogConfig:
+        return self.log_config
+
     def partition(self, topic: TopicImage, index: int) -> Partition:
         return self.partitions[TopicPartition(topic.name, index)]
 

@@ -286,6 +286,19 @@ class Leader:
             self._brokers(), follower.replica_id, follower.broker_epoch
         )
 
+    # Low watermark
+
+    def low_watermark(self, start_offset: int) -> int:
+        """Return the smallest log start of the leader and of its followers that are not fenced.
+        As in Kafka they need not be in sync."""
+        brokers = self._brokers()
+        least = start_offset
+        for replica, follower in self.followers.items():
+            broker = brokers.get(replica)
+            if broker is not None and not broker.fenced:
+                least = min(least, follower.start_offset)
+        return least
+
     # Fetch from the closest replica
 
     def preferred_read_replica(self, rack: str, offset: int) -> int:

@@ -15,7 +15,7 @@ from penstock.ids import Buffer
 from penstock.log.admission import Opening, open_in_child, opening_of
 from penstock.log.log import Appended
 from penstock.metadata.image import PartitionState
-from penstock.node.partition.waiters import Committed, CommitWaiters
+from penstock.node.partition.waiters import OffsetWaiters, Reached
 from penstock.replica.fencing import not_leader
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import IsrProposal, Leader
@@ -36,7 +36,11 @@ class LeaderRole:
         self._log = partition.log
         self._env = partition.env
         self._now = partition.env.world.clock.monotonic
-        self._waiters = CommitWaiters(partition.topic_partition)
+        self._waiters = OffsetWaiters(
+            partition.topic_partition, "not committed before the deadline"
+        )
+        # DeleteRecords requests that wait for followers. There are none on most partitions.
+        self._deletions: OffsetWaiters | None = None
         self._syncing = False
         # The last append whose batch is opened in the child process: later appends wait for it.
         self._opening: asyncio.Task[Appended] | None = None
@@ -82,8 +86,10 @@ class LeaderRole:
             self.start()
 
     def stop(self, error: KafkaError) -> None:
-        """Fail the produce requests that wait for commit; called when the role has ended."""
+        """Fail the requests that wait for followers; called when the role has ended."""
         self._waiters.fail(error)
+        if self._deletions is not None:
+            self._deletions.fail(error)
 
     def config_changed(self) -> None:
         was_enough = self.leader.enough_in_sync
@@ -97,6 +103,8 @@ class LeaderRole:
         """Follow a change of the leader's state: advance the high watermark, fail waiters if too
         few replicas are in sync, send an ISR proposal."""
         self._advance_high_watermark()
+        if self._deletions is not None:
+            self._advance_low_watermark(self._deletions)
         if not self.leader.enough_in_sync:
             self._waiters.fail(self._too_few_in_sync(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
         if proposal is not None:
@@ -106,7 +114,12 @@ class LeaderRole:
         offset = self.leader.high_watermark
         if offset > self.partition.high_watermark:
             self.partition.advance_high_watermark(offset)
-            self._waiters.committed(offset)
+            self._waiters.reached(offset)
+
+    def _advance_low_watermark(self, deletions: OffsetWaiters) -> None:
+        deletions.reached(self.low_watermark)
+        if not deletions:
+            self._deletions = None
 
     # In-sync replicas
 
@@ -227,11 +240,25 @@ class LeaderRole:
         finally:
             self._syncing = False
 
-    def add_commit_waiter(self, end_offset: int, deadline: float, callback: Committed) -> None:
+    def add_commit_waiter(self, end_offset: int, deadline: float, callback: Reached) -> None:
         self._waiters.add(end_offset, deadline, callback)
 
-    def delete_records(self, before_offset: int) -> None:
-        """Move the log start; -1 deletes everything that is committed."""
+    @property
+    def low_watermark(self) -> int:
+        """The offset before which all live replicas have deleted their records."""
+        return self.leader.low_watermark(self._log.start_offset)
+
+    def add_deletion_waiter(self, offset: int, deadline: float, callback: Reached) -> None:
+        if self._deletions is None:
+            self._deletions = OffsetWaiters(
+                self.partition.topic_partition,
+                "not all replicas deleted the records before the deadline",
+            )
+        self._deletions.add(offset, deadline, callback)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log start; -1 deletes everything that is committed. Return the offset that the
+        low watermark is to reach."""
         partition = self.partition
         target = partition.high_watermark if before_offset == -1 else before_offset
         if not 0 <= target <= partition.high_watermark:
@@ -242,6 +269,7 @@ class LeaderRole:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if self._log.advance_start(target):
             partition.notify_all()
+        return target
 
     # Fetch
 
@@ -275,6 +303,8 @@ class LeaderRole:
             proposal = leader.fetched(replica_id, broker_epoch, offset, start_offset, self._now())
             if proposal is not None or leader.high_watermark > partition.high_watermark:
                 self._leader_changed(proposal)
+            if self._deletions is not None:
+                self._advance_low_watermark(self._deletions)
         return diverging
 
     def preferred_replica(self, rack: str, offset: int) -> int:

@@ -24,7 +24,7 @@ from penstock.metadata.image import NO_LEADER, PartitionState
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.follower import FollowerRole
 from penstock.node.partition.leader import LeaderRole
-from penstock.node.partition.waiters import Committed, commit_future
+from penstock.node.partition.waiters import Reached, commit_future
 from penstock.node.partition.watchers import Callback, Watchers
 from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
 from penstock.replica.follower import DivergingEpoch
@@ -255,7 +255,7 @@ class Partition:
         self._add_commit_waiter(end_offset, deadline, complete)
         return future
 
-    def on_committed(self, end_offset: int, deadline: float, callback: Committed) -> None:
+    def on_committed(self, end_offset: int, deadline: float, callback: Reached) -> None:
         """Call back when the high watermark reaches an offset, before the shell callback in which
         that happens returns. With an error at the deadline, or if this node stops to lead."""
         actions = self.env.actions
@@ -263,7 +263,7 @@ class Partition:
             end_offset, deadline, lambda error: actions.add(partial(callback, error))
         )
 
-    def _add_commit_waiter(self, end_offset: int, deadline: float, callback: Committed) -> None:
+    def _add_commit_waiter(self, end_offset: int, deadline: float, callback: Reached) -> None:
         if self.is_committed(end_offset):
             callback(None)
         elif isinstance(self.role, LeaderRole):
@@ -272,10 +272,21 @@ class Partition:
             callback(self._not_leader())
 
     def delete_records(self, before_offset: int) -> int:
-        """Delete the records before an offset, or all committed ones if it is -1. Return the new
-        log start."""
-        self._leader_role().delete_records(before_offset)
-        return self.log_start_offset
+        """Delete the records before an offset, or all committed ones if it is -1. Return the offset
+        that the low watermark is to reach. Followers delete theirs after their next fetch."""
+        return self._leader_role().delete_records(before_offset)
+
+    @property
+    def low_watermark(self) -> int:
+        """The offset before which all live replicas have deleted their records."""
+        return self._leader_role().low_watermark
+
+    def on_deleted(self, offset: int, deadline: float, callback: Reached) -> None:
+        """Call back when the low watermark reaches an offset, as on_committed does."""
+        actions = self.env.actions
+        self._leader_role().add_deletion_waiter(
+            offset, deadline, lambda error: actions.add(partial(callback, error))
+        )
 
     def follower_fetched(
         self,

@@ -1,4 +1,5 @@
-"""Requests that wait until the high watermark of one partition reaches an offset (acks=all).
+"""Requests that wait until a watermark of one partition reaches an offset: the high watermark for
+acks=all, the low watermark for DeleteRecords.
 
 They share one timer: there are many of them, and most complete long before their deadline.
 """
@@ -14,29 +15,33 @@ from typing import NamedTuple
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
-# Called once: with None when the offset is committed, or with the error that ended the wait.
-Committed = Callable[[KafkaError | None], None]
+# Called once: with None when the offset is reached, or with the error that ended the wait.
+Reached = Callable[[KafkaError | None], None]
 
 
 class _Waiter(NamedTuple):
     end_offset: int
     deadline: float
-    callback: Committed
+    callback: Reached
 
 
-class CommitWaiters:
+class OffsetWaiters:
     """Deadlines are in seconds of the event loop's clock. Callbacks run inside the call that moves
-    the high watermark, so they must only queue work."""
+    the watermark, so they must only queue work. `lateness` is the message at the deadline."""
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, lateness: str) -> None:
         self._partition = partition
+        self._lateness = lateness
         # In the order of their offsets. Appends come in that order; only a duplicate may wait for
         # an earlier offset than the last one.
         self._waiters: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
 
-    def add(self, end_offset: int, deadline: float, callback: Committed) -> None:
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def add(self, end_offset: int, deadline: float, callback: Reached) -> None:
         waiter = _Waiter(end_offset, deadline, callback)
         if self._waiters and end_offset < self._waiters[-1].end_offset:
             self._waiters = deque(
@@ -47,8 +52,8 @@ class CommitWaiters:
         if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(deadline)
 
-    def committed(self, offset: int) -> None:
-        """Complete the waiters up to the high watermark."""
+    def reached(self, offset: int) -> None:
+        """Complete the waiters up to the watermark."""
         waiters = self._waiters
         while waiters and waiters[0].end_offset <= offset:
             waiters.popleft().callback(None)
@@ -71,9 +76,7 @@ class CommitWaiters:
     def _expire(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        error = KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"{self._partition}: not committed before the deadline"
-        )
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._partition}: {self._lateness}")
         expired = [waiter for waiter in self._waiters if waiter.deadline <= now]
         self._waiters = deque(waiter for waiter in self._waiters if waiter.deadline > now)
         for waiter in expired:
@@ -82,7 +85,7 @@ class CommitWaiters:
             self._set_timer(min(waiter.deadline for waiter in self._waiters))
 
 
-def commit_future() -> tuple[asyncio.Future[None], Committed]:
+def commit_future() -> tuple[asyncio.Future[None], Reached]:
     """Return a future, and the callback that completes it."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     return future, partial(_complete, future)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import islice
 from uuid import UUID
 
+from penstock.ids import UNKNOWN_OFFSET
 from penstock.limits import MAX_PARTITIONS_PER_FETCH
 from penstock.node.partition.partition import Partition
 from penstock.protocol.messages.fetch import FetchRequest
@@ -24,9 +25,10 @@ _LAST_SESSION_EPOCH = 2**31 - 1
 
 class FollowedPartition:
     """A partition in one leader epoch. `first_request` is the number of the first request that
-    listed it; responses to earlier requests are not for it."""
+    listed it; responses to earlier requests are not for it. `sent_log_start` is the log start in
+    the last request that listed it."""
 
-    __slots__ = ("epoch", "failures", "first_request", "key", "partition")
+    __slots__ = ("epoch", "failures", "first_request", "key", "partition", "sent_log_start")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -34,15 +36,17 @@ class FollowedPartition:
         self.epoch = partition.leader_epoch
         self.first_request = 0
         self.failures = 0
+        self.sent_log_start = UNKNOWN_OFFSET
 
     def request(self, max_bytes: int) -> Topic.Partition:
         partition = self.partition
+        self.sent_log_start = partition.log_start_offset
         return Topic.Partition(
             partition=self.key[1],
             current_leader_epoch=self.epoch,
             fetch_offset=partition.log_end_offset,
             last_fetched_epoch=partition.last_epoch,
-            log_start_offset=partition.log_start_offset,
+            log_start_offset=self.sent_log_start,
             partition_max_bytes=max_bytes,
         )
 

@@ -300,7 +300,8 @@ class ReplicaFetcher:
             self._back_off(followed, error.message)
             return 0
         followed.failures = 0
-        if data.records:
+        if data.records or followed.partition.log_start_offset != followed.sent_log_start:
+            # The leader may have a DeleteRecords request that waits for the log start.
             self._session.change(followed)
             if must_sync:
                 self._unsynced[followed.key] = followed
