@@ -120,6 +120,14 @@ def test_settings_of_one_broker_and_of_all_brokers() -> None:
     }
 
 
+def test_broker_settings_with_unknown_names_are_kept() -> None:
+    for name in ("", "1"):
+        own = (BROKER, name)
+        kept = configs_after(image(), ("no.such", SET, "3"), ("log.retention.ms", SET, "7"), of=own)
+        assert kept == {"no.such": "3", "log.retention.ms": "7"}
+        assert configs_after(image((*own, "no.such", "3")), ("no.such", DELETE, None), of=own) == {}
+
+
 def test_unchanged_broker_setting_is_written_so_that_the_broker_reloads_it() -> None:
     before = image((BROKER, "1", "log.retention.ms", "7"))
     request = IncrementalAlterConfigsRequest(
@@ -171,7 +179,18 @@ def test_invalid_topic_settings(operation: Operation, error: Error) -> None:
             ("node.id", SET, "3"),
             (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)"),
         ),
-        (("no.such", SET, "3"), (ErrorCode.INVALID_CONFIG, "Unknown broker config name: no.such.")),
+        (
+            ("zookeeper.connect", SET, "here:2181"),
+            (
+                ErrorCode.INVALID_CONFIG,
+                (
+                    "zookeeper.connect is not supported: like Kafka since 4.0, Penstock stores "
+                    "metadata in a quorum of controllers instead of ZooKeeper. Use process.roles, "
+                    "node.id, controller.listener.names and controller.quorum.voters or "
+                    "controller.quorum.bootstrap.servers."
+                ),
+            ),
+        ),
         (
             ("listeners", SET, "PLAINTEXT://:1"),
             (

@@ -179,6 +179,25 @@ def test_a_broker_has_every_config_and_marks_read_only_ones() -> None:
     run(main)
 
 
+def test_dynamic_broker_configs_that_this_release_does_not_know_are_shown_without_values() -> None:
+    async def main(node: FakeNode) -> None:
+        assert await alter(node, BROKER, "", "no.such", "secret") == ErrorCode.NONE
+        for name in ("", "1"):
+            entry = await config(node, BROKER, name, "no.such")
+            assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, True)
+            assert (entry.config_type, entry.documentation) == (0, None)
+            assert synonyms(entry) == [("no.such", None, DYNAMIC_DEFAULT)]
+            assert entry.config_source == DYNAMIC_DEFAULT
+        assert await alter(node, BROKER, "1", "no.such", "other") == ErrorCode.NONE
+        entry = await config(node, BROKER, "1", "no.such")
+        assert synonyms(entry) == [
+            ("no.such", None, DYNAMIC_BROKER),
+            ("no.such", None, DYNAMIC_DEFAULT),
+        ]
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [

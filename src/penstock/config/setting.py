@@ -23,6 +23,7 @@ T = TypeVar("T")
 class SettingType(IntEnum):
     """The numbers are those of DescribeConfigs (KIP-569)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -96,8 +97,8 @@ class Setting(Generic[T]):
 
     @property
     def sensitive(self) -> bool:
-        """True if the value is never shown."""
-        return self.type is SettingType.PASSWORD
+        """True if the value is never shown. As in Kafka, a setting of unknown type may be one."""
+        return self.type in (SettingType.PASSWORD, SettingType.UNKNOWN)
 
     @property
     def required(self) -> bool:

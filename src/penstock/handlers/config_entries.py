@@ -12,7 +12,14 @@ from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from penstock.config.group_settings import GROUP_SETTINGS
-from penstock.config.setting import ConfigSource, Dynamic, Setting
+from penstock.config.setting import (
+    ConfigSource,
+    Dynamic,
+    Importance,
+    Required,
+    Setting,
+    SettingType,
+)
 from penstock.config.settings import NODE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SYNONYMS
 from penstock.controller.configs.effective import DynamicBrokerConfig, EffectiveSetting
@@ -79,15 +86,24 @@ def broker_entries(broker: DynamicBrokerConfig) -> list[Entry]:
                     synonyms,
                 )
             )
+    configs = broker.image.configs
+    dynamic = {
+        *configs.get((BROKER, str(broker.config.node_id)), {}),
+        *configs.get((BROKER, ""), {}),
+    }
+    for name in sorted(dynamic - set(NODE_SETTINGS)):
+        setting = _unknown(name)
+        synonyms = tuple(_synonyms(broker, name, [setting]))
+        entries.append(Entry(setting, None, ConfigSource(synonyms[0].source), True, synonyms))
     return entries
 
 
 def default_broker_entries(broker: DynamicBrokerConfig) -> list[Entry]:
-    """Return the dynamic defaults of all brokers. Configs that only another release knows are left
-    out."""
+    """Return the dynamic defaults of all brokers."""
     texts = broker.image.configs.get((BROKER, ""), {})
     entries = []
-    for setting in _by_name({name: NODE_SETTINGS[name] for name in texts if name in NODE_SETTINGS}):
+    for name in sorted(texts):
+        setting = NODE_SETTINGS.get(name) or _unknown(name)
         value = None if setting.sensitive else texts[setting.name]
         synonym = Synonym(
             name=setting.name, value=value, source=ConfigSource.DYNAMIC_DEFAULT_BROKER
@@ -97,6 +113,12 @@ def default_broker_entries(broker: DynamicBrokerConfig) -> list[Entry]:
             Entry(setting, value, ConfigSource.DYNAMIC_DEFAULT_BROKER, read_only, (synonym,))
         )
     return entries
+
+
+def _unknown(name: str) -> Setting[str]:
+    """Return a config that this release does not know. It has no default, and as in Kafka it is
+    read-only and its value is not shown: it may be a password."""
+    return Setting(name, SettingType.UNKNOWN, Required.REQUIRED, Importance.LOW, "")
 
 
 def _by_name(settings: Mapping[str, Setting[Any]]) -> list[Setting[Any]]:

@@ -5,8 +5,9 @@ Behaviour
   has all broker configs. A broker resource with an empty name has the dynamic defaults of all
   brokers. INVALID_REQUEST for another broker: a client must ask that broker. A group, even one that
   does not exist, has the configs of consumer groups: its own values, or the broker's. Passwords are
-  never shown. Internal configs are shown only if they are set. configuration_keys limits the
-  response to these names.
+  never shown. Internal configs are shown only if they are set. Dynamic broker configs that this
+  release does not know are shown without their values. configuration_keys limits the response to
+  these names.
 
 Version notes
   v3 adds the type of a config, and its documentation on request.
@@ -121,5 +122,5 @@ def _config(entry: Entry, request: DescribeConfigsRequest) -> Result.Config:
         is_sensitive=entry.setting.sensitive,
         synonyms=entry.synonyms if request.include_synonyms else (),
         config_type=entry.setting.type,
-        documentation=entry.setting.doc if request.include_documentation else None,
+        documentation=(entry.setting.doc or None) if request.include_documentation else None,
     )

@@ -12,7 +12,7 @@ from penstock.config.group_settings import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
 )
-from penstock.config.setting import Dynamic, InvalidSettingError, Setting, did_you_mean
+from penstock.config.setting import Dynamic, InvalidSettingError, Setting
 from penstock.config.settings import NODE_SETTINGS, find_unsupported
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.controller.configs.effective import DynamicBrokerConfig
@@ -119,12 +119,14 @@ def _check_group_values(broker: DynamicBrokerConfig, after: Mapping[str, str]) -
 
 def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:
     """Validate only the settings of this request: one that an earlier release accepted must not
-    block all others.
+    block all others. As in Kafka, unknown names are kept: another release may know them.
 
     As in Kafka, an invalid value is INVALID_REQUEST for brokers and INVALID_CONFIG for topics
     (KAFKA-13609).
     """
-    settings = {name: _broker_setting(name, value) for name, value in given.items()}
+    for name, value in given.items():
+        _check_supported(name, value)
+    settings = {name: NODE_SETTINGS[name] for name in given if name in NODE_SETTINGS}
     read_only = [name for name, setting in settings.items() if setting.dynamic is Dynamic.READ_ONLY]
     if read_only:
         raise KafkaError(
@@ -147,13 +149,8 @@ def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-def _broker_setting(name: str, value: str) -> Setting[Any]:
-    setting = NODE_SETTINGS.get(name)
-    if setting is not None:
-        return setting
-    unsupported = find_unsupported(name)
+def _check_supported(name: str, value: str) -> None:
+    unsupported = None if name in NODE_SETTINGS else find_unsupported(name)
     reason = unsupported.refusal(name, value) if unsupported else None
-    raise KafkaError(
-        ErrorCode.INVALID_CONFIG,
-        reason or f"Unknown broker config name: {name}.{did_you_mean(name, NODE_SETTINGS)}",
-    )
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
