@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.world.sim.inode import Inode
@@ -111,19 +110,17 @@ class Names:
 
     def files(self) -> list[Inode]:
         """Return every file that has a name."""
-        return [inode for _, inode in self.paths()]
-
-    def paths(self) -> Iterator[tuple[Parts, Inode]]:
-        """Return every file with its path, in no particular order."""
-        return _paths((), self.root)
+        return _files(self.root)
 
 
-def _paths(parts: Parts, directory: Directory) -> Iterator[tuple[Parts, Inode]]:
-    for name, entry in directory.entries.items():
+def _files(directory: Directory) -> list[Inode]:
+    files: list[Inode] = []
+    for entry in directory.entries.values():
         if isinstance(entry, Directory):
-            yield from _paths((*parts, name), entry)
+            files += _files(entry)
         else:
-            yield (*parts, name), entry
+            files.append(entry)
+    return files
 
 
 def split(path: str) -> Parts:

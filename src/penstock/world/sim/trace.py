@@ -8,7 +8,6 @@ other objects could contain addresses, or depend on hash order.
 from __future__ import annotations
 
 import hashlib
-import marshal
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -18,12 +17,6 @@ from penstock.ids import Buffer
 Detail = str | int | float | bytes | None
 _PLAIN = (str, int, float, bytes, type(None))
 _PLAIN_TYPES = frozenset((*_PLAIN, bool))
-# Events are digested in groups of this many. Version 2 of marshal's format is the newest in which
-# equal values have equal bytes: later ones depend on how often an object is referenced.
-_GROUP = 512
-_MARSHAL_VERSION = 2
-
-_Event = tuple[float, str, str, tuple[Detail, ...]]
 
 
 class Trace:
@@ -33,8 +26,7 @@ class Trace:
         self._now = now
         self._current_name = current_name
         self._digest = hashlib.sha256()
-        self._group: list[_Event] = []
-        self._last: deque[_Event] = deque(maxlen=keep_lines)
+        self._lines: deque[str] = deque(maxlen=keep_lines)
         self.events = 0
 
     def note(self, *details: Detail) -> None:
@@ -44,43 +36,27 @@ class Trace:
 
     def record(self, node: str, kind: str, *details: Detail) -> None:
         if not _PLAIN_TYPES.issuperset(map(type, details)):
-            details = tuple(map(_plain, details))
-        event = (self._now(), node, kind, details)
-        self._last.append(event)
-        self._group.append(event)
+            _check_plain(details)
+        line = f"{self._now():.9f} {node} {kind} {' '.join(map(repr, details))}"
+        self._digest.update(line.encode() + b"\n")
+        self._lines.append(line)
         self.events += 1
-        if len(self._group) == _GROUP:
-            self._digest_group()
-
-    def _digest_group(self) -> None:
-        self._digest.update(marshal.dumps(self._group, _MARSHAL_VERSION))
-        self._group.clear()
 
     def digest(self) -> str:
-        """Return the digest of all events so far."""
-        digest = self._digest.copy()
-        digest.update(marshal.dumps(self._group, _MARSHAL_VERSION))
-        return digest.hexdigest()
+        return self._digest.hexdigest()
 
     def lines(self) -> list[str]:
         """Return the last lines, oldest first, as many as the trace keeps."""
-        return [
-            f"{at:.9f} {node} {kind} {' '.join(map(repr, details))}"
-            for at, node, kind, details in self._last
-        ]
+        return list(self._lines)
 
 
-def _plain(detail: Detail) -> Detail:
-    """Return a plain value as its plain type: an IntEnum as an int."""
-    for kind in (int, str, float, bytes):
-        if isinstance(detail, kind):
-            return detail if type(detail) is bool else kind(detail)
-    if detail is not None:
-        raise TypeError(
-            f"a trace takes plain values only, not {type(detail).__name__}: its text might "
-            "differ between runs"
-        )
-    return None
+def _check_plain(details: tuple[Detail, ...]) -> None:
+    for detail in details:
+        if not isinstance(detail, _PLAIN):
+            raise TypeError(
+                f"a trace takes plain values only, not {type(detail).__name__}: its text might "
+                "differ between runs"
+            )
 
 
 def fingerprint(data: Buffer) -> int:
