@@ -180,6 +180,60 @@ def test_topics_are_requested_by_id_since_version_12() -> None:
     run(main)
 
 
+# Kafka's bit fields without an authorizer.
+NOT_INCLUDED, TOPIC_OPERATIONS, CLUSTER_OPERATIONS = -(2**31), 3576, 8096
+
+
+@pytest.mark.parametrize("version", [8, 10, 12, 13])
+def test_authorized_operations_are_returned_on_request(version: int) -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("t")
+        for topics in (named("t", "nowhere").topics, None):
+            for included in (False, True):
+                cluster = included and version <= 10
+                request = MetadataRequest(
+                    topics=topics,
+                    include_topic_authorized_operations=included,
+                    include_cluster_authorized_operations=cluster,
+                )
+                response = await answer(node, 3, version, request)
+                assert {topic.topic_authorized_operations for topic in response.topics} == {
+                    TOPIC_OPERATIONS if included else NOT_INCLUDED
+                }
+                assert response.cluster_authorized_operations == (
+                    CLUSTER_OPERATIONS if cluster else NOT_INCLUDED
+                )
+
+    run(main, auto_create_topics_enable="false")
+
+
+def test_a_topic_id_that_does_not_exist_has_no_authorized_operations() -> None:
+    async def main(node: FakeNode) -> None:
+        request = MetadataRequest(
+            topics=(MetadataRequest.Topic(name=None, topic_id=UUID(int=99)),),
+            include_topic_authorized_operations=True,
+        )
+        (topic,) = (await answer(node, 3, 12, request)).topics
+        assert (topic.error_code, topic.topic_authorized_operations) == (
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            NOT_INCLUDED,
+        )
+
+    run(main)
+
+
+def test_described_topics_have_their_authorized_operations() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("t")
+        topics = tuple(DescribeTopicPartitionsRequest.Topic(name=name) for name in ("t", "no"))
+        response = await answer(node, 75, 0, DescribeTopicPartitionsRequest(topics=topics))
+        assert [topic.topic_authorized_operations for topic in response.topics] == [
+            TOPIC_OPERATIONS
+        ] * 2
+
+    run(main)
+
+
 def described(response: Any) -> list[tuple[str, list[int]]]:
     return [
         (topic.name, [partition.partition_index for partition in topic.partitions])

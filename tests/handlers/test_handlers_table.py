@@ -131,6 +131,16 @@ def test_describe_cluster(endpoint_type: int, code: ErrorCode) -> None:
     run(main)
 
 
+def test_a_described_cluster_has_its_authorized_operations_on_request() -> None:
+    async def main(node: FakeNode) -> None:
+        for included, operations in ((False, -(2**31)), (True, 8096)):
+            request = DescribeClusterRequest(include_cluster_authorized_operations=included)
+            response = await answer(node, 60, 2, request)
+            assert response.cluster_authorized_operations == operations, "as in Kafka"
+
+    run(main)
+
+
 def test_the_fakes_have_the_signatures_of_the_real_parts() -> None:
     pairs = [
         (Partition, FakePartition, {"commit", "tell"}),

@@ -3,6 +3,7 @@
 Behaviour
   On a broker's listener, as in Metadata: brokers with their endpoints on this listener, and this
   broker as the controller. On a controller's listener: the controllers, and the active one.
+  Authorized operations are returned on request.
 
 Version notes
   v1 adds the endpoint type: brokers (1) on a broker's listener, controllers (2) on a controller's.
@@ -10,7 +11,7 @@ Version notes
   include fenced brokers.
 
 Not implemented
-  Authorized operations: always unknown.
+  -
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
+from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
@@ -57,7 +59,7 @@ def handle(
             request,
             f"this is the listener of a {here}: ask the listener of a {there} for {there}s",
         )
-    return _controllers(parts) if to_controller else _brokers(parts, request, context)
+    return _controllers(parts, request) if to_controller else _brokers(parts, request, context)
 
 
 def _brokers(
@@ -76,11 +78,14 @@ def _brokers(
         )
     )
     return DescribeClusterResponse(
-        cluster_id=parts.cluster_id, controller_id=parts.node_id, brokers=brokers
+        cluster_id=parts.cluster_id,
+        controller_id=parts.node_id,
+        brokers=brokers,
+        cluster_authorized_operations=_operations(request),
     )
 
 
-def _controllers(parts: Parts) -> DescribeClusterResponse:
+def _controllers(parts: Parts, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Return the controllers. controller_id is the active one, -1 if there is none."""
     leader = parts.quorum.leader_id
     controllers = tuple(
@@ -92,6 +97,13 @@ def _controllers(parts: Parts) -> DescribeClusterResponse:
         controller_id=-1 if leader is None else leader,
         brokers=controllers,
         endpoint_type=_CONTROLLERS,
+        cluster_authorized_operations=_operations(request),
+    )
+
+
+def _operations(request: DescribeClusterRequest) -> int:
+    return authorized_operations(
+        ResourceType.CLUSTER, request.include_cluster_authorized_operations
     )
 
 

@@ -4,14 +4,14 @@ Behaviour
   Topics are sorted by name; an empty list is all topics. A page has at most
   response_partition_limit and at most 2,000 partitions; if more remain, next_cursor says where the
   next page begins. If the cursor's topic has been deleted, the page begins at the next topic.
-  Unknown topics are returned with their error and do not count towards the limit.
+  Unknown topics are returned with their error and do not count towards the limit. As in Kafka, all
+  topics have their authorized operations.
 
 Version notes
   One version.
 
 Not implemented
-  Authorized operations: always unknown. A cursor with a negative partition closes the connection:
-  the response has no field for the error.
+  A cursor with a negative partition closes the connection: the response has no field for the error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
+from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.handlers.topic_view import (
     INTERNAL_TOPICS,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 Topic = DescribeTopicPartitionsResponse.Topic
 NextCursor = DescribeTopicPartitionsResponse.NextCursor
+
+_OPERATIONS = authorized_operations(ResourceType.TOPIC, included=True)
 
 
 class Parts(Protocol):
@@ -64,7 +67,9 @@ def handle(
     for name in sorted(name for name in names if name >= first_name):
         topic = parts.metadata.image.topics.get(name)
         if topic is None:
-            described.append(Topic(error_code=absence(name), name=name))
+            described.append(
+                Topic(error_code=absence(name), name=name, topic_authorized_operations=_OPERATIONS)
+            )
             continue
         indexes = [
             index for index in topic.partitions if name != first_name or index >= first_index
@@ -91,6 +96,7 @@ def _topic(topic: TopicImage, indexes: list[int], live: set[int]) -> Topic:
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(_partition(topic, index, live) for index in indexes),
+        topic_authorized_operations=_OPERATIONS,
     )
 
 

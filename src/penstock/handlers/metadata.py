@@ -8,12 +8,13 @@ Behaviour
   election of the next one.
 
 Version notes
-  All topics are an empty list in v0 and null from v1 on. v4 lets the client forbid creation. v12
+  All topics are an empty list in v0 and null from v1 on. v4 lets the client forbid creation. v8
+  returns the authorized operations of topics on request, and up to v10 those of the cluster. v12
   adds ids; with an id in an earlier version every topic is INVALID_REQUEST. v13 adds a top-level
   error, which is always NONE.
 
 Not implemented
-  Authorized operations: always unknown (-2147483648).
+  -
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from uuid import UUID
 
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.handlers.topic_view import (
     INTERNAL_TOPICS,
@@ -67,7 +69,10 @@ def handle(
     if request.topics is None or (context.version == 0 and not request.topics):
         live = live_brokers(parts)
         topics = parts.metadata.image.topics.values()
-        return _response(parts, context, [_topic(topic, live) for topic in topics])
+        operations = _topic_operations(request)
+        return _response(
+            parts, request, context, [_topic(topic, live, operations) for topic in topics]
+        )
     if context.version < 12 and any(
         topic.name is None or topic.topic_id != NO_UUID for topic in request.topics
     ):
@@ -77,7 +82,7 @@ def handle(
             )
             for topic in request.topics
         ]
-        return _response(parts, context, invalid)
+        return _response(parts, request, context, invalid)
     missing = _to_create(parts, request)
     if missing:
         return _create_and_describe(parts, request, context, missing)
@@ -135,37 +140,47 @@ def _describe(
         for topic in request.topics or ()
     )
     image = parts.metadata.image
+    operations = _topic_operations(request)
     topics = [
-        _topic_with_id(image, topic_id, live)
+        _topic_with_id(image, topic_id, live, operations)
         if name is None
-        else _topic_with_name(image, name, live, errors)
+        else _topic_with_name(image, name, live, operations, errors)
         for name, topic_id in requested
     ]
-    return _response(parts, context, topics)
+    return _response(parts, request, context, topics)
 
 
-def _topic_with_id(image: MetadataImage, topic_id: UUID, live: set[int]) -> Topic:
+def _topic_operations(request: MetadataRequest) -> int:
+    return authorized_operations(ResourceType.TOPIC, request.include_topic_authorized_operations)
+
+
+def _topic_with_id(image: MetadataImage, topic_id: UUID, live: set[int], operations: int) -> Topic:
     topic = image.topics.get(image.topic_names.get(topic_id, ""))
     if topic is None:
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-    return _topic(topic, live)
+    return _topic(topic, live, operations)
 
 
 def _topic_with_name(
-    image: MetadataImage, name: str, live: set[int], errors: CreationErrors
+    image: MetadataImage, name: str, live: set[int], operations: int, errors: CreationErrors
 ) -> Topic:
     topic = image.topics.get(name)
     if topic is not None:
-        return _topic(topic, live)
+        return _topic(topic, live, operations)
     error = errors.get(name)
     code = absence(name) if error is None else error.code
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
         # Another request creates the topic and is not committed yet. This client may retry.
         code = ErrorCode.LEADER_NOT_AVAILABLE
-    return Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    return Topic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations,
+    )
 
 
-def _topic(topic: TopicImage, live: set[int]) -> Topic:
+def _topic(topic: TopicImage, live: set[int], operations: int) -> Topic:
     partitions = tuple(
         Topic.Partition(
             error_code=partition_error(state, live),
@@ -183,10 +198,13 @@ def _topic(topic: TopicImage, live: set[int]) -> Topic:
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
+        topic_authorized_operations=operations,
     )
 
 
-def _response(parts: Parts, context: RequestContext, topics: list[Topic]) -> MetadataResponse:
+def _response(
+    parts: Parts, request: MetadataRequest, context: RequestContext, topics: list[Topic]
+) -> MetadataResponse:
     brokers = tuple(
         MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
         for node_id, host, port, rack in parts.metadata.advertised(
@@ -198,4 +216,7 @@ def _response(parts: Parts, context: RequestContext, topics: list[Topic]) -> Met
         cluster_id=parts.cluster_id,
         controller_id=parts.node_id,
         topics=tuple(topics),
+        cluster_authorized_operations=authorized_operations(
+            ResourceType.CLUSTER, request.include_cluster_authorized_operations
+        ),
     )
