@@ -12,7 +12,7 @@ import pytest
 from penstock.limits import ACTIONS_PER_CALLBACK
 from penstock.node.delayed import ActionQueue, DelayedResponse
 from penstock.protocol.framing import frame_request
-from penstock.protocol.messages.fetch import FetchRequest
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.produce import ProduceRequest
 from penstock.server.connection import Connection
 from penstock.world.sim import Simulation, SimulationFailed
@@ -236,6 +236,29 @@ def test_the_fetch_that_commits_answers_producers_and_consumers_in_its_callback(
         assert cluster.partition(1).high_watermark == 1
 
     alone(main, isr=2)
+
+
+def test_a_follower_answers_consumers_in_the_callback_that_brings_the_high_watermark() -> None:
+    async def main(cluster: Cluster) -> None:
+        await cluster.produce("a")
+        await cluster.until(lambda: cluster.ends() == [(1, 1)] * 3)
+        consumer, partition = Client(cluster.brokers[2]), cluster.partition(2)
+        consumer.send(fetch(1), 17)
+        fetcher = cluster.brokers[2].replication._fetchers[1]
+        received: Any = fetcher._received
+        responses: dict[int, int] = {}
+
+        def observed(response: FetchResponse) -> None:
+            received(response)
+            responses.setdefault(partition.high_watermark, consumer.responses)
+
+        cast(Any, fetcher)._received = observed
+        await cluster.produce("b")
+        await cluster.produce("c")
+        await cluster.until(lambda: partition.high_watermark == 3)
+        assert responses[2] == 1
+
+    run_cluster(main)
 
 
 def test_an_append_outside_of_a_callback_answers_the_fetch_in_the_next_iteration() -> None:

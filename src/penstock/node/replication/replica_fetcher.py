@@ -246,6 +246,12 @@ class ReplicaFetcher:
         self._process(self._connection)
 
     def _process(self, connection: FetchConnection) -> None:
+        """Append the records of a response, and send the next fetch. Consumers that wait for the
+        records are answered before the callback returns."""
+        with self._env.actions:
+            self._append(connection)
+
+    def _append(self, connection: FetchConnection) -> None:
         """Append the records of a response; of a large one in several callbacks, so that other
         connections are served in between."""
         if self._connection is not connection:
