@@ -128,6 +128,20 @@ def test_a_task_that_awaits_a_delayed_response_cancels_it() -> None:
     run(main)
 
 
+def test_a_task_that_is_cancelled_while_its_delayed_response_completes_is_silent() -> None:
+    async def main() -> None:
+        delayed: DelayedResponse[str] = DelayedResponse()
+        waiting = asyncio.ensure_future(delayed)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        delayed.complete("late")
+        (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError)
+        assert delayed.result() == "late"
+
+    run(main)
+
+
 # Produce and fetch on connections
 
 
@@ -186,7 +200,9 @@ def produce(*texts: str, acks: int = 1) -> ProduceRequest:
     return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=(topic,))
 
 
-def fetch(offset: int, replica_id: int = -1, broker_epoch: int = -1) -> FetchRequest:
+def fetch(
+    offset: int, replica_id: int = -1, broker_epoch: int = -1, session_epoch: int = -1
+) -> FetchRequest:
     partition = FetchRequest.Topic.Partition(
         partition=0, fetch_offset=offset, partition_max_bytes=100_000
     )
@@ -195,7 +211,7 @@ def fetch(offset: int, replica_id: int = -1, broker_epoch: int = -1) -> FetchReq
         max_wait_ms=10_000,
         min_bytes=1,
         max_bytes=100_000,
-        session_epoch=-1,
+        session_epoch=session_epoch,
         topics=(FetchRequest.Topic(topic=TOPIC, topic_id=TOPIC_ID, partitions=(partition,)),),
     )
 
@@ -289,6 +305,28 @@ def test_a_client_that_disconnects_while_its_fetch_is_woken_leaves_nothing_behin
         assert broker.server._state.waiting == 0
 
     alone(main, isr=2)
+
+
+def test_a_follower_with_a_session_that_leaves_while_its_fetch_is_woken_is_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(cluster: Cluster, broker: Broker) -> None:
+        leaving, staying = Client(broker), Client(broker)
+        for replica, client in ((2, leaving), (3, staying)):
+            epoch = cluster.controller.brokers[replica].epoch
+            client.send(fetch(0, replica, epoch, session_epoch=0), 17)
+        with broker.actions:
+            cluster.partition(1).append(batch("a"))
+            leaving.lose()
+        assert (leaving.responses, staying.responses) == (0, 1)
+        assert broker.server._state.waiting == 0
+        sessions = broker.fetches.sessions._sessions.values()
+        assert all(session.state.delayed is None for session in sessions)
+        cluster.partition(1).append(batch("b"))
+        await asyncio.sleep(1)
+
+    alone(main, isr=2)
+    assert not caplog.records, "no warning and no traceback"
 
 
 def test_a_producer_that_disconnects_before_the_commit_is_silent() -> None:
