@@ -195,14 +195,44 @@ MAX_INFLIGHT_BYTES = 32 * 1024 * 1024
 # thousands does not delay the others.
 MAX_REQUESTS_A_TURN = 32
 
-# Memory for the requests of all connections: those in progress, and receive buffers. Beyond, only
-# one connection is read at a time. It is the limit of eight connections; a request of
-# socket.request.max.bytes (100 MB) fits beside others.
+# Memory that the connections of clients hold together: receive buffers with parts of requests,
+# decoded requests in progress, responses that have not left. It is the limit of eight connections;
+# a request of socket.request.max.bytes (100 MB) fits beside others.
 MAX_NODE_INFLIGHT_BYTES = 256 * 1024 * 1024
 
-# How long that memory may be exhausted before the connection that holds the most is closed.
-# Requests in progress end long before, unless a peer is hostile.
+# The same for the listeners of controllers and between brokers, so that clients cannot use it up.
+# Their requests are small.
+RESERVED_INFLIGHT_BYTES = 64 * 1024 * 1024
+
+# The receive buffer of a connection while that memory is short: a request with one batch of Kafka's
+# default batch.size (16 KB) fits. 10,000 connections with a part of a request then take 200 MB.
+SHORT_READ_BYTES = 20 * 1024
+
+# The memory of a decoded request without records, by the bytes of its frame. A Fetch of 3 MB with
+# 100,000 partitions takes 34 MB.
+DECODED_BYTES_PER_BYTE = 12
+
+# Requests and responses of one connection do not count up to this size: counting takes longer than
+# some requests do. While memory is short, a connection that holds more takes no request.
+SMALL_HELD_BYTES = 16 * 1024
+
+# How long a peer may make no progress while memory is short before its connection is closed: longer
+# than most round trips.
+MEMORY_STALLED_S = 0.25
+
+# How often stalled connections are looked for while memory is short, and how many are closed each
+# time. Closing one takes some ten microseconds.
+MEMORY_CHECK_S = 0.05
+EVICTIONS_A_TURN = 100
+
+# How long memory may be short before the connections that hold the most are closed, although their
+# peers are not stalled. Requests in progress end long before, unless a peer is hostile.
 MEMORY_SHORT_S = 10.0
+
+# A started request must arrive at this rate after this time, whatever its size. Clients give up a
+# request after 30 s by default (request.timeout.ms).
+FRAME_GRACE_S = 30.0
+MIN_FRAME_BYTES_PER_S = 16 * 1024
 
 # A range of a file is read and written in pieces of this size, each after the previous one was
 # sent.
@@ -229,9 +259,10 @@ WRITE_BUFFER_BYTES = 64 * 1024
 # How long a closing connection may take to send what was written to it.
 CLOSE_GRACE_S = 5.0
 
-# How often connections are checked for idleness and for buffers that they no longer need. Checking
-# 10,000 connections takes some milliseconds.
+# How often connections are checked for idleness, for requests that do not complete and for buffers
+# that they no longer need, and how many are checked in one turn of the event loop: a millisecond.
 SWEEP_INTERVAL_S = 5.0
+CHECKS_A_TURN = 500
 
 # Requests
 

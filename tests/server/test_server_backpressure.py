@@ -237,3 +237,26 @@ def test_responses_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int
             return before, await client.wait_responses(20)
 
     assert play(scenario) == (3, list(range(20)))
+
+
+def test_responses_that_the_peer_does_not_read_end_the_taking_of_requests(play: Play) -> None:
+    """Small requests with large responses: those of a whole turn were gathered before any was
+    written."""
+    names = tuple(FetchResponse.Response(topic="t" * 200) for _ in range(5_000))
+    seen = []
+
+    def handle(*_: Any) -> FetchResponse:
+        seen.append(1)
+        return FetchResponse(responses=names)
+
+    async def scenario(world: World) -> int:
+        async with serving(world, {FETCH: handle, HEARTBEAT: respond_now}) as served:
+            client, other = await connect_deaf(served), await served.connect()
+            client.send(*(fetch(number) for number in range(100)))
+            await until(lambda: seen)
+            for number in range(100):
+                other.send(heartbeat(number))
+                await other.wait_responses(number + 1)
+            return len(seen)
+
+    assert play(scenario) <= 12  # the kernel buffers of both sides, and one response

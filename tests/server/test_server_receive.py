@@ -78,7 +78,7 @@ def test_a_large_announced_size_takes_little_memory() -> None:
     buffer = ReceiveBuffer(memoryview(bytearray(1_000)), 100 * MEGABYTE)
     feed(buffer, struct.pack(">i", 100 * MEGABYTE), 4)
     buffer.room()
-    assert buffer.own_bytes == MIN_RECEIVE_BYTES
+    assert buffer.own_bytes <= MIN_RECEIVE_BYTES + 4
     feed(buffer, bytes(MEGABYTE), 10_000)
     assert MEGABYTE < buffer.own_bytes <= 3 * MEGABYTE
 

@@ -126,6 +126,14 @@ class NodeConfig:
         return inter_broker_listener_name(self)
 
     @property
+    def reserved_listener_names(self) -> frozenset[str]:
+        """The listeners that keep the cluster alive: those of controllers, and the one between
+        brokers if clients have another one."""
+        brokers = {listener.name for listener in self.broker_listeners}
+        between = {self.inter_broker_listener_name} if len(brokers) > 1 else set[str]()
+        return frozenset({*self.controller_listener_names, *(between & brokers)})
+
+    @property
     def voters(self) -> tuple[Voter, ...]:
         """The static voters. Empty on a single controller or a broker with bootstrap servers."""
         return given_voters(self)

@@ -7,8 +7,8 @@ Rules:
   future, no queue.
 - The awaitables of handlers belong to their connection, and are cancelled when it is lost.
 - A frame is taken only while the peer reads its responses and the requests in flight are below
-  their bounds. Otherwise reading is paused, as it is while the memory of all connections together
-  is short.
+  their bounds. Otherwise reading is paused, as it is for large requests while the memory of all
+  connections together is short.
 - A peer that breaks the protocol, and a handler that raises, end the connection with a reason in
   the log. A broken invariant stops the node.
 - Every callback of the event loop runs inside `with actions:`, so that what it wakes on this or
@@ -29,9 +29,12 @@ from penstock.errors import InvariantBroken, KafkaError, ProtocolError
 from penstock.handlers.context import ConnectionHandle
 from penstock.limits import (
     CLOSE_GRACE_S,
+    FRAME_GRACE_S,
     MAX_REQUESTS_A_TURN,
+    MIN_FRAME_BYTES_PER_S,
     READ_BYTES_A_TURN,
     SAME_HOST_SEND_BUFFER_BYTES,
+    SMALL_HELD_BYTES,
     WRITE_BUFFER_BYTES,
 )
 from penstock.node.delayed import DelayedResponse
@@ -57,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch = dispatch
         self._bounds: Bounds = state.bounds
         self._listener_name = listener_name
+        self._memory = state.memory_of(listener_name)
         self._loop = asyncio.get_running_loop()
         self._buffer = ReceiveBuffer(state.shared_buffer, state.bounds.max_request_bytes)
         self._responses = ResponseQueue()
@@ -65,6 +69,9 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._closed = False
         self._active = self._loop.time()
+        self._paused_at = self._resumed_at = self._active
+        # When the frame began of which a part has arrived; the time of pauses is added.
+        self._frame_began: float | None = None
         self._sent_bytes = 0
         self._read_bytes = 0
         self.memory_held = 0
@@ -83,9 +90,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._state.admit(self):
             self._closed = True
             self._transport.abort()
-        elif self._state.memory.short:
-            # The transport starts to read after this call.
-            self._loop.call_soon(self.set_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         with self._actions:
@@ -115,6 +119,11 @@ class Connection(asyncio.BufferedProtocol):
         self._abort_timer = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
         self._transport.close()
 
+    def evict(self, reason: str) -> None:
+        """Close without sending anything more. Logged by `Memory`, which evicts many at once."""
+        self.close(reason, logging.DEBUG)
+        self._transport.abort()
+
     def abort(self) -> None:
         """Close without sending anything more."""
         self._closed = True
@@ -136,13 +145,15 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.drop()
         self._buffer.discard()
         self._count_memory()
-        self._state.memory.forget(self)
+        self._memory.forget(self)
         if self._turn is not None:
             self._turn.cancel()
 
     # Receiving
 
     def get_buffer(self, _sizehint: int) -> memoryview:
+        if self._memory.short:
+            return self._buffer.room(self._memory.growth_limit(self))
         return self._buffer.room()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -188,7 +199,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             frame = buffer.next_frame()
             if frame is None:
+                if self._frame_began is None:
+                    self._frame_began = self._active
                 return
+            self._frame_began = None
             self._take(frame)
         self._end_turn()
 
@@ -209,17 +223,29 @@ class Connection(asyncio.BufferedProtocol):
             or self._writer.blocked
             or len(responses.slots) >= bounds.max_inflight_requests
             or responses.bytes >= bounds.max_inflight_bytes
+            or (self._memory.short and responses.held_bytes > SMALL_HELD_BYTES)
         )
 
     def set_reading(self) -> None:
         """Pause or resume reading."""
-        reads = self._may_take()
-        if self._state.memory.short:
-            reads = self._state.memory.may_read(self, half=reads and self._buffer.held > 0)
+        reads, memory, buffer = self._may_take(), self._memory, self._buffer
+        if memory.short and reads:
+            full = buffer.is_full(memory.growth_limit(self))
+            reads = memory.may_read(self, partial=buffer.held > 0, full=full)
+        elif memory.short:
+            memory.forget(self)
         reads = (reads and self._turn is None) or self._draining
-        if reads != self._reading and not self._closed and not self._transport.is_closing():
-            self._reading = reads
-            (self._transport.resume_reading if reads else self._transport.pause_reading)()
+        if reads == self._reading or self._closed or self._transport.is_closing():
+            return
+        self._reading = reads
+        if not reads:
+            self._paused_at = self._loop.time()
+            self._transport.pause_reading()
+            return
+        self._resumed_at = self._loop.time()
+        if self._frame_began is not None:
+            self._frame_began += self._resumed_at - self._paused_at
+        self._transport.resume_reading()
 
     # Handling
 
@@ -230,12 +256,15 @@ class Connection(asyncio.BufferedProtocol):
             if result is None:
                 return None
             if isinstance(result, DelayedResponse):
-                slot = self._responses.add(context, len(frame))
+                held = self._dispatch.decoded_bytes(context, len(frame))
+                slot = self._responses.add(context, len(frame), held)
                 slot.pending = result
                 self._state.waiting += 1
                 return result.on_done(partial(self._handled, slot))
             if hasattr(result, "__await__"):
-                return self._wait(self._responses.add(context, len(frame)), result)
+                held = self._dispatch.decoded_bytes(context, len(frame)) or len(frame)
+                slot = self._responses.add(context, len(frame), held)
+                return self._wait(slot, result)
             parts = frame_response(result, context.version, context.correlation_id)
         except ProtocolError:
             raise
@@ -335,20 +364,46 @@ class Connection(asyncio.BufferedProtocol):
         self._count_memory()
 
     def _count_memory(self) -> None:
-        if self._state.memory.short:
-            self._buffer.trim()
-        self._state.memory.hold(self, self._responses.waiting_bytes + self._buffer.own_bytes)
+        memory, held = self._memory, 0
+        if not self._closed:
+            if memory.short:
+                self._buffer.trim()
+            held = self._responses.held_bytes
+            if held <= SMALL_HELD_BYTES:
+                held = 0
+            held += self._buffer.own_bytes
+            if self._writer.blocked:
+                held += self._writer.held_bytes
+        memory.hold(self, held)
+
+    def stalled_s(self, now: float) -> float:
+        """Return for how long the peer has neither sent more of a request that it started, nor read
+        more of its responses."""
+        self._note_sent(now)
+        if self._writer.waits_for_peer or (self._reading and self._buffer.held):
+            return now - max(self._active, self._resumed_at)
+        return 0.0
+
+    def _note_sent(self, now: float) -> None:
+        sent_bytes = self._writer.written - self._transport.get_write_buffer_size()
+        if sent_bytes != self._sent_bytes:
+            self._sent_bytes, self._active = sent_bytes, now
 
     def check(self, now: float) -> None:
-        """Release memory, and close the connection if it is idle; called periodically.
+        """Release memory, and close the connection if it is idle or its peer does not complete a
+        request; called periodically.
 
         A connection that waits for a handler is not idle, unless its peer does not read. A peer
         that reads nothing for max_idle_s is idle, however much it sends.
         """
         self.trim()
-        sent_bytes = self._writer.written - self._transport.get_write_buffer_size()
-        if sent_bytes != self._sent_bytes:
-            self._sent_bytes, self._active = sent_bytes, now
+        self._note_sent(now)
+        if self._frame_began is not None and self._reading and not self._closed:
+            held, time_s = self._buffer.held, now - self._frame_began
+            if held < (time_s - FRAME_GRACE_S) * MIN_FRAME_BYTES_PER_S:
+                self._state.counters.connections_stalled += 1
+                self.close(f"its peer sent only {held} bytes of a request in {time_s:.0f} s")
+                self._transport.abort()
         idle = self._bounds.max_idle_s
         if idle is None or self._closed or now - self._active < idle:
             return

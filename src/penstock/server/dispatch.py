@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.ids import Buffer
+from penstock.limits import DECODED_BYTES_PER_BYTE
 from penstock.protocol.apis import find_api, request_class
 from penstock.protocol.codec import decoder_of
 from penstock.protocol.headers import (
@@ -25,6 +26,8 @@ from penstock.protocol.headers import (
     decode_request_header,
     request_header_version,
 )
+from penstock.protocol.layout import structs_of
+from penstock.protocol.schema import fields_of
 
 # (parts, request, context) -> a response, an awaitable of one, or None where none is to be sent. A
 # plain function: what it does before it returns is done in the order of the requests, and while the
@@ -82,6 +85,8 @@ class Dispatch:
         self._load = load
         # By the first bytes of a request: API key and version.
         self._routes: dict[bytes, _Route] = {}
+        # The APIs whose requests have record batches, which are not decoded.
+        self._with_records: set[int] = set()
 
     def run(self, frame: memoryview, origin: Origin, now: float) -> tuple[RequestContext, object]:
         """Run the synchronous part of a request. The version in the context is that of the
@@ -108,6 +113,11 @@ class Dispatch:
             error.add_note(describe(context))
             raise
 
+    def decoded_bytes(self, context: RequestContext, frame_bytes: int) -> int:
+        """Return about how much memory a decoded request takes. It is 0 for requests with record
+        batches, which are windows into the receive buffer."""
+        return 0 if context.api_key in self._with_records else frame_bytes * DECODED_BYTES_PER_BYTE
+
     def _serves(self, key: int, version: int) -> bool:
         served = self._served.get(key)
         return served is not None and served.first <= version <= served.last
@@ -130,6 +140,12 @@ class Dispatch:
                 "after the request's buffer is reused. Make it a plain function that returns an "
                 "awaitable"
             )
+        if any(
+            field.kind == "records"
+            for struct in structs_of(request_class(key))
+            for field in fields_of(struct)
+        ):
+            self._with_records.add(key)
         decode_header = decoder_of(RequestHeader, request_header_version(key, version))
         return _Route(version, decode_header, decoder_of(request_class(key), version), handler)
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from penstock.limits import MIN_RECEIVE_BYTES
 from penstock.protocol.framing import SIZE_BYTES, frame_size
 
+# More than any buffer has.
+NO_LIMIT = 2**63 - 1
+
 
 class ReceiveBuffer:
     __slots__ = ("_end", "_maximum", "_shared", "_start", "_view")
@@ -23,15 +26,16 @@ class ReceiveBuffer:
         self._start = 0
         self._end = 0
 
-    def room(self) -> memoryview:
+    def room(self, most: int = NO_LIMIT) -> memoryview:
         """Return where the next bytes go; never empty. Within a frame it ends with the frame, so
-        that nothing after it needs to be moved."""
+        that nothing after it needs to be moved. The buffer does not grow beyond `most` bytes,
+        unless it `is_full`."""
         if self._start == self._end:
             self._start = self._end = 0
-            return self._view
+            return self._view if most >= len(self._view) else self._view[:most]
         needed = self._needed()
         if self._start + needed > len(self._view):
-            self._make_room(needed)
+            self._make_room(needed, most)
         return self._view[self._end : self._start + needed]
 
     def received(self, count: int) -> None:
@@ -56,7 +60,8 @@ class ReceiveBuffer:
             if len(self._view) < len(self._shared):
                 self._view = self._shared
         elif self._view is self._shared:
-            self._move_to(max(MIN_RECEIVE_BYTES, self.held))
+            # With some room, to see if the peer sends more.
+            self._move_to(min(self._needed(), self.held + MIN_RECEIVE_BYTES))
 
     def trim(self) -> None:
         """Release the connection's own buffer if it is empty."""
@@ -82,6 +87,11 @@ class ReceiveBuffer:
         """The size of the connection's own buffer."""
         return 0 if self._view is self._shared else len(self._view)
 
+    def is_full(self, most: int) -> bool:
+        """Return True if more bytes need a buffer that is larger than the present one and than
+        `most`."""
+        return self.held >= max(most, self.own_bytes)
+
     def _needed(self) -> int:
         """Return the room needed from the start of the held bytes: up to the end of the frame, if
         its size is known."""
@@ -90,9 +100,11 @@ class ReceiveBuffer:
         frame = SIZE_BYTES + frame_size(self._view, self._start, self._maximum)
         return frame if frame > self.held else self.held + MIN_RECEIVE_BYTES
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, needed: int, most: int) -> None:
         """Double at most, whatever size a frame claims."""
         size = min(needed, max(MIN_RECEIVE_BYTES, 2 * self.held))
+        if not self.is_full(most):
+            size = min(size, max(most, self.own_bytes))
         if size > len(self._view):
             self._move_to(size)
         elif self._start:

@@ -22,11 +22,12 @@ class Pending(Protocol):
 class ResponseSlot:
     """The place of one response. `parts` stays empty if none is sent (acks=0)."""
 
-    __slots__ = ("context", "is_ready", "parts", "pending", "size")
+    __slots__ = ("context", "held", "is_ready", "parts", "pending", "size")
 
-    def __init__(self, context: RequestContext, size: int) -> None:
+    def __init__(self, context: RequestContext, size: int, held: int) -> None:
         self.context = context
         self.size = size
+        self.held = held
         self.is_ready = False
         self.parts: list[Records] = []
         self.pending: Pending | None = None
@@ -34,30 +35,33 @@ class ResponseSlot:
 
 class ResponseQueue:
     """`bytes` are those of requests whose responses are not ready and of responses that wait; the
-    connection stops to read at a bound on them. `waiting_bytes` are those of the responses alone,
-    which are in memory. The records of a request are in the log, or its handler has a copy, by the
-    time that the handler waits. `slots` is public to be tested for emptiness cheaply."""
+    connection stops to read at a bound on them. `held_bytes` is the memory of both: decoded
+    requests, and responses. The records of a request are in the log by the time that its handler
+    waits, or its handler has a copy. `slots` is public to be tested for emptiness cheaply."""
 
-    __slots__ = ("bytes", "slots", "waiting_bytes")
+    __slots__ = ("bytes", "held_bytes", "slots")
 
     def __init__(self) -> None:
         self.slots: deque[ResponseSlot] = deque()
         self.bytes = 0
-        self.waiting_bytes = 0
+        self.held_bytes = 0
 
-    def add(self, context: RequestContext, size: int) -> ResponseSlot:
-        """Add a place at the end. The size is that of the request until the response is ready."""
-        slot = ResponseSlot(context, size)
+    def add(self, context: RequestContext, size: int, held: int = 0) -> ResponseSlot:
+        """Add a place at the end. The size is that of the request until the response is ready;
+        `held` is the memory that the request takes until then."""
+        slot = ResponseSlot(context, size, held)
         self.slots.append(slot)
         self.bytes += size
+        self.held_bytes += held
         return slot
 
     def fill(self, slot: ResponseSlot, parts: list[Records]) -> None:
         """Set the response. File ranges do not count: they are not in memory."""
         size = sum(len(part) for part in parts if isinstance(part, bytes | bytearray | memoryview))
         self.bytes += size - slot.size
-        self.waiting_bytes += size
-        slot.size, slot.parts, slot.is_ready, slot.pending = size, parts, True, None
+        self.held_bytes += size - slot.held
+        slot.size = slot.held = size
+        slot.parts, slot.is_ready, slot.pending = parts, True, None
 
     def pop_ready(self) -> list[Records] | None:
         """Take the first response, if it is ready."""
@@ -65,13 +69,13 @@ class ResponseQueue:
             return None
         slot = self.slots.popleft()
         self.bytes -= slot.size
-        self.waiting_bytes -= slot.size
+        self.held_bytes -= slot.held
         return slot.parts
 
     def cancel(self) -> None:
         """Cancel the handlers that wait: the connection is closed."""
         slots, self.slots = self.slots, deque()
-        self.bytes = self.waiting_bytes = 0
+        self.bytes = self.held_bytes = 0
         for slot in slots:
             if slot.pending is not None:
                 slot.pending.cancel()

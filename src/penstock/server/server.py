@@ -17,7 +17,7 @@ from penstock.config import node_settings
 from penstock.config.listeners import Listener as ListenerConfig
 from penstock.config.node import NodeConfig
 from penstock.errors import InvariantBroken
-from penstock.limits import SWEEP_INTERVAL_S
+from penstock.limits import CHECKS_A_TURN, SWEEP_INTERVAL_S
 from penstock.node.delayed import ActionQueue
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatch
@@ -48,7 +48,7 @@ class Server:
     ) -> None:
         self._world = world
         self._state = ServerState(
-            world.offload,
+            world,
             bounds_of(config) if bounds is None else bounds,
             ActionQueue() if actions is None else actions,
         )
@@ -61,7 +61,7 @@ class Server:
         )
         self._listeners: dict[str, Listener] = {}
         self.loop_delay = LoopDelay(world.clock)
-        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.Handle | None = None
 
     @property
     def ports(self) -> dict[str, int]:
@@ -151,9 +151,17 @@ class Server:
                 )
 
     def _sweep(self) -> None:
+        self._sweep_next(list(self._state.connections))
+
+    def _sweep_next(self, connections: list[Connection]) -> None:
+        """Check the first of these connections, and the others in the next turns of the event
+        loop."""
         loop, idle = asyncio.get_running_loop(), self._state.bounds.max_idle_s
-        for connection in list(self._state.connections):
+        for connection in connections[:CHECKS_A_TURN]:
             connection.check(loop.time())
-        self._state.memory.check(loop.time())
+        del connections[:CHECKS_A_TURN]
+        if connections:
+            self._sweep_timer = loop.call_soon(self._sweep_next, connections)
+            return
         interval = SWEEP_INTERVAL_S if idle is None else max(0.01, min(SWEEP_INTERVAL_S, idle / 4))
         self._sweep_timer = loop.call_later(interval, self._sweep)

@@ -18,7 +18,7 @@ from penstock.config.setting import Setting
 from penstock.errors import InvariantBroken
 from penstock.node.delayed import ActionQueue
 from penstock.server.memory import Memory
-from penstock.world import Offload
+from penstock.world import World
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -37,6 +37,9 @@ class Bounds:
     max_inflight_requests: int = limits.MAX_INFLIGHT_REQUESTS
     max_inflight_bytes: int = limits.MAX_INFLIGHT_BYTES
     max_node_inflight_bytes: int = limits.MAX_NODE_INFLIGHT_BYTES
+    reserved_inflight_bytes: int = limits.RESERVED_INFLIGHT_BYTES
+    # Listeners of controllers and between brokers, with a memory of their own.
+    reserved_listeners: frozenset[str] = frozenset()
     accept_backlog: int = limits.ACCEPT_BACKLOG
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
@@ -48,6 +51,7 @@ def bounds_of(config: NodeConfig) -> Bounds:
         max_request_bytes=config[node_settings.SOCKET_REQUEST_MAX_BYTES],
         max_idle_s=idle_ms / 1000 if idle_ms >= 0 else None,
         max_connections=config[node_settings.MAX_CONNECTIONS],
+        reserved_listeners=config.reserved_listener_names,
         accept_backlog=_if_set(config, node_settings.SOCKET_LISTEN_BACKLOG_SIZE)
         or limits.ACCEPT_BACKLOG,
         send_buffer_bytes=_if_set(config, node_settings.SOCKET_SEND_BUFFER_BYTES),
@@ -69,6 +73,7 @@ class Counters:
     connections_opened: int = 0
     connections_refused: int = 0
     connections_idle_closed: int = 0
+    connections_stalled: int = 0
     connections_broken: int = 0
     requests: int = 0
     responses: int = 0
@@ -81,14 +86,16 @@ class ServerState:
     """`waiting` counts the handlers that wait, including those of closed connections that have not
     ended yet."""
 
-    def __init__(self, offload: Offload, bounds: Bounds, actions: ActionQueue) -> None:
-        self.offload = offload
+    def __init__(self, world: World, bounds: Bounds, actions: ActionQueue) -> None:
+        self.clock = world.clock
+        self.offload = world.offload
         self.bounds = bounds
         self.actions = actions
         self.counters = Counters()
         self.shared_buffer = memoryview(bytearray(limits.READ_BYTES))
         self.connections: dict[Connection, None] = {}  # ordered
-        self.memory = Memory(bounds.max_node_inflight_bytes, self.connections)
+        self.memory = Memory(bounds.max_node_inflight_bytes)
+        self.reserved_memory = Memory(bounds.reserved_inflight_bytes)
         self.waiting = 0
         self.stopping = False
         self.failure: InvariantBroken | None = None
@@ -96,6 +103,11 @@ class ServerState:
         # Set when the server stops and no connection and no handler is left.
         self.quiet = asyncio.Event()
         self._is_full = False
+
+    def memory_of(self, listener_name: str) -> Memory:
+        """Return the memory that the connections of a listener share."""
+        is_reserved = listener_name in self.bounds.reserved_listeners
+        return self.reserved_memory if is_reserved else self.memory
 
     def admit(self, connection: Connection) -> bool:
         """Register a connection. Return False if there are too many; a series of refusals is logged

@@ -15,7 +15,12 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from penstock.ids import Buffer
-from penstock.limits import SEND_BYTES_A_TURN, SEND_PIECE_BYTES, SMALL_RANGE_BYTES
+from penstock.limits import (
+    SEND_BYTES_A_TURN,
+    SEND_PIECE_BYTES,
+    SMALL_RANGE_BYTES,
+    WRITE_BUFFER_BYTES,
+)
 from penstock.protocol.schema import Records
 from penstock.server.sendfile import (
     FileRange,
@@ -42,10 +47,12 @@ class Writer:
         "_bytes",
         "_done",
         "_failed",
+        "_gathered",
         "_in_memory",
         "_loading",
         "_offload",
         "_parts",
+        "_parts_bytes",
         "_paused",
         "_ready",
         "_socket",
@@ -68,7 +75,10 @@ class Writer:
         # Small responses to requests that arrived together leave together: a system call costs more
         # than all the rest of a small response.
         self._bytes: list[bytes] = []
+        self._gathered = 0
         self._parts: deque[Records] = deque()
+        # The bytes among the parts; ranges are not in memory.
+        self._parts_bytes = 0
         # Of the first part, if it is a range: the bytes that have left, and those that are known to
         # be in memory.
         self._done = 0
@@ -82,15 +92,33 @@ class Writer:
         """Return True if earlier responses must leave before another can be sent."""
         return self._paused or bool(self._parts)
 
+    @property
+    def waits_for_peer(self) -> bool:
+        """Return True if nothing can be sent before the peer reads."""
+        return self._paused or self._socket.is_waiting
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes in memory that have not left. File ranges do not count."""
+        return self._gathered + self._parts_bytes + self._transport.get_write_buffer_size()
+
     def send(self, parts: list[Records]) -> None:
         """Take a whole response. It leaves with the next `flush` at the latest, or as soon as the
-        peer reads."""
+        peer reads. Many or large responses leave immediately, so that the transport pauses the
+        writer if the peer does not read them."""
         if len(parts) == 1 and not self._paused and not self._parts and isinstance(parts[0], bytes):
             self._bytes.append(parts[0])
+            self._gathered += len(parts[0])
+            if self._gathered >= WRITE_BUFFER_BYTES:
+                self.flush()
             return
         self._parts.extend(self._bytes)
-        self._bytes.clear()
         self._parts.extend(parts)
+        self._parts_bytes += self._gathered + sum(
+            len(part) for part in parts if isinstance(part, bytes | bytearray | memoryview)
+        )
+        self._bytes.clear()
+        self._gathered = 0
         self.resume_parts()
 
     def flush(self) -> None:
@@ -98,6 +126,7 @@ class Writer:
         if self._bytes:
             data = self._bytes[0] if len(self._bytes) == 1 else b"".join(self._bytes)
             self._bytes.clear()
+            self._gathered = 0
             self.written += len(data)
             self._transport.write(data)
 
@@ -110,7 +139,9 @@ class Writer:
     def drop(self) -> None:
         """The connection is closed: release the files."""
         self._bytes.clear()
+        self._gathered = 0
         self._parts.clear()
+        self._parts_bytes = 0
         self._socket.release()
         if self._loading is not None:
             self._loading.cancel()
@@ -145,6 +176,7 @@ class Writer:
             data: Buffer | None = None
             if isinstance(part, bytes | bytearray | memoryview):
                 data = part
+                self._parts_bytes -= len(data)
             elif (
                 self._done == self._in_memory == 0
                 and len(part) <= SMALL_RANGE_BYTES
@@ -170,12 +202,15 @@ class Writer:
         self.written += sent
         if sent < len(data):
             self._parts.appendleft(memoryview(data)[sent:])
+            self._parts_bytes += len(data) - sent
             self._socket.wait_writable()
 
     def _send_range(self) -> None:
         part = cast(FileRange, self._parts[0])
         if not hasattr(part, "file"):  # not a file range: it can only be read as a whole
-            self._parts[0] = cast(_Readable, part).read()
+            data = cast(_Readable, part).read()
+            self._parts[0] = data
+            self._parts_bytes += len(data)
             return
         length, position = min(len(part) - self._done, SEND_PIECE_BYTES), part.position + self._done
         if self._in_memory < self._done + length:
