@@ -191,9 +191,9 @@ MAX_INFLIGHT_REQUESTS = 512
 # Their bytes: requests in progress, and responses that wait for an earlier one.
 MAX_INFLIGHT_BYTES = 32 * 1024 * 1024
 
-# Requests of one connection handled in one turn of the event loop, so that a client that pipelines
-# thousands does not delay the others.
-MAX_REQUESTS_A_TURN = 32
+# How long the requests of one connection are handled in one turn of the event loop, so that a
+# client that pipelines thousands does not delay the others. The last request may take longer.
+TURN_S = 0.002
 
 # Memory that the connections of clients hold together: receive buffers with parts of requests,
 # decoded requests in progress, responses that have not left. It is the limit of eight connections;
@@ -283,9 +283,9 @@ MAX_FETCH_SESSION_PARTITIONS = 200_000
 # Partitions that a fetch reads in one turn of the event loop: some milliseconds.
 FETCH_PARTITIONS_A_TURN = 200
 
-# Delayed fetches and produce requests that one callback of the event loop completes. The others
-# wait for the next iteration, so that other connections have their turn: some 5 milliseconds.
-ACTIONS_PER_CALLBACK = 100
+# How long one callback of the event loop completes delayed fetches and produce requests. The others
+# wait for the next iteration, so that other connections have their turn.
+ACTIONS_S = 0.002
 
 # Replication and metadata
 

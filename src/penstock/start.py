@@ -61,7 +61,7 @@ def build(world: World, config: NodeConfig) -> Built:
         directory for directory in directories if directory.path == config.metadata_log_dir
     )
     cluster_id = _cluster_id(world.disk, directories)
-    supervisor, actions = Supervisor(), ActionQueue()
+    supervisor, actions = Supervisor(), ActionQueue(world.clock)
 
     def on_leadership(epoch: int | None) -> None:
         if controller is not None:

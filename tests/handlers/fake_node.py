@@ -401,7 +401,7 @@ class FakeNode:
                 self.world,
                 self.metadata,
                 cast(Replicas, self.replicas),
-                ActionQueue(),
+                ActionQueue(self.world.clock),
                 self.spawn,
             ),
             groups=self.groups,

@@ -154,7 +154,7 @@ class Broker:
         # The parts that the Fetch and Produce handlers declare.
         self.clock = world.clock
         self.metadata = self.replicas = self
-        self.actions = ActionQueue()
+        self.actions = ActionQueue(world.clock)
         self.fetches = Fetches(
             world, cast(MetadataView, self), cast(Replicas, self), self.actions, self.spawn
         )

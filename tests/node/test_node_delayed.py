@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
-from penstock.limits import ACTIONS_PER_CALLBACK
+from penstock.limits import ACTIONS_S
 from penstock.node.delayed import ActionQueue, DelayedResponse
 from penstock.protocol.framing import frame_request
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -21,6 +22,19 @@ from tests.node.replicas import TOPIC, TOPIC_ID, Broker, Cluster
 from tests.node.replicas import run as run_cluster
 
 
+class StepClock:
+    """A clock that a test advances."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     Simulation(1).run(main())
 
@@ -30,7 +44,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_actions_run_when_the_outermost_callback_ends() -> None:
     async def main() -> None:
-        actions, calls = ActionQueue(), list[str]()
+        actions, calls = ActionQueue(StepClock()), list[str]()
         with actions:
             actions.add(lambda: calls.append("first"))
             with actions:
@@ -43,7 +57,7 @@ def test_actions_run_when_the_outermost_callback_ends() -> None:
 
 def test_actions_that_actions_add_run_in_the_same_callback() -> None:
     async def main() -> None:
-        actions, calls = ActionQueue(), list[int]()
+        actions, calls = ActionQueue(StepClock()), list[int]()
 
         def add(number: int) -> None:
             calls.append(number)
@@ -60,7 +74,7 @@ def test_actions_that_actions_add_run_in_the_same_callback() -> None:
 
 def test_an_action_outside_of_a_callback_runs_in_the_next_iteration() -> None:
     async def main() -> None:
-        actions, calls = ActionQueue(), list[int]()
+        actions, calls = ActionQueue(StepClock()), list[int]()
         actions.add(lambda: calls.append(1))
         assert calls == []
         await asyncio.sleep(0)
@@ -69,15 +83,24 @@ def test_an_action_outside_of_a_callback_runs_in_the_next_iteration() -> None:
     run(main)
 
 
-def test_a_callback_runs_a_bounded_number_of_actions() -> None:
+@pytest.mark.parametrize(("action_s", "count"), [(ACTIONS_S / 10, 10), (ACTIONS_S * 5, 1)])
+def test_a_callback_runs_actions_for_a_bounded_time(action_s: float, count: int) -> None:
     async def main() -> None:
-        actions, calls = ActionQueue(), list[int]()
+        clock, calls = StepClock(), list[int]()
+        actions = ActionQueue(clock)
+
+        def act(number: int) -> None:
+            calls.append(number)
+            clock.now_s += action_s
+
         with actions:
-            for number in range(ACTIONS_PER_CALLBACK + 3):
-                actions.add(lambda number=number: calls.append(number))  # type: ignore[misc]
-        assert len(calls) == ACTIONS_PER_CALLBACK
+            for number in range(25):
+                actions.add(partial(act, number))
+        assert len(calls) == count
         await asyncio.sleep(0)
-        assert calls == list(range(ACTIONS_PER_CALLBACK + 3))
+        assert len(calls) == 2 * count
+        await asyncio.sleep(1)
+        assert calls == list(range(25))
 
     run(main)
 
@@ -86,7 +109,7 @@ def test_a_failed_action_is_reported_and_fails_neither_its_callback_nor_the_othe
     calls = list[int]()
 
     async def main() -> None:
-        actions = ActionQueue()
+        actions = ActionQueue(StepClock())
         with actions:
             actions.add(lambda: cast(None, 1 / 0))
             actions.add(lambda: calls.append(1))

@@ -11,6 +11,7 @@ import pytest
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import PartitionState
+from penstock.node.delayed import ActionQueue
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.partition import Partition
 from penstock.records.record import read_records
@@ -32,7 +33,16 @@ async def new_partition(
         return task
 
     store = await open_store(world, path, config)
-    env = PartitionEnv(1, world, store, spawn, dict, lambda _role, _proposal: None, lag_max_s=30.0)
+    env = PartitionEnv(
+        1,
+        world,
+        store,
+        spawn,
+        dict,
+        lambda _role, _proposal: None,
+        lag_max_s=30.0,
+        actions=ActionQueue(world.clock),
+    )
     partition = Partition(store.create(PARTITION, TOPIC_ID, config), env)
     partition.become(ALONE)
     return partition, tasks

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any, cast
 
-from penstock.handlers.context import RequestContext
-from penstock.limits import MAX_REQUESTS_A_TURN, READ_BYTES, READ_BYTES_A_TURN
+import pytest
+
+from penstock.handlers.context import Exclusive, RequestContext
+from penstock.limits import READ_BYTES, READ_BYTES_A_TURN, TURN_S
 from penstock.protocol.framing import frame_request
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.server.state import Bounds
-from penstock.world import World
+from penstock.world import Clock, World
 from penstock.world.real import run
 from tests.server.serving import PRODUCE, Client, heartbeat, respond_now, serving
 from tests.world.both_worlds import Play
@@ -81,7 +84,7 @@ def test_handlers_overlap_and_responses_keep_their_order(play: Play) -> None:
 
 
 def test_many_pipelined_requests(play: Play) -> None:
-    count = 20 * MAX_REQUESTS_A_TURN + 5
+    count = 2_000
 
     async def scenario(world: World) -> list[int]:
         async with serving(world, respond_now) as served:
@@ -92,29 +95,69 @@ def test_many_pipelined_requests(play: Play) -> None:
     assert play(scenario) == list(range(count))
 
 
-def test_a_pipelining_client_does_not_starve_others(play: Play) -> None:
+class WorkClock:
+    """The clock of a world in which handlers take time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.now_ms = clock.now_ms
+        self._monotonic = clock.monotonic
+        self.worked_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._monotonic() + self.worked_s
+
+
+@pytest.mark.parametrize(("request_s", "most"), [(TURN_S / 10, 10), (TURN_S * 5, 1)])
+def test_a_turn_of_a_pipelining_client_ends_with_its_time(
+    play: Play, request_s: float, most: int
+) -> None:
     turns = [0]
 
-    def turn_over() -> None:
-        turns.append(0)
-
-    def count(
-        _node: Any, _request: HeartbeatRequest, _context: RequestContext
-    ) -> HeartbeatResponse:
-        if turns[-1] == 0:
-            asyncio.get_running_loop().call_soon(turn_over)
-        turns[-1] += 1
-        return HeartbeatResponse()
-
     async def scenario(world: World) -> list[int]:
-        async with serving(world, count) as served:
-            client = await served.connect()
-            client.send(*(heartbeat(number) for number in range(2_000)))
-            return await client.wait_responses(2_000)
+        clock = WorkClock(world.clock)
 
-    assert play(scenario) == list(range(2_000))
-    assert sum(turns) == 2_000
-    assert max(turns) <= MAX_REQUESTS_A_TURN
+        def work(*_: Any) -> HeartbeatResponse:
+            if turns[-1] == 0:
+                asyncio.get_running_loop().call_soon(turns.append, 0)
+            turns[-1] += 1
+            clock.worked_s += request_s
+            return HeartbeatResponse()
+
+        async with serving(replace(world, clock=clock), work) as served:
+            client = await served.connect()
+            client.send(*(heartbeat(number) for number in range(200)))
+            return await client.wait_responses(200)
+
+    assert play(scenario) == list(range(200))
+    assert sum(turns) == 200
+    assert max(turns) <= most
+
+
+def test_no_request_is_taken_before_an_exclusive_response(play: Play) -> None:
+    async def scenario(world: World) -> tuple[list[int], list[int], list[int]]:
+        gates = Gates()
+
+        def handle(node: Any, request: HeartbeatRequest, context: RequestContext) -> Any:
+            response: Any = gates.handle(node, request, context)
+            return Exclusive(response) if request.member_id == "wait exclusive" else response
+
+        async with serving(world, handle) as served:
+            client, other = await served.connect(), await served.connect()
+            client.send(heartbeat(0, "wait a"), heartbeat(1, "wait exclusive"))
+            client.send(*(heartbeat(number) for number in range(2, 20)))
+            await until(lambda: len(gates.seen) == 2)
+            gates.gate("a").set()
+            assert await client.wait_responses(1) == [0]
+            other.send(heartbeat(100))
+            await other.wait_responses(1)
+            before = list(gates.seen)
+            gates.gate("exclusive").set()
+            return before, await client.wait_responses(20), other.order
+
+    before, order, other = play(scenario)
+    assert before == [0, 1, 100]
+    assert order == list(range(20))
+    assert other == [100]
 
 
 def test_frames_split_at_every_byte(play: Play) -> None:

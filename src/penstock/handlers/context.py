@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class ConnectionHandle:
@@ -41,3 +43,17 @@ class RequestContext(NamedTuple):
     peer: str
     received: float
     connection: ConnectionHandle
+
+
+class Exclusive(Generic[T]):
+    """An awaitable response before which the connection takes no other request. For responses that
+    are large and take several turns of the event loop to build, since a client may send hundreds of
+    such requests ahead. Kafka takes one request of a connection at a time."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: Awaitable[T]) -> None:
+        self.response = response
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.response.__await__()

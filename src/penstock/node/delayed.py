@@ -20,7 +20,8 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
-from penstock.limits import ACTIONS_PER_CALLBACK
+from penstock.limits import ACTIONS_S
+from penstock.world import Clock
 
 T = TypeVar("T")
 Action = Callable[[], None]
@@ -29,9 +30,10 @@ Action = Callable[[], None]
 class ActionQueue:
     """The actions of one node, in the order in which they were added."""
 
-    __slots__ = ("_actions", "_callbacks", "_scheduled")
+    __slots__ = ("_actions", "_callbacks", "_clock", "_scheduled")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._actions: deque[Action] = deque()
         # Nested `with` blocks; actions run when the outermost one ends.
         self._callbacks = 0
@@ -68,12 +70,11 @@ class ActionQueue:
             pass
 
     def _run(self) -> None:
-        """Run the actions, including those that they add, but not so many that other connections
-        wait long."""
-        actions = self._actions
-        for _ in range(ACTIONS_PER_CALLBACK):
-            if not actions:
-                return
+        """Run the actions, including those that they add, but not for so long that other
+        connections wait."""
+        actions, monotonic = self._actions, self._clock.monotonic
+        end = monotonic() + ACTIONS_S
+        while actions:
             action = actions.popleft()
             try:
                 action()
@@ -84,8 +85,9 @@ class ActionQueue:
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"action {action!r} failed", "exception": error}
                 )
-        if actions:
-            self._schedule()
+            if actions and monotonic() >= end:
+                self._schedule()
+                return
 
 
 class DelayedResponse(Generic[T]):

@@ -6,9 +6,10 @@ Rules:
 - A response that is ready immediately, with none before it, is written immediately: no task, no
   future, no queue.
 - The awaitables of handlers belong to their connection, and are cancelled when it is lost.
-- A frame is taken only while the peer reads its responses and the requests in flight are below
-  their bounds. Otherwise reading is paused, as it is for large requests while the memory of all
-  connections together is short.
+- A frame is taken only while the peer reads its responses, the requests in flight are below their
+  bounds, and no earlier response is exclusive. Otherwise reading is paused, as it is for large
+  requests while the memory of all connections together is short.
+- Requests are taken for TURN_S; then the other connections have their turn.
 - A peer that breaks the protocol, and a handler that raises, end the connection with a reason in
   the log. A broken invariant stops the node.
 - Every callback of the event loop runs inside `with actions:`, so that what it wakes on this or
@@ -26,15 +27,15 @@ from functools import partial
 from typing import Any, cast
 
 from penstock.errors import InvariantBroken, KafkaError, ProtocolError
-from penstock.handlers.context import ConnectionHandle
+from penstock.handlers.context import ConnectionHandle, Exclusive
 from penstock.limits import (
     CLOSE_GRACE_S,
     FRAME_GRACE_S,
-    MAX_REQUESTS_A_TURN,
     MIN_FRAME_BYTES_PER_S,
     READ_BYTES_A_TURN,
     SAME_HOST_SEND_BUFFER_BYTES,
     SMALL_HELD_BYTES,
+    TURN_S,
     WRITE_BUFFER_BYTES,
 )
 from penstock.node.delayed import DelayedResponse
@@ -61,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._bounds: Bounds = state.bounds
         self._listener_name = listener_name
         self._memory = state.memory_of(listener_name)
+        self._monotonic = state.clock.monotonic
         self._loop = asyncio.get_running_loop()
         self._buffer = ReceiveBuffer(state.shared_buffer, state.bounds.max_request_bytes)
         self._responses = ResponseQueue()
@@ -68,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self._advancing = False
         self._draining = False
         self._closed = False
+        # An exclusive response is not ready: no request is taken before it is.
+        self._exclusive: ResponseSlot | None = None
         self._active = self._loop.time()
         self._paused_at = self._resumed_at = self._active
         # When the frame began of which a part has arrived; the time of pauses is added.
@@ -193,10 +197,8 @@ class Connection(asyncio.BufferedProtocol):
             self.set_reading()
 
     def _take_frames(self) -> None:
-        buffer = self._buffer
-        for _ in range(MAX_REQUESTS_A_TURN):
-            if buffer.is_empty or not self._may_take():
-                return
+        buffer, turn_end = self._buffer, self._monotonic() + TURN_S
+        while not buffer.is_empty and self._may_take():
             frame = buffer.next_frame()
             if frame is None:
                 if self._frame_began is None:
@@ -204,7 +206,9 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._frame_began = None
             self._take(frame)
-        self._end_turn()
+            if self._monotonic() >= turn_end:
+                self._end_turn()
+                return
 
     def _end_turn(self) -> None:
         """Read nothing more before the other connections had their turn."""
@@ -220,6 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         return not (
             self._closed
             or self._draining
+            or self._exclusive is not None
             or self._writer.blocked
             or len(responses.slots) >= bounds.max_inflight_requests
             or responses.bytes >= bounds.max_inflight_bytes
@@ -264,6 +269,8 @@ class Connection(asyncio.BufferedProtocol):
             if hasattr(result, "__await__"):
                 held = self._dispatch.decoded_bytes(context, len(frame)) or len(frame)
                 slot = self._responses.add(context, len(frame), held)
+                if isinstance(result, Exclusive):
+                    self._exclusive, result = slot, result.response
                 return self._wait(slot, result)
             parts = frame_response(result, context.version, context.correlation_id)
         except ProtocolError:
@@ -289,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         """A handler that waited has ended."""
         self._state.handler_done()
+        if self._exclusive is slot:
+            self._exclusive = None
         context = slot.context
         try:
             response = done.result()

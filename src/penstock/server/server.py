@@ -50,7 +50,7 @@ class Server:
         self._state = ServerState(
             world,
             bounds_of(config) if bounds is None else bounds,
-            ActionQueue() if actions is None else actions,
+            ActionQueue(world.clock) if actions is None else actions,
         )
         self._config = config
         self._dispatch = dict.fromkeys(

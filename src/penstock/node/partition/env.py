@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.log.store import LogStore
@@ -29,4 +29,4 @@ class PartitionEnv:
     propose: Callable[[LeaderRole, IsrProposal], None]
     lag_max_s: float
     # Completes what waits for a partition's offsets.
-    actions: ActionQueue = field(default_factory=ActionQueue)
+    actions: ActionQueue
