@@ -42,7 +42,7 @@ MANY = limits.MAX_REQUEST_OBJECTS + 1
 
 def received(message: type[T], request: object, version: int) -> T:
     """Return the request as its receiver decodes it. ProtocolError if it has too many objects."""
-    return cast(T, decode(message, version, encode_bytes(request, version)))
+    return decode(message, version, encode_bytes(request, version))
 
 
 def spawn_in(tasks: list[asyncio.Task[None]]) -> Any:
