@@ -13,7 +13,18 @@ from penstock.log.segment import Segment
 from penstock.records.batch import batches, crc_matches
 from penstock.records.record import read_records
 from penstock.world import World
-from tests.log.making import NOW_MS, SMALL, batch, in_real_world, new_log, records, values
+from tests.log.making import (
+    NOW_MS,
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    batch,
+    in_real_world,
+    new_log,
+    open_store,
+    records,
+    values,
+)
 
 
 def test_offsets_are_dense_and_records_are_read_back(tmp_path: Path) -> None:
@@ -60,12 +71,13 @@ def test_segments_roll_by_size_and_every_offset_is_found(tmp_path: Path) -> None
 
 
 def test_a_read_that_may_not_block_is_warmed_first(tmp_path: Path) -> None:
-    """The kernel decides which pages stay in the page cache. Whether an index was read is known."""
+    """The kernel decides which pages stay in the page cache. Whether an index is open is known."""
 
     async def main(world: World, path: str) -> None:
-        log = await new_log(world, path)
+        written = await new_log(world, path)
         for number in range(200):
-            log.append_as_leader(batch(f"{number}:x", f"{number}:y"), 0)
+            written.append_as_leader(batch(f"{number}:x", f"{number}:y"), 0)
+        log = (await open_store(world, path)).logs[PARTITION]
         warmed = 0
         for offset in range(400):
             try:
@@ -291,7 +303,6 @@ def test_a_corrupt_batch_is_refused_and_changes_nothing(tmp_path: Path, flip: in
 
 def test_files_are_opened_lazily_under_a_budget(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
-        from tests.log.making import PARTITION, TOPIC_ID, open_store
 
         store = await open_store(world, path, open_files=4)
         log = store.create(PARTITION, TOPIC_ID, SMALL)

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from penstock import limits
+from penstock.ids import Buffer
 from penstock.world import Disk, File
 
 
@@ -29,7 +30,8 @@ class OpenFiles:
         self._read_only = read_only
         self._budget = budget
         self._open: OrderedDict[str, File] = OrderedDict()
-        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        # Blocks of files that do not change, by path and position.
+        self._blocks: OrderedDict[str, dict[int, Buffer]] = OrderedDict()
         self._forgotten: list[File] = []
         self._cached_bytes = 0
 
@@ -43,28 +45,46 @@ class OpenFiles:
             self._forgotten.append(self._open.popitem(last=False)[1])
         return file
 
-    def has_content(self, path: str) -> bool:
-        return path in self._contents
+    def is_open(self, path: str) -> bool:
+        return path in self._open
 
-    def content(self, path: str) -> bytes:
-        """Return the content of a small file that does not change: the index of a sealed segment.
-        It is not mapped, because a bad sector would then kill the process."""
-        content = self._contents.get(path)
-        if content is not None:
-            self._contents.move_to_end(path)
-            return content
-        content = self._contents[path] = self.disk.read(path)
-        self._cached_bytes += len(content)
-        while self._cached_bytes > limits.MAX_CACHED_INDEX_BYTES and len(self._contents) > 1:
-            self._cached_bytes -= len(self._contents.popitem(last=False)[1])
-        return content
+    def block(
+        self, path: str, length: int, position: int, *, at_once: bool = False
+    ) -> Buffer | None:
+        """Return a block of a file that does not change: the index of a sealed segment. With
+        at_once, return None instead of blocking on the disk.
+
+        The file is not mapped, because a bad sector would then kill the process.
+        """
+        blocks = self._blocks.get(path)
+        if blocks is not None:
+            self._blocks.move_to_end(path)
+            block = blocks.get(position)
+            if block is not None:
+                return block
+        if at_once:
+            found: Buffer | None = (
+                self._open[path].pread_at_once(length, position) if path in self._open else None
+            )
+            if found is None:
+                return None
+        else:
+            found = self.get(path).pread(length, position)
+        self._blocks.setdefault(path, {})[position] = found
+        self._cached_bytes += len(found)
+        while self._cached_bytes > limits.MAX_CACHED_INDEX_BYTES and len(self._blocks) > 1:
+            self._drop_blocks(self._blocks.popitem(last=False)[1])
+        return found
+
+    def _drop_blocks(self, blocks: dict[int, Buffer]) -> None:
+        self._cached_bytes -= sum(map(len, blocks.values()))
 
     def forget(self, path: str) -> None:
         """Drop a path that is about to be renamed, removed or written to."""
         file = self._open.pop(path, None)
         if file is not None:
             self._forgotten.append(file)
-        self._cached_bytes -= len(self._contents.pop(path, b""))
+        self._drop_blocks(self._blocks.pop(path, {}))
 
     def take_forgotten(self) -> list[File]:
         """Return the evicted files; the caller drops them in a thread."""
@@ -73,7 +93,7 @@ class OpenFiles:
 
     def forget_under(self, directory: str) -> None:
         prefix = directory + "/"
-        for path in [path for path in (*self._open, *self._contents) if path.startswith(prefix)]:
+        for path in [path for path in (*self._open, *self._blocks) if path.startswith(prefix)]:
             self.forget(path)
 
     def __len__(self) -> int:

@@ -2,7 +2,8 @@
 
 Entries of the offset and time index are sorted and of one size. The index of an active segment is
 in memory and is written when the segment is sealed or the log closed: after a crash it is rebuilt
-from the segment anyway. Indexes of sealed segments are read when needed and cached within a budget.
+from the segment anyway. Of the index of a sealed segment only the blocks that a lookup needs are
+read, and cached within a budget.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from penstock.ids import Buffer
 from penstock.log.files import OpenFiles
+from penstock.records.batch import CorruptBatch
+
+# Entries of a sealed index that are read together: 4 KB of an offset index, 6 KB of a time index.
+BLOCK_ENTRIES = 512
+
+
+class NotAtHand(Exception):
+    """A lookup that must not block needs a part of an index that is not in memory."""
 
 
 class OffsetPosition(NamedTuple):
@@ -34,6 +44,8 @@ class Index:
         self._base = base_offset
         self._memory: bytearray | None = None
         self._active = active
+        # The size of a sealed index, once it was needed.
+        self._sealed_bytes: int | None = None
 
     def _entries(self) -> bytearray:
         """Return the entries of an active index, read on first use. There is no file before the
@@ -46,26 +58,72 @@ class Index:
     @property
     def size(self) -> int:
         """The size in bytes."""
-        return len(self._memory) if self._memory is not None else len(self._bytes())
+        if self._memory is not None:
+            return len(self._memory)
+        if self._active:
+            return len(self._entries())
+        if self._sealed_bytes is None:
+            self._sealed_bytes = self._files.get(self.path).size()
+        return self._sealed_bytes
 
     @property
-    def is_at_hand(self) -> bool:
-        """True if a lookup does not read from disk."""
-        return self._memory is not None if self._active else self._files.has_content(self.path)
+    def is_in_memory(self) -> bool:
+        return self._memory is not None
 
     def __len__(self) -> int:
         return self.size // self.entry.size
 
-    def _bytes(self) -> bytes | bytearray:
-        return self._entries() if self._active else self._files.content(self.path)
-
-    def _get(self, number: int) -> tuple[int, int]:
-        first, second = self.entry.unpack_from(self._bytes(), number * self.entry.size)
+    def _get(self, number: int, *, at_once: bool = False) -> tuple[int, int]:
+        block, at = divmod(number, BLOCK_ENTRIES)
+        if self._active:
+            data, at = self._at_hand(at_once=at_once), number
+        else:
+            data = self._block(block, at_once=at_once)
+        first, second = self.entry.unpack_from(data, at * self.entry.size)
         return first, second
 
-    def _count_before(self, bound: int, which: int) -> int:
-        """Return how many entries have their first (0) or second (1) field below a bound."""
-        data, unpack, width = self._bytes(), self.entry.unpack_from, self.entry.size
+    def _at_hand(self, *, at_once: bool) -> bytearray:
+        """Return the entries of an active index."""
+        if at_once and self._memory is None:
+            raise NotAtHand
+        return self._entries()
+
+    def _block(self, number: int, *, at_once: bool) -> Buffer:
+        """Return a block of a sealed index."""
+        width = self.entry.size
+        position = number * BLOCK_ENTRIES * width
+        length = min(BLOCK_ENTRIES * width, len(self) * width - position)
+        block = self._files.block(self.path, length, position, at_once=at_once)
+        if block is None:
+            raise NotAtHand
+        if len(block) < length:
+            raise CorruptBatch(f"{self.path} was cut to {position + len(block)} bytes")
+        return block
+
+    def _count_before(self, bound: int, which: int, *, at_once: bool = False) -> int:
+        """Return how many entries have their first (0) or second (1) field below a bound. Raises
+        NotAtHand instead of blocking on the disk if at_once."""
+        if self._active:
+            return self._count_in(self._at_hand(at_once=at_once), bound, which)
+        low, high = 0, self._block_count(at_once=at_once)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry.unpack_from(self._block(middle, at_once=at_once))[which] < bound:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return 0
+        block = self._block(low - 1, at_once=at_once)
+        return (low - 1) * BLOCK_ENTRIES + self._count_in(block, bound, which)
+
+    def _block_count(self, *, at_once: bool) -> int:
+        if at_once and self._sealed_bytes is None and not self._files.is_open(self.path):
+            raise NotAtHand  # to open a file may block too
+        return -(-len(self) // BLOCK_ENTRIES)
+
+    def _count_in(self, data: Buffer, bound: int, which: int) -> int:
+        unpack, width = self.entry.unpack_from, self.entry.size
         low, high = 0, len(data) // width
         while low < high:
             middle = (low + high) // 2
@@ -86,6 +144,7 @@ class Index:
         """Write the index and drop the memory: there are no more appends."""
         self.save()
         self._memory = None
+        self._sealed_bytes = None
         self._active = False
 
     def activate(self) -> None:
@@ -110,15 +169,20 @@ class OffsetIndex(Index):
         entries = self._entries()
         entries += self.entry.pack(offset - self._base, position)
 
-    def lookup(self, offset: int) -> int:
-        """Return the position of a batch at or before the one that holds an offset."""
-        count = self._count_before(offset - self._base + 1, 0)
-        return self._get(count - 1)[1] if count else 0
+    def lookup(self, offset: int, *, at_once: bool = False) -> int:
+        """Return the position of a batch at or before the one that holds an offset. With at_once,
+        raises NotAtHand instead of blocking on the disk."""
+        count = self._count_before(offset - self._base + 1, 0, at_once=at_once)
+        return self._get(count - 1, at_once=at_once)[1] if count else 0
 
-    def at_position(self, position: int) -> OffsetPosition | None:
-        """Return the last entry whose batch begins at or before a position."""
-        count = self._count_before(position + 1, 1)
-        return self[count - 1] if count else None
+    def at_position(self, position: int, *, at_once: bool = False) -> OffsetPosition | None:
+        """Return the last entry whose batch begins at or before a position. With at_once, raises
+        NotAtHand instead of blocking on the disk."""
+        count = self._count_before(position + 1, 1, at_once=at_once)
+        if count == 0:
+            return None
+        relative, position = self._get(count - 1, at_once=at_once)
+        return OffsetPosition(self._base + relative, position)
 
     def truncate(self, offset: int) -> None:
         """Remove the entries at or after an offset."""

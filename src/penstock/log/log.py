@@ -166,16 +166,6 @@ class Log:
         return self.segments.aborted_transactions(first_offset, end_offset)
 
     @guarded
-    def find_timestamp(self, timestamp: int) -> FileRange | None:
-        """Return the first batch that has a record at or after a timestamp."""
-        return self.segments.find_timestamp(timestamp, self.start_offset)
-
-    @guarded
-    def find_max_timestamp(self) -> FileRange | None:
-        """Return the first batch that has the largest timestamp of the log."""
-        return self.segments.find_max_timestamp()
-
-    @guarded
     def batch_start(self, offset: int) -> int:
         """Return the base offset of the batch that holds an offset: a log is truncated between
         batches."""

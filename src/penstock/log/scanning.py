@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from penstock.ids import Buffer
 from penstock.limits import BATCH_HEADER_BYTES, REMEMBERED_READ_ENDS, REMEMBERED_TAIL_BATCHES
 from penstock.log.files import OpenFiles
-from penstock.log.index import OffsetIndex
+from penstock.log.index import NotAtHand, OffsetIndex
 from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
 from penstock.world import Disk, File
 
@@ -57,9 +57,10 @@ def batch_across(
     Only headers near the limit are read, which the index leads to. Return None if no batch crosses
     the limit, if the headers are not in memory, or if the index is wrong.
     """
-    if not index.is_at_hand:
+    try:
+        at, entry = start, index.at_position(limit, at_once=True)
+    except NotAtHand:
         return None
-    at, entry = start, index.at_position(limit)
     if entry is None or entry.position <= at:
         entry = None
     else:

@@ -10,7 +10,7 @@ from penstock.ids import Buffer
 from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
-from penstock.log.index import OffsetIndex, TimeIndex, TimestampOffset, TxnIndex
+from penstock.log.index import NotAtHand, OffsetIndex, TimeIndex, TimestampOffset, TxnIndex
 from penstock.log.scanning import (
     BatchPosition,
     RememberedBatches,
@@ -28,6 +28,16 @@ class SegmentTimes(NamedTuple):
 
     first: int | None
     largest: TimestampOffset
+
+
+class TimeHint(NamedTuple):
+    """Where the indexes send a lookup by time: the last time index entry that is not after the
+    timestamp, the first offset to look at, and the positions that the offset index has for both."""
+
+    entry: TimestampOffset
+    entry_at: int
+    first_offset: int
+    first_at: int
 
 
 class TimesUnknown(Exception):
@@ -92,6 +102,10 @@ class Segment:
         return self._max_timestamp
 
     @property
+    def known_max_timestamp(self) -> TimestampOffset | None:
+        return self._max_timestamp
+
+    @property
     def has_times(self) -> bool:
         """True if `largest_time` need not read from disk."""
         return self._max_timestamp is not None or self._assumed_time is not None
@@ -152,24 +166,21 @@ class Segment:
         remembered = self._remembered.find(offset)
         if remembered is not None:
             return remembered
-        if at_once and not self.offset_index.is_at_hand:
-            raise self._not_in_memory(offset, None)
-        position = self.offset_index.lookup(offset)
+        try:
+            position = self.offset_index.lookup(offset, at_once=at_once)
+        except NotAtHand:
+            raise self._not_in_memory(offset, None) from None
         try:
             return self._scan_for(offset, position, at_once=at_once)
         except CorruptBatch as error:
             if position == 0:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}"
-                ) from error
+                raise _damaged(error) from error
         # Either the index points between batches or the segment is damaged. A scan from the start
         # shows which.
         try:
             return self._scan_for(offset, 0)
         except CorruptBatch as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}"
-            ) from error
+            raise _damaged(error) from error
 
     def last_batch_end(self, position: int, first: BatchHeader, limit: int) -> int:
         """Return the end of the last batch that ends at or before a limit, so that no part of a
@@ -249,32 +260,48 @@ class Segment:
         header = read_header(self.file.pread(BATCH_HEADER_BYTES, entry.position))
         return entry.position if header.magic == MAGIC and header.last_offset == entry.offset else 0
 
-    def find_timestamp(self, timestamp: int, from_offset: int) -> BatchPosition | None:
-        """Return the first batch that has a record at or after a timestamp, ignoring batches before
-        an offset."""
-        if self.max_timestamp.timestamp < timestamp:
-            return None
+    @property
+    def has_indexes_in_memory(self) -> bool:
+        """True if `time_hint` does not read from disk."""
+        return self.offset_index.is_in_memory and self.time_index.is_in_memory
+
+    def time_hint(self, timestamp: int, from_offset: int) -> TimeHint:
+        """Return what the indexes say about a timestamp, without reading the file."""
         entry = self.time_index.lookup(timestamp)
-        start = self.find(
-            max(entry.offset if self._is_valid(entry) else self.base_offset, from_offset)
-        )
-        if start is None:
-            return None
-        for position, header in scan_headers(self.file, start[0], self.size):
-            if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
-                return position, header
+        first = max(entry.offset, from_offset)
+        lookup = self.offset_index.lookup
+        return TimeHint(entry, lookup(entry.offset), first, lookup(first))
+
+    def find_timestamp(
+        self, timestamp: int, from_offset: int, hint: TimeHint
+    ) -> BatchPosition | None:
+        """Return the first batch that has a record at or after a timestamp, ignoring batches before
+        an offset. Raises KafkaError if the segment is damaged."""
+        try:
+            for position, header in scan_headers(self.file, self._start(hint), self.size):
+                if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
+                    return position, header
+        except CorruptBatch as error:
+            raise _damaged(error) from error
         return None
+
+    def _start(self, hint: TimeHint) -> int:
+        """Return the position of the first batch to look at: 0 if the hint is wrong. Indexes have
+        no checksum, so the batches that they name are checked."""
+        entry = hint.entry
+        try:
+            if entry.timestamp >= 0 and not _has(
+                entry, self._scan_for(entry.offset, hint.entry_at)
+            ):
+                return 0
+            found = self._scan_for(hint.first_offset, hint.first_at)
+        except CorruptBatch:
+            return 0
+        return self.size if found is None else found[0]
 
     def _is_valid(self, entry: TimestampOffset) -> bool:
         """Return True if the batch of a time index entry exists: the index has no checksum."""
-        if entry.timestamp < 0 or not self.size:
-            return True
-        found = self.find(entry.offset)
-        return (
-            found is not None
-            and found[1].last_offset == entry.offset
-            and found[1].max_timestamp == entry.timestamp
-        )
+        return entry.timestamp < 0 or not self.size or _has(entry, self.find(entry.offset))
 
     def range(self, position: int, length: int) -> FileRange:
         return FileRange(self.file, position, length)
@@ -363,6 +390,18 @@ class Segment:
     def activate(self) -> None:
         self.offset_index.activate()
         self.time_index.activate()
+
+
+def _has(entry: TimestampOffset, found: BatchPosition | None) -> bool:
+    return (
+        found is not None
+        and found[1].last_offset == entry.offset
+        and found[1].max_timestamp == entry.timestamp
+    )
+
+
+def _damaged(error: CorruptBatch) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment damaged: {error.message}")
 
 
 def new_segment(files: OpenFiles, directory: str, base_offset: int, now_ms: int) -> Segment:

@@ -1,4 +1,4 @@
-"""The segments of one log, oldest first: lookup by offset and by timestamp, and reads.
+"""The segments of one log, oldest first: lookup by offset, and reads.
 
 Reads return file ranges, not bytes. The caller knows the log's offsets and says how far a reader
 may see. End offsets are exclusive. The last segment is active: it takes the appends.
@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import overload
 
-from penstock.ids import NO_TIMESTAMP
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.index import AbortedTxn
 from penstock.log.retention import SegmentFacts
@@ -60,23 +59,6 @@ class LogSegments(Sequence[Segment]):
         """Return the base offset of the batch that holds an offset."""
         found = self._segments[self.floor(offset)].find(offset)
         return offset if found is None else min(offset, found[1].base_offset)
-
-    def find_timestamp(self, timestamp: int, from_offset: int) -> FileRange | None:
-        """Return the first batch that has a record at or after a timestamp, ignoring batches before
-        an offset."""
-        for segment in self._segments:
-            found = segment.find_timestamp(timestamp, from_offset)
-            if found is not None:
-                return segment.range(found[0], found[1].size)
-        return None
-
-    def find_max_timestamp(self) -> FileRange | None:
-        """Return the first batch that has the largest timestamp of the log."""
-        largest = max(self._segments, key=lambda segment: segment.max_timestamp.timestamp)
-        if largest.max_timestamp.timestamp == NO_TIMESTAMP:
-            return None
-        found = largest.find(largest.max_timestamp.offset)
-        return None if found is None else largest.range(found[0], found[1].size)
 
     def facts(self, log_end_offset: int) -> list[SegmentFacts]:
         """Return what retention needs to know of each segment."""
