@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Never, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
@@ -65,6 +66,7 @@ def state_of(machine: GroupMachine) -> object:
             for group in groups.by_id.values()
         },
         {group_id: dict(groups.offsets.of_group(group_id)) for group_id, _ in groups.offsets},
+        deepcopy(groups.offsets.pending._by_group),
         dict(groups.deadlines._due),
     )
 

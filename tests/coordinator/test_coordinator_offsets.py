@@ -187,7 +187,7 @@ def test_an_open_transaction_makes_an_offset_unstable() -> None:
     partition = TopicPartition("t", 0)
     committed = world.machine.groups.offsets.get(GROUP, partition)
     assert committed is not None
-    world.machine.groups.offsets.pending[7] = {GROUP: {partition: committed}}
+    world.machine.groups.offsets.pending.put(7, GROUP, partition, committed)
     response = world.machine.offset_fetch(
         GroupRequest(group_id=GROUP, topics=None), require_stable=True, version=9
     )

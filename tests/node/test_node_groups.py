@@ -24,7 +24,7 @@ from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.records.batch import read_header
-from penstock.records.build import build_batch
+from penstock.records.build import build_batch, end_transaction_marker
 from tests.handlers.fake_node import FakeNode, FakePartition, call, run
 from tests.handlers.group_members import (
     COMMIT,
@@ -297,7 +297,10 @@ def test_a_group_with_many_offsets_is_deleted_in_several_batches() -> None:
     with_groups(test)
 
 
-def test_the_last_record_of_a_key_counts_and_transactional_records_do_not() -> None:
+@pytest.mark.parametrize(("commit_transaction", "expected"), [(None, -1), (True, 77), (False, -1)])
+def test_the_last_record_of_a_key_counts_and_those_of_transactions_with_their_marker(
+    commit_transaction: bool | None, expected: int
+) -> None:
     async def test(node: FakeNode, partition: FakePartition) -> None:
         for offset in range(300):
             await commit(node, offset, partition=offset % 2)
@@ -306,13 +309,23 @@ def test_the_last_record_of_a_key_counts_and_transactional_records_do_not() -> N
         await commit(node, 77, partition=2)
         _base, _end, last = partition.batches.pop()
         partition.batches.append((_base, _end, _as_transactional(last)))
+        if commit_transaction is not None:
+            partition.append(
+                end_transaction_marker(
+                    commit=commit_transaction,
+                    producer_id=7,
+                    producer_epoch=0,
+                    coordinator_epoch=0,
+                    timestamp=0,
+                )
+            )
         partition.high_watermark = partition.log_end_offset
         resign(partition)
         await lead_again(node, partition)
         assert [await committed(node, partition=index) for index in range(3)] == [
             (298, 0),
             (299, 0),
-            (-1, 0),
+            (expected, 0),
         ]
 
     with_groups(test)

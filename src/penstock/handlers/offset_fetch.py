@@ -2,8 +2,8 @@
 
 Behaviour
   A partition without a committed offset has offset -1 and no error; so has a group that does not
-  exist. The response leaves when what it says is committed in the log. require_stable changes
-  nothing, since no transaction can be open.
+  exist. The response leaves when what it says is committed in the log. With require_stable a
+  partition whose offset an open transaction would change is UNSTABLE_OFFSET_COMMIT.
 
 Version notes
   v1 has a group's error in each of its partitions. v2 adds all partitions of a group (topics null)

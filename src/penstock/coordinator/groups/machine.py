@@ -4,7 +4,8 @@ broker that leads it. PURE.
 Each request goes to the module that decides it. Members of the classic protocol in a group that was
 upgraded to the consumer protocol (KIP-848) are served by `consumer/classic_members.py`.
 
-Transactional offsets are not implemented yet: `replay` skips transactional batches and markers.
+Offsets of transactions are replayed, so that a log that Kafka wrote loads; requests that commit
+them are not implemented yet.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.coordinator.groups import views
 from penstock.coordinator.groups.step import GroupStep, decode, replay
 from penstock.coordinator.groups.table import Caller, GroupSettings, GroupTable
 from penstock.coordinator.offsets import commit, fetch
+from penstock.coordinator.offsets.committed import replay_marker
 from penstock.coordinator.offsets.removal import Removals, delete_offsets
 from penstock.coordinator.runtime.step import Batch, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
@@ -64,13 +66,14 @@ class GroupMachine:
     def replay(self, record: Record, batch: Batch, /) -> None:
         """Records of unknown types and versions are skipped, as in Kafka. ProtocolError: the record
         is damaged."""
-        if batch.transactional:
+        if batch.marker is not None:
+            replay_marker(self.groups, batch.producer_id, commit=batch.marker.commit)
             return
         try:
             key, value = decode(record.key, record.value)
         except UnknownRecord:
             return
-        replay(self.groups, key, value)
+        replay(self.groups, key, value, batch)
 
     def loaded(self, now: Now, /) -> Step[Never]:
         step = self._step(now)

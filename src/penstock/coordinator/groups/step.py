@@ -16,7 +16,9 @@ from penstock.coordinator.consumer.replay import replay as replay_consumer
 from penstock.coordinator.groups.table import DeadlineKey, Group, GroupTable
 from penstock.coordinator.offsets.committed import replay_offset
 from penstock.coordinator.runtime.step import (
+    PLAIN,
     RECORD_OVERHEAD_BYTES,
+    Batch,
     Now,
     Record,
     Reply,
@@ -24,7 +26,7 @@ from penstock.coordinator.runtime.step import (
     Ticket,
     Undo,
 )
-from penstock.ids import NO_UUID, Buffer
+from penstock.ids import NO_PRODUCER_ID, NO_UUID, Buffer, TopicPartition
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.protocol.internal.classic_group_records import (
     GroupMetadataKey,
@@ -66,14 +68,16 @@ def decode(key: Buffer, value: Buffer | None) -> tuple[object, object | None]:
     return typed, None if value is None else GROUP_LOG.decode_value(typed, value)
 
 
-def replay(groups: GroupTable, key: object, value: object | None) -> None:
-    """Apply one record to the table: while loading, and for every record that a step writes."""
+def replay(groups: GroupTable, key: object, value: object | None, batch: Batch = PLAIN) -> None:
+    """Apply one record to the table: while loading, and for every record that a step writes. Only
+    offsets are written in transactions."""
     match key, value:
         case (
             (OffsetCommitKey() | LegacyOffsetCommitKey()),
             (OffsetCommitValue() | LegacyOffsetCommitValue() | None),
         ):
-            replay_offset(groups, key, value)
+            producer_id = batch.producer_id if batch.transactional else NO_PRODUCER_ID
+            replay_offset(groups, key, value, producer_id)
         case GroupMetadataKey(), (GroupMetadataValue() | None):
             replay_group(groups, key, value)
         case _:
@@ -138,7 +142,10 @@ class GroupStep:
         """The first offset of an unknown group creates a group that only commits."""
         if key.group not in self.groups.by_id:
             self.save_group(key.group)
-        self.undo.add(self.groups.offsets.saved(key))
+        offsets, partition = self.groups.offsets, TopicPartition(key.topic, key.partition)
+        self.undo.add(offsets.saved(key))
+        if offsets.is_unstable(key.group, partition):
+            self.undo.add(offsets.pending.saved(key.group, partition))
 
     def set_deadline(self, key: DeadlineKey, due_ms: int) -> None:
         deadlines = self.groups.deadlines

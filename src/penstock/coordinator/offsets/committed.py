@@ -1,4 +1,5 @@
-"""Committed offsets by group and partition. PURE: the table changes only by replay."""
+"""Committed offsets by group and partition, and those of open transactions. PURE: the table changes
+only by replay."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
-from penstock.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, NO_UUID, TopicPartition
+from penstock.coordinator.offsets.pending import PendingOffsets
+from penstock.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NO_UUID,
+    TopicPartition,
+)
 from penstock.protocol.internal.classic_group_records import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -58,9 +66,7 @@ class Offsets:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, Committed]] = {}
-        # Offsets of open transactions, by producer id. Nothing fills it yet: the group machine does
-        # not replay transactional records.
-        self.pending: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
+        self.pending = PendingOffsets()
 
     def put(self, group_id: str, partition: TopicPartition, committed: Committed) -> None:
         self._by_group.setdefault(group_id, {})[partition] = committed
@@ -96,12 +102,14 @@ class Offsets:
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
         """Return True if an open transaction would change the offset."""
-        return any(
-            partition in of_groups.get(group_id, _NONE) for of_groups in self.pending.values()
-        )
+        return partition in self.pending.partitions(group_id)
 
     def is_in_transaction(self, group_id: str) -> bool:
-        return any(group_id in of_groups for of_groups in self.pending.values())
+        return bool(self.pending.partitions(group_id))
+
+    def is_known(self, group_id: str, partition: TopicPartition) -> bool:
+        """Return True if there is something to delete: an offset, or a pending one."""
+        return partition in self.of_group(group_id) or self.is_unstable(group_id, partition)
 
 
 _NONE: Mapping[TopicPartition, Committed] = {}
@@ -111,13 +119,31 @@ def replay_offset(
     groups: GroupTable,
     key: OffsetCommitKey | LegacyOffsetCommitKey,
     value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+    producer_id: int = NO_PRODUCER_ID,
 ) -> None:
-    """Apply an offset record. The first offset of an unknown group creates a classic group that
-    only commits."""
-    partition = TopicPartition(key.topic, key.partition)
+    """Apply an offset record; in a transaction its producer id is given. The first offset of an
+    unknown group creates a classic group that only commits. A tombstone also deletes the pending
+    offsets."""
+    offsets, partition = groups.offsets, TopicPartition(key.topic, key.partition)
     if value is None:
-        groups.offsets.remove(key.group, partition)
+        offsets.remove(key.group, partition)
+        offsets.pending.remove(key.group, partition)
         return
-    if key.group not in groups.by_id:
-        groups.by_id[key.group] = ClassicGroup(key.group)
-    groups.offsets.put(key.group, partition, committed_from(value))
+    _create_if_unknown(groups, key.group)
+    if producer_id == NO_PRODUCER_ID:
+        offsets.put(key.group, partition, committed_from(value))
+        offsets.pending.supersede(key.group, partition)
+    else:
+        offsets.pending.put(producer_id, key.group, partition, committed_from(value))
+
+
+def replay_marker(groups: GroupTable, producer_id: int, *, commit: bool) -> None:
+    """End a transaction: its pending offsets become the groups', or are dropped."""
+    for ended in groups.offsets.pending.end(producer_id, commit=commit):
+        _create_if_unknown(groups, ended.group_id)
+        groups.offsets.put(*ended)
+
+
+def _create_if_unknown(groups: GroupTable, group_id: str) -> None:
+    if group_id not in groups.by_id:
+        groups.by_id[group_id] = ClassicGroup(group_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from penstock.coordinator.groups.step import GroupStep
@@ -80,7 +81,7 @@ def _delete_topic(
 
 
 def _delete(step: GroupStep, group_id: str, partition: TopicPartition) -> None:
-    if step.groups.offsets.get(group_id, partition) is not None:
+    if step.groups.offsets.is_known(group_id, partition):
         step.delete(
             OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
         )
@@ -95,12 +96,12 @@ class _Deletion(NamedTuple):
 
 
 class _DeletedOffset(NamedTuple):
-    """An offset of a deleted topic. A later commit, for a new topic of the same name, is
-    another."""
+    """An offset of a deleted topic, or None if it is only pending. A later commit, for a new topic
+    of the same name, is another."""
 
     group_id: str
     partition: TopicPartition
-    committed: Committed
+    committed: Committed | None
 
 
 class Removals:
@@ -145,7 +146,9 @@ class Removals:
         except KafkaError as error:
             step.reply(ticket, _deleted(group_id, error.code))
             return
-        partitions = deque(self._groups.offsets.of_group(group_id))
+        offsets = self._groups.offsets
+        pending = offsets.pending.partitions(group_id)
+        partitions = deque({**offsets.of_group(group_id), **dict.fromkeys(pending)})
         self._delete_group(step, _Deletion(group_id, partitions, ticket))
 
     def _delete_group(self, step: GroupStep, deletion: _Deletion) -> None:
@@ -177,10 +180,9 @@ class Removals:
         if deleted:
             offsets = self._groups.offsets
             self._deleted_offsets.extend(
-                _DeletedOffset(group_id, partition, committed)
-                for group_id, partition in offsets
+                _DeletedOffset(group_id, partition, offsets.get(group_id, partition))
+                for group_id, partition in chain(offsets, offsets.pending)
                 if partition.topic in deleted
-                and (committed := offsets.get(group_id, partition)) is not None
             )
 
     def _delete_offsets(self, step: GroupStep) -> None:
