@@ -344,12 +344,16 @@ MAX_REGEX_STEPS = 50_000_000
 MAX_REBALANCE_REASONS = 8
 MAX_CLIENT_REASON_LENGTH = 200
 
-# Expiry of offsets and deletion of groups are cut into steps. A step looks at so many offsets for
-# expiry (a few milliseconds), and removes at most so many records (about ten milliseconds) of so
-# many bytes, a fraction of the batch that an internal topic takes by default.
+# Expiry of offsets and deletion of groups are cut into steps. A step looks at so many groups and
+# offsets for expiry (a few milliseconds), and removes at most so many records (about ten
+# milliseconds) of so many bytes, a fraction of the batch that an internal topic takes by default.
 EXPIRY_OFFSETS_PER_STEP = 5_000
 MAX_REMOVALS_PER_STEP = 1_000
 MAX_REMOVAL_BYTES = 256 * 1024
+
+# Due work whose step was refused is tried again after this delay. The cause, usually a setting of
+# the topic, lasts, and each attempt logs an error.
+REFUSED_STEP_RETRY_MS = 30_000
 
 # Steps of due work that a shard runs before it yields to the event loop.
 MAX_DUE_STEPS = 16

@@ -8,9 +8,10 @@ from penstock.coordinator.groups.table import GroupSettings
 from penstock.coordinator.runtime.step import Now
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
+from penstock.limits import REFUSED_STEP_RETRY_MS
 from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from tests.coordinator.group_world import GROUP, World, topics
+from tests.coordinator.group_world import GROUP, World, state_of, topics
 
 DAY_MS = 24 * 60 * 60 * 1_000
 
@@ -115,7 +116,7 @@ def test_old_versions_set_the_retention_of_an_offset() -> None:
 
 
 def test_expiry_of_many_groups_takes_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.coordinator.offsets.removal.EXPIRY_OFFSETS_PER_STEP", 3)
+    monkeypatch.setattr("penstock.coordinator.offsets.removal.EXPIRY_OFFSETS_PER_STEP", 6)
     world = World(
         GroupSettings(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=2_000)
     )
@@ -149,7 +150,8 @@ def test_a_refused_piece_of_a_deletion_is_done_again(monkeypatch: pytest.MonkeyP
     ticket = world.new_ticket()
     world.take(world.machine.delete_group(GROUP, ticket, world.now))
     world.machine.run_due(world.now).undo.revert()
-    world.wait(1_000)
+    assert world.machine.next_deadline_ms() == world.now_ms + REFUSED_STEP_RETRY_MS
+    world.wait(REFUSED_STEP_RETRY_MS)
     assert world.reply(ticket, DeleteGroupsResponse.Result).error_code == ErrorCode.NONE
     assert world.offsets() == {}
     world.reload()
@@ -160,5 +162,25 @@ def test_a_refused_piece_of_the_offsets_of_a_deleted_topic_is_done_again() -> No
     world = World()
     world.commit(6, topic="u")
     world.machine.image_changed(topics("t"), world.now).undo.revert()
-    world.wait(1_000)
+    assert world.machine.next_deadline_ms() == world.now_ms + REFUSED_STEP_RETRY_MS
+    world.wait(REFUSED_STEP_RETRY_MS)
     assert world.offsets() == {}
+
+
+def test_a_refused_piece_of_expiry_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the next interval, and not at once: what refused it may last."""
+    monkeypatch.setattr("penstock.coordinator.offsets.removal.EXPIRY_OFFSETS_PER_STEP", 5)
+    world = World(GroupSettings(offsets_retention_ms=1_000))
+    for index in range(9):
+        world.commit(1, group=f"g{index}")
+        world.commit(1, group=f"g{index}", partition=1)
+    world.wait(world.settings.offsets_retention_check_interval_ms - 1)
+    world.now_ms += 1
+    before = state_of(world.machine)
+    world.machine.run_due(world.now).undo.revert()
+    assert state_of(world.machine) == before
+    assert world.machine.next_deadline_ms() == world.now_ms + REFUSED_STEP_RETRY_MS
+    world.wait(REFUSED_STEP_RETRY_MS)
+    assert world.machine.list_groups() == []
+    world.reload()
+    assert (world.machine.list_groups(), list(world.machine.groups.offsets)) == ([], [])

@@ -28,6 +28,7 @@ from penstock.coordinator.offsets.committed import replay_marker
 from penstock.coordinator.offsets.removal import Removals, delete_offsets
 from penstock.coordinator.runtime.step import Batch, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import REFUSED_STEP_RETRY_MS
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.internal.versioned import UnknownRecord
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -47,8 +48,6 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest
 
 # From this version on LeaveGroup names many members, with a result for each.
 _BATCHED_LEAVE_VERSION = 3
-# When to act on a deadline again whose step was refused.
-_RETRY_MS = 30_000
 
 
 class GroupMachine:
@@ -261,7 +260,7 @@ class GroupMachine:
             self._removals.run(step)
             return step.build()
         # A refused step reverts to this.
-        step.undo.add(partial(self.groups.deadlines.set, key, now.ms + _RETRY_MS))
+        step.undo.add(partial(self.groups.deadlines.set, key, now.ms + REFUSED_STEP_RETRY_MS))
         kind, group_id, member_id = key
         group = self.groups.by_id.get(group_id)
         if isinstance(group, ClassicGroup):

@@ -2,13 +2,14 @@
 
 The amount of work is unbounded, except that of OffsetDelete. So it is queued in `Removals`, which
 does one bounded piece per step; the cursor stays between steps. A piece that is refused is done
-again; a refused piece of expiry waits for the next interval. A piece writes at most
-`MAX_REMOVALS_PER_STEP` records and `MAX_REMOVAL_BYTES`, so that its batch is never too large.
+again after `REFUSED_STEP_RETRY_MS`. A piece writes at most `MAX_REMOVALS_PER_STEP` records and
+`MAX_REMOVAL_BYTES`, so that its batch is too large only if the topic hardly takes any.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -19,7 +20,12 @@ from penstock.coordinator.offsets.committed import Committed
 from penstock.coordinator.runtime.step import RECORD_OVERHEAD_BYTES, Ticket
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_TIMESTAMP, TopicPartition
-from penstock.limits import EXPIRY_OFFSETS_PER_STEP, MAX_REMOVAL_BYTES, MAX_REMOVALS_PER_STEP
+from penstock.limits import (
+    EXPIRY_OFFSETS_PER_STEP,
+    MAX_REMOVAL_BYTES,
+    MAX_REMOVALS_PER_STEP,
+    REFUSED_STEP_RETRY_MS,
+)
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.internal.classic_group_records import OffsetCommitKey
 from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -104,6 +110,16 @@ class _DeletedOffset(NamedTuple):
     committed: Committed | None
 
 
+class _Expiry(NamedTuple):
+    """How far an expiry has come: the groups that were begun, and the partitions of the last of them
+    that were looked at."""
+
+    group_ids: Sequence[str]
+    groups_done: int = 0
+    partitions: Sequence[TopicPartition] = ()
+    partitions_done: int = 0
+
+
 class Removals:
     """The removals in progress, and the next expiry of offsets."""
 
@@ -112,19 +128,24 @@ class Removals:
         self._deletions: dict[str, _Deletion] = {}
         self._deleted_offsets: deque[_DeletedOffset] = deque()
         self._expiry_due_ms = expiry_due_ms
-        # The cursor of an expiry in progress: groups, and partitions of the present group.
-        self._expiring_groups: list[str] = []
-        self._expiring_offsets: tuple[str, list[TopicPartition]] = ("", [])
+        self._expiry: _Expiry | None = None
+        # After a refusal: nothing is due before.
+        self._retry_at_ms = 0
 
     def next_ms(self, now_ms: int) -> int:
         """Return when `run` is due next."""
-        return now_ms if self._deletions or self._deleted_offsets else self._expiry_due_ms
+        due_ms = now_ms if self._deletions or self._deleted_offsets else self._expiry_due_ms
+        return max(due_ms, self._retry_at_ms)
 
     def is_deleting(self, group_id: str) -> bool:
         return group_id in self._deletions
 
     def run(self, step: GroupStep) -> None:
         """Do one bounded piece of the work that is due."""
+        if step.now_ms < self._retry_at_ms:
+            return
+        retry_at_ms = step.now_ms + REFUSED_STEP_RETRY_MS
+        step.undo.add(partial(setattr, self, "_retry_at_ms", retry_at_ms))
         if self._deletions:
             self._delete_group(step, next(iter(self._deletions.values())))
         elif self._deleted_offsets:
@@ -196,41 +217,38 @@ class Removals:
     # Expiry
 
     def _expire(self, step: GroupStep) -> None:
-        """Go through all groups; a step looks at a bounded number of offsets."""
-        if not self._expiring_groups and not self._expiring_offsets[1]:
-            self._expiring_groups = list(self._groups.by_id)
-        looked_at = 0
-        while looked_at < EXPIRY_OFFSETS_PER_STEP and _has_room(step):
-            group_id, partitions = self._expiring_offsets
-            group = self._groups.by_id.get(group_id)
-            if partitions and group is not None:
-                looked_at += 1
-                self._expire_offset(step, group, partitions.pop())
-                if not partitions:
-                    _delete_if_unused(step, group)
-            elif self._expiring_groups:
-                group_id = self._expiring_groups.pop()
-                partitions = list(self._groups.offsets.of_group(group_id))
-                self._expiring_offsets = group_id, partitions
-                group = self._groups.by_id.get(group_id)
-                if not partitions and group is not None:
-                    looked_at += 1
-                    _delete_if_unused(step, group)
+        """Look at a bounded number of offsets of all groups. The next step continues after them."""
+        step.undo.save(vars(self), "_expiry")
+        step.undo.save(vars(self), "_expiry_due_ms")
+        groups = self._groups
+        group_ids, groups_done, partitions, done = self._expiry or _Expiry(list(groups.by_id))
+        for _ in range(EXPIRY_OFFSETS_PER_STEP):
+            if not _has_room(step):
+                break
+            if done < len(partitions):
+                self._expire_offset(step, group_ids[groups_done - 1], partitions[done])
+                done += 1
+            elif groups_done < len(group_ids):
+                partitions, done = list(groups.offsets.of_group(group_ids[groups_done])), 0
+                groups_done += 1
             else:
-                self._expiring_offsets = "", []
-                interval_ms = self._groups.settings.offsets_retention_check_interval_ms
-                self._expiry_due_ms = step.now_ms + interval_ms
+                interval_ms = groups.settings.offsets_retention_check_interval_ms
+                self._expiry, self._expiry_due_ms = None, step.now_ms + interval_ms
                 return
+            if done == len(partitions):
+                _delete_if_unused(step, group_ids[groups_done - 1])
+        self._expiry = _Expiry(group_ids, groups_done, partitions, done)
 
-    def _expire_offset(self, step: GroupStep, group: Group, partition: TopicPartition) -> None:
-        offsets = self._groups.offsets
-        committed = offsets.get(group.id, partition)
+    def _expire_offset(self, step: GroupStep, group_id: str, partition: TopicPartition) -> None:
+        offsets, group = self._groups.offsets, self._groups.by_id.get(group_id)
+        committed = offsets.get(group_id, partition)
         if (
-            committed is not None
+            group is not None
+            and committed is not None
             and _is_expired(step, group, committed, partition.topic)
-            and not offsets.is_unstable(group.id, partition)
+            and not offsets.is_unstable(group_id, partition)
         ):
-            _delete(step, group.id, partition)
+            _delete(step, group_id, partition)
 
 
 def _has_room(step: GroupStep) -> bool:
@@ -238,24 +256,26 @@ def _has_room(step: GroupStep) -> bool:
     return len(step.records) < MAX_REMOVALS_PER_STEP and step.size < limit
 
 
-def _delete_if_unused(step: GroupStep, group: Group) -> None:
+def _delete_if_unused(step: GroupStep, group_id: str) -> None:
     """Delete a group without members and offsets."""
-    offsets = step.groups.offsets
+    offsets, group = step.groups.offsets, step.groups.by_id.get(group_id)
     if (
-        group.is_empty
-        and not offsets.of_group(group.id)
-        and not offsets.is_in_transaction(group.id)
+        group is not None
+        and group.is_empty
+        and not offsets.of_group(group_id)
+        and not offsets.is_in_transaction(group_id)
     ):
         step.delete(*group.tombstone_keys())
 
 
 def _is_expired(step: GroupStep, group: Group, committed: Committed, topic: str) -> bool:
     since_ms = group.retained_since_ms(committed.commit_timestamp_ms)
-    if since_ms is None or group.is_subscribed_to(topic):
+    if since_ms is None:
         return False
-    if committed.expire_timestamp_ms != NO_TIMESTAMP:
-        return step.wall_ms >= committed.expire_timestamp_ms
-    return step.wall_ms - since_ms >= step.groups.settings.offsets_retention_ms
+    expires_ms = committed.expire_timestamp_ms
+    if expires_ms == NO_TIMESTAMP:
+        expires_ms = since_ms + step.groups.settings.offsets_retention_ms
+    return step.wall_ms >= expires_ms and not group.is_subscribed_to(topic)
 
 
 def _deleted(group_id: str, code: ErrorCode) -> DeleteGroupsResponse.Result:
