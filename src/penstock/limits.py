@@ -270,6 +270,15 @@ CHECKS_A_TURN = 500
 # max.request.partition.size.limit).
 MAX_DESCRIBED_PARTITIONS = 2_000
 
+# Topics in encoded form that a node keeps for Metadata responses: one version of 100,000 partitions
+# takes 6 MB, and clients of one kind use one or two versions.
+MAX_CACHED_METADATA_BYTES = 64 * 1024 * 1024
+
+# How long a Metadata request encodes topics in one turn of the event loop, and after how many
+# partitions it looks at the clock.
+METADATA_SLICE_S = 0.002
+METADATA_SLICE_PARTITIONS = 32
+
 # Bytes of records in one Fetch response, whatever the request allows (Kafka's fetch.max.bytes).
 MAX_FETCH_BYTES = 55 * 1024 * 1024
 

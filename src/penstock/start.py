@@ -19,6 +19,7 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.controller.decision import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
+from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.parts import BrokerParts, ControllerParts
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.store import LogStore
@@ -152,6 +153,7 @@ def build(world: World, config: NodeConfig) -> Built:
         fetches=Fetches(world, metadata, replicas, actions, supervisor.spawn),
         groups=groups,
         producer_ids=ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch),
+        encoded_topics=EncodedTopics(world.clock),
     )
     if controller is None:
         return Built(node, broker_parts, None, actions)

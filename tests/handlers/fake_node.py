@@ -18,6 +18,7 @@ from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
 from penstock.handlers.context import ConnectionHandle, RequestContext
+from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.parts import BrokerParts
 from penstock.ids import Buffer, TopicPartition
 from penstock.log.store import LogStore
@@ -40,9 +41,10 @@ from penstock.node.shards.groups import Groups
 from penstock.node.shards.internal_topics import auto_created
 from penstock.node.shards.shard_set import ShardEnv
 from penstock.node.supervisor import Supervisor
-from penstock.protocol.codec import encode
+from penstock.protocol.codec import decode, encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from penstock.protocol.schema import EncodedArray
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.world.sim import Simulation
@@ -406,6 +408,7 @@ class FakeNode:
             ),
             groups=self.groups,
             producer_ids=cast(ProducerIds, FakeProducerIds()),
+            encoded_topics=EncodedTopics(self.world.clock),
         )
         self._began = self.world.clock.monotonic()
 
@@ -493,10 +496,13 @@ def call(
 
 
 async def answer(node: FakeNode, api_key: int, version: int, request: object) -> Any:
-    """Return the response, and check that it can be encoded in the version of its request."""
+    """Return the response as a client decodes it, if it has fields in encoded form; otherwise check
+    that it can be encoded in the version of its request."""
     returned = call(node, api_key, version, request)
     response = await returned if isinstance(returned, Awaitable) else returned
-    encode(response, version)
+    parts = encode(response, version)
+    if isinstance(getattr(response, "topics", None), EncodedArray):
+        return decode(type(response), version, cast(bytes, parts[0]))
     return response
 
 

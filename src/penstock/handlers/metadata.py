@@ -5,7 +5,8 @@ Behaviour
   at once. A missing topic is created with the defaults if the request and auto.create.topics.enable
   both allow it, and returned when it is usable. Every broker accepts requests for the controller,
   so this broker names itself as the controller. If a leader is gone, the response waits for the
-  election of the next one.
+  election of the next one. Topics are encoded once and cached; a response that needs more than a
+  slice of encoding is built over several turns of the event loop.
 
 Version notes
   All topics are an empty list in v0 and null from v1 on. v4 lets the client forbid creation. v8
@@ -20,24 +21,21 @@ Not implemented
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.authorized_operations import ResourceType, authorized_operations
-from penstock.handlers.context import RequestContext
-from penstock.handlers.topic_view import (
-    INTERNAL_TOPICS,
-    absence,
-    live_brokers,
-    offline_replicas,
-    partition_error,
-)
+from penstock.handlers.context import Exclusive, RequestContext
+from penstock.handlers.encoded_topics import Encode, EncodedTopics, Form
+from penstock.handlers.topic_view import INTERNAL_TOPICS, absence, live_brokers
 from penstock.ids import NO_UUID
 from penstock.metadata.image import MetadataImage, TopicImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.schema import EncodedArray
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
@@ -51,8 +49,9 @@ CreationErrors = Mapping[str, KafkaError | None]
 # A request this soon after its connection was opened comes from a new client, which has lost no
 # leader.
 _NEW_CONNECTION_S = 0.1
-# This broker may notice a lost leader a little later than the client.
-_DISCONNECT_DELAY_S = 0.02
+# The event loop reports a lost leader up to so many turns later than it reads the request of a
+# client that lost it too.
+_DISCONNECT_TURNS = 3
 
 
 class Parts(Protocol):
@@ -61,17 +60,23 @@ class Parts(Protocol):
     cluster_id: str
     metadata: MetadataView
     controllers: Controllers
+    encoded_topics: EncodedTopics
 
 
 def handle(
     parts: Parts, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> MetadataResponse | Exclusive[MetadataResponse]:
     if request.topics is None or (context.version == 0 and not request.topics):
-        live = live_brokers(parts)
-        topics = parts.metadata.image.topics.values()
-        operations = _topic_operations(request)
-        return _response(
-            parts, request, context, [_topic(topic, live, operations) for topic in topics]
+        return _respond(
+            parts,
+            request,
+            context,
+            partial(
+                parts.encoded_topics.all_topics,
+                parts.metadata.image.topics,
+                _form(request, context),
+                live_brokers(parts),
+            ),
         )
     if context.version < 12 and any(
         topic.name is None or topic.topic_id != NO_UUID for topic in request.topics
@@ -82,13 +87,21 @@ def handle(
             )
             for topic in request.topics
         ]
-        return _response(parts, request, context, invalid)
+        return _response(parts, request, context, tuple(invalid))
     missing = _to_create(parts, request)
     if missing:
-        return _create_and_describe(parts, request, context, missing)
-    if len(parts.metadata.image.brokers) == 1:
-        return _describe(parts, request, context, {})
-    return _describe_after_election(parts, request, context)
+        return Exclusive(_create_and_describe(parts, request, context, missing))
+    if parts.metadata.has_disconnected_leader(_names(parts, request)) or (
+        len(parts.metadata.image.brokers) > 1
+        and context.received - context.connection.opened > _NEW_CONNECTION_S
+    ):
+        return Exclusive(_describe_after_election(parts, request, context))
+    return _describe(parts, request, context, {})
+
+
+def _names(parts: Parts, request: MetadataRequest) -> list[str]:
+    topic_names = parts.metadata.image.topic_names
+    return [topic.name or topic_names.get(topic.topic_id, "") for topic in request.topics or ()]
 
 
 def _to_create(parts: Parts, request: MetadataRequest) -> list[str]:
@@ -114,7 +127,7 @@ async def _create_and_describe(
         errors: CreationErrors = await parts.controllers.create_missing(missing)
     except KafkaError as error:
         errors = dict.fromkeys(missing, error)
-    return _describe(parts, request, context, errors)
+    return await _in_slices(_describe(parts, request, context, errors))
 
 
 async def _describe_after_election(
@@ -122,51 +135,54 @@ async def _describe_after_election(
 ) -> MetadataResponse:
     """Respond when all leaders are connected. A client that sends Metadata on a connection that it
     has had for a while may have lost a leader."""
-    if context.received - context.connection.opened > _NEW_CONNECTION_S:
-        await asyncio.sleep(_DISCONNECT_DELAY_S)
-    topic_names = parts.metadata.image.topic_names
-    await parts.metadata.wait_leaders(
-        [topic.name or topic_names.get(topic.topic_id, "") for topic in request.topics or ()]
-    )
-    return _describe(parts, request, context, {})
+    for _ in range(_DISCONNECT_TURNS):
+        await asyncio.sleep(0)
+    await parts.metadata.wait_leaders(_names(parts, request))
+    return await _in_slices(_describe(parts, request, context, {}))
+
+
+async def _in_slices(
+    response: MetadataResponse | Exclusive[MetadataResponse],
+) -> MetadataResponse:
+    return await response if isinstance(response, Exclusive) else response
 
 
 def _describe(
     parts: Parts, request: MetadataRequest, context: RequestContext, errors: CreationErrors
-) -> MetadataResponse:
-    live = live_brokers(parts)
+) -> MetadataResponse | Exclusive[MetadataResponse]:
     requested = dict.fromkeys(
         (topic.name if topic.topic_id == NO_UUID else None, topic.topic_id)
         for topic in request.topics or ()
     )
-    image = parts.metadata.image
-    operations = _topic_operations(request)
+    image, form = parts.metadata.image, _form(request, context)
     topics = [
-        _topic_with_id(image, topic_id, live, operations)
+        _topic_with_id(image, topic_id)
         if name is None
-        else _topic_with_name(image, name, live, operations, errors)
+        else _topic_with_name(image, name, form.operations, errors)
         for name, topic_id in requested
     ]
-    return _response(parts, request, context, topics)
+    encode = partial(parts.encoded_topics.some_topics, topics, form, live_brokers(parts))
+    return _respond(parts, request, context, encode)
 
 
-def _topic_operations(request: MetadataRequest) -> int:
-    return authorized_operations(ResourceType.TOPIC, request.include_topic_authorized_operations)
+def _form(request: MetadataRequest, context: RequestContext) -> Form:
+    included = request.include_topic_authorized_operations
+    return Form(context.version, authorized_operations(ResourceType.TOPIC, included))
 
 
-def _topic_with_id(image: MetadataImage, topic_id: UUID, live: set[int], operations: int) -> Topic:
+def _topic_with_id(image: MetadataImage, topic_id: UUID) -> TopicImage | Topic:
     topic = image.topics.get(image.topic_names.get(topic_id, ""))
     if topic is None:
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-    return _topic(topic, live, operations)
+    return topic
 
 
 def _topic_with_name(
-    image: MetadataImage, name: str, live: set[int], operations: int, errors: CreationErrors
-) -> Topic:
+    image: MetadataImage, name: str, operations: int, errors: CreationErrors
+) -> TopicImage | Topic:
     topic = image.topics.get(name)
     if topic is not None:
-        return _topic(topic, live, operations)
+        return topic
     error = errors.get(name)
     code = absence(name) if error is None else error.code
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -180,30 +196,28 @@ def _topic_with_name(
     )
 
 
-def _topic(topic: TopicImage, live: set[int], operations: int) -> Topic:
-    partitions = tuple(
-        Topic.Partition(
-            error_code=partition_error(state, live),
-            partition_index=index,
-            leader_id=state.leader,
-            leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas,
-            isr_nodes=state.isr,
-            offline_replicas=offline_replicas(state, live),
-        )
-        for index, state in topic.partitions.items()
-    )
-    return Topic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
-        topic_authorized_operations=operations,
-    )
+def _respond(
+    parts: Parts, request: MetadataRequest, context: RequestContext, encode: Encode
+) -> MetadataResponse | Exclusive[MetadataResponse]:
+    """Respond now if one slice is enough."""
+    topics = parts.encoded_topics.encode_now(encode)
+    if topics is not None:
+        return _response(parts, request, context, topics)
+    return Exclusive(_respond_later(parts, request, context, encode))
+
+
+async def _respond_later(
+    parts: Parts, request: MetadataRequest, context: RequestContext, encode: Encode
+) -> MetadataResponse:
+    topics = await parts.encoded_topics.encode_later(encode)
+    return _response(parts, request, context, topics)
 
 
 def _response(
-    parts: Parts, request: MetadataRequest, context: RequestContext, topics: list[Topic]
+    parts: Parts,
+    request: MetadataRequest,
+    context: RequestContext,
+    topics: EncodedArray | tuple[Topic, ...],
 ) -> MetadataResponse:
     brokers = tuple(
         MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
@@ -215,7 +229,7 @@ def _response(
         brokers=brokers,
         cluster_id=parts.cluster_id,
         controller_id=parts.node_id,
-        topics=tuple(topics),
+        topics=topics,  # type: ignore[arg-type]  # see may_be_encoded
         cluster_authorized_operations=authorized_operations(
             ResourceType.CLUSTER, request.include_cluster_authorized_operations
         ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
+    from penstock.handlers.encoded_topics import EncodedTopics
     from penstock.node.broker.controllers import Controllers, ProducerIds
     from penstock.node.controller.controller import NodeController
     from penstock.node.fetch.fetches import Fetches
@@ -44,6 +45,7 @@ class BrokerParts:
     fetches: Fetches
     groups: Groups
     producer_ids: ProducerIds
+    encoded_topics: EncodedTopics
 
 
 @dataclass(slots=True)

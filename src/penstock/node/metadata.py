@@ -165,12 +165,19 @@ class MetadataView:
         """
         deadline = self._clock.monotonic() + _ELECTION_TIMEOUT_S
         for name in names:
-            while self._has_disconnected_leader(name) and self._clock.monotonic() < deadline:
+            while self.has_disconnected_leader([name]) and self._clock.monotonic() < deadline:
                 await asyncio.sleep(_ELECTION_POLL_S)
 
-    def _has_disconnected_leader(self, name: str) -> bool:
-        topic = self.image.topics.get(name)
-        return topic is not None and any(
-            self._is_disconnected(leader)
-            for leader in {state.leader for state in topic.partitions.values()}
+    def has_disconnected_leader(self, names: Iterable[str]) -> bool:
+        """Return True if a partition of these topics has a leader that is disconnected from this
+        broker."""
+        disconnected = {broker for broker in self.image.brokers if self._is_disconnected(broker)}
+        if not disconnected:
+            return False
+        topics = (self.image.topics.get(name) for name in names)
+        return any(
+            state.leader in disconnected
+            for topic in topics
+            if topic is not None
+            for state in topic.partitions.values()
         )

@@ -58,6 +58,16 @@ def encode(message: object, version: int) -> list[Records]:
     return compiled(message)
 
 
+def encode_struct(message: type, struct: object, version: int) -> bytes:
+    """Return one struct of a message as it is encoded in an array, for an EncodedArray. The struct
+    has no records."""
+    cls = type(struct)
+    compiled = _encoders.get((cls, version))
+    if compiled is None:
+        compiled = _encoders[cls, version] = compile_encoder(message, version, cls)
+    return cast(bytes, compiled(struct)[0])
+
+
 def encode_bytes(message: object, version: int) -> bytes:
     """Return the message as one byte string. Its records, if any, must be bytes."""
     parts = encode(message, version)

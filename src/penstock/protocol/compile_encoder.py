@@ -24,21 +24,23 @@ from penstock import limits
 from penstock.protocol import codec_errors
 from penstock.protocol.layout import FORMATS, NULL_MARKERS, REPEATED, Layout, layout_of, structs_of
 from penstock.protocol.primitives import UVARINTS
-from penstock.protocol.schema import Field, Records, fields_of
+from penstock.protocol.schema import EncodedArray, Field, Records, fields_of
 from penstock.protocol.source import Source
 
 Encoder = Callable[[Any], list[Records]]
 
 
-def compile_encoder(message: type, version: int) -> Encoder:
+def compile_encoder(message: type, version: int, struct_: type | None = None) -> Encoder:
     """Return a function that encodes a message to parts: bytes, and between them the untouched
-    records."""
-    return _EncoderSource(layout_of(message, version)).build().function("encode")
+    records. With `struct_`, it encodes a struct of the message."""
+    source = _EncoderSource(layout_of(message, version), struct_ or message)
+    return source.build().function("encode")
 
 
 class _EncoderSource:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, encoded: type) -> None:
         self._layout = layout
+        self._encoded = encoded
         self._source = Source(f"encode {layout.label}")
         self._run: list[tuple[str, str]] = []
         self._pieces: list[str] = []
@@ -60,7 +62,7 @@ class _EncoderSource:
                 source.line("out = []")
                 if self._has_records:
                     source.line("parts = []")
-                self._struct(self._layout.message, "message", "")
+                self._struct(self._encoded, "message", "")
                 self._add_pieces()
                 if self._has_records:
                     source.line('if out: parts.append(b"".join(out))')
@@ -215,6 +217,13 @@ class _EncoderSource:
         elif field.kind in FORMATS:
             formats = self._source.name(f"{field.kind}s", REPEATED[field.kind])
             self._piece(f"{formats}[len({elements})].pack(*{elements})")
+        elif field.may_be_encoded:
+            self._add_pieces()
+            encoded = self._source.name("EncodedArray", EncodedArray)
+            with self._source.block(f"if type({variable}) is {encoded}:"):
+                self._source.line(f"{self._sink}.append({variable}.data)")
+            with self._source.block("else:"):
+                self._loop(field, elements, path)
         else:
             self._loop(field, elements, path)
 

@@ -70,6 +70,20 @@ def parse_versions(text: str) -> Versions:
     return Versions(int(first), int(last or first))
 
 
+class EncodedArray:
+    """The elements of an array of structs in encoded form, for one version. The encoder takes it
+    in place of a tuple where the field is declared with `may_be_encoded`."""
+
+    __slots__ = ("count", "data")
+
+    def __init__(self, count: int, data: bytes) -> None:
+        self.count = count
+        self.data = data
+
+    def __len__(self) -> int:
+        return self.count
+
+
 class Field(NamedTuple):
     """A declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the
     nested class of a struct."""
@@ -83,6 +97,7 @@ class Field(NamedTuple):
     struct: type | None = None
     is_array: bool = False
     never_compact: bool = False
+    may_be_encoded: bool = False
     name: str = ""
 
 
@@ -225,6 +240,7 @@ def _declare(
     struct: type | None = None,
     is_array: bool = False,
     never_compact: bool = False,
+    may_be_encoded: bool = False,
 ) -> Any:
     return Field(
         kind,
@@ -236,6 +252,7 @@ def _declare(
         struct,
         is_array,
         never_compact,
+        may_be_encoded,
     )
 
 
@@ -349,7 +366,12 @@ def record_batches(versions: str, *, nullable: str = "none") -> Any:
 
 @overload
 def array(
-    element: Callable[..., T], versions: str, *, tag: int | None = ..., ignorable: bool = ...
+    element: Callable[..., T],
+    versions: str,
+    *,
+    tag: int | None = ...,
+    ignorable: bool = ...,
+    may_be_encoded: bool = ...,
 ) -> tuple[T, ...]: ...
 @overload
 def array(
@@ -369,9 +391,10 @@ def array(
     default: tuple[()] | None = (),
     tag: int | None = None,
     ignorable: bool = False,
+    may_be_encoded: bool = False,
 ) -> Any:
     """Declare an array of a nested struct, `array(Partition, "4+")`, or of one of the types above,
-    `array(int32, "0+")`."""
+    `array(int32, "0+")`. With `may_be_encoded`, the encoder takes an EncodedArray too."""
     inner = element if isinstance(element, type) else None
     kind = "struct" if inner else element.__name__
     return _declare(
@@ -383,6 +406,7 @@ def array(
         ignorable=ignorable,
         struct=inner,
         is_array=True,
+        may_be_encoded=may_be_encoded,
     )
 
 
