@@ -167,6 +167,13 @@ MAX_CHILD_MESSAGE_BYTES = 256 * 1024 * 1024
 # clients of a cluster reconnect at the same time.
 ACCEPT_BACKLOG = 1_024
 
+# Descriptors of a node besides logs and accepted connections: its own connections to other nodes,
+# listeners, locks, the child process.
+OTHER_DESCRIPTORS = 256
+
+# How often refused connections are logged.
+REFUSALS_LOGGED_S = 10.0
+
 # A response that our client accepts: fetch.max.bytes is 50 MB by default, and one batch may exceed
 # it. The first bytes of TLS and HTTP read as larger sizes, so such peers are recognised
 # immediately.

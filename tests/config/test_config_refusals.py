@@ -55,6 +55,30 @@ from tests.config.node_examples import BROKER, COMBINED, CONTROLLER, problems
         ),
         (
             COMBINED,
+            {"max.connections.per.ip": "0"},
+            5,
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides",
+        ),
+        (
+            COMBINED,
+            {"max.connections.per.ip.overrides": "127.0.0.1:1,somewhere:2"},
+            5,
+            "'somewhere:2' is not in the form address:count, with an IP address",
+        ),
+        (
+            COMBINED,
+            {"max.connections.per.ip.overrides": "127.0.0.1:many"},
+            5,
+            "'many' in '127.0.0.1:many' is not a number",
+        ),
+        (
+            COMBINED,
+            {"listener.name.plaintext.max.connections": "-1"},
+            5,
+            "Invalid value -1 for configuration listener.name.plaintext.max.connections: Value",
+        ),
+        (
+            COMBINED,
             {"controller.listener.names": "CONTROLLER,C"},
             3,
             "controller.listener.names must only contain values appearing in",

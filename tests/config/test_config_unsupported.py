@@ -24,7 +24,7 @@ from tests.config.node_examples import COMBINED, problems
         ),
         (
             "listener.name.a.ssl.key=k",
-            "listener.name.a.ssl.key is not supported: settings per listener",
+            "listener.name.a.ssl.key is not supported: this setting per listener",
         ),
         ("security.inter.broker.protocol=SSL", "security.inter.broker.protocol is not supported"),
         (

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.limits import ACCEPT_BACKLOG
 from penstock.server.dispatch import Dispatch
+from penstock.server.quotas import ConnectionLimits
 from penstock.server.server import Server
 from penstock.server.state import Bounds, bounds_of
 from penstock.world import World
@@ -54,7 +55,9 @@ def test_idle_connections_are_closed_and_others_are_not() -> None:
 
 def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> tuple[int, int]:
-        async with serving(world, respond_now, Bounds(max_connections=3)) as served:
+        async with serving(
+            world, respond_now, Bounds(connections=ConnectionLimits(total=3))
+        ) as served:
             clients = [await served.connect() for _ in range(3)]
             for client in clients:
                 client.send(heartbeat(1))
@@ -67,10 +70,10 @@ def test_connections_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -
             again = await served.connect()
             again.send(heartbeat(2))
             assert await again.wait_responses(1) == [2]
-            return served.server.counters.connections_refused, served.server.counters.connections
+            return served.server._state.quotas.refused, served.server.counters.connections
 
     assert play(scenario) == (2, 3)
-    assert caplog.text.count("refusing connections") == 1
+    assert caplog.text.count("refused a connection") == 1
 
 
 async def connect_or_lost(served: Served) -> Client | None:
@@ -173,7 +176,7 @@ def test_bounds_come_from_the_config() -> None:
     bounds = bounds_of(config())
     assert bounds.max_request_bytes == 104_857_600
     assert bounds.max_idle_s == 600
-    assert bounds.max_connections == 2**31 - 1
+    assert bounds.connections.total == 2**31 - 1
 
 
 def test_socket_settings_apply_only_if_they_are_set() -> None:

@@ -20,6 +20,7 @@ from penstock.limits import (
 )
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.server.dispatch import Handler
+from penstock.server.quotas import ConnectionLimits
 from penstock.server.state import Bounds, bounds_of
 from penstock.world import World
 from penstock.world.sim import Simulation
@@ -181,7 +182,9 @@ def test_the_time_in_which_a_connection_is_not_read_does_not_count() -> None:
 
 def test_the_controllers_listener_has_a_memory_of_its_own(play: Play) -> None:
     async def scenario(world: World) -> tuple[list[int], bool]:
-        bounds = replace(BOUNDS, reserved_listeners=frozenset({"CONTROLLER"}))
+        bounds = replace(
+            BOUNDS, connections=ConnectionLimits(reserved_listeners=frozenset({"CONTROLLER"}))
+        )
         async with serving(world, respond_now, bounds) as served:
             halves = [await served.connect() for _ in range(4)]
             broker = await served.connect("CONTROLLER")
@@ -198,14 +201,14 @@ def test_the_controllers_listener_has_a_memory_of_its_own(play: Play) -> None:
 
 def test_reserved_listeners_are_those_of_controllers_and_between_brokers() -> None:
     shared = config()
-    assert bounds_of(shared).reserved_listeners == {"CONTROLLER"}
+    assert bounds_of(shared).connections.reserved_listeners == {"CONTROLLER"}
     separate = config(
         "PLAINTEXT://localhost:0,BETWEEN://localhost:0,CONTROLLER://localhost:0",
         "listener.security.protocol.map="
         "PLAINTEXT:PLAINTEXT,BETWEEN:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
         "inter.broker.listener.name=BETWEEN\n",
     )
-    assert bounds_of(separate).reserved_listeners == {"CONTROLLER", "BETWEEN"}
+    assert bounds_of(separate).connections.reserved_listeners == {"CONTROLLER", "BETWEEN"}
 
 
 def test_responses_that_peers_do_not_read_count_and_stalled_readers_are_closed() -> None:

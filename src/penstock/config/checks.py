@@ -16,8 +16,10 @@ from penstock.config import group_settings as group
 from penstock.config import node_settings as node
 from penstock.config.listeners import (
     advertised_listeners,
+    connection_overrides,
     controller_listener_names,
     inter_broker_listener_name,
+    listener_max_connections,
     listeners,
     require_supported,
     security_protocols,
@@ -284,7 +286,19 @@ def _source(values: Values, topic_setting: str) -> Setting[Any]:
     return next((setting for setting in synonyms if values[setting] is not None), synonyms[-1])
 
 
+def check_connections(values: Values) -> None:
+    overrides = connection_overrides(values)
+    listener_max_connections(values)
+    require(
+        values[node.MAX_CONNECTIONS_PER_IP] != 0 or bool(overrides),
+        node.MAX_CONNECTIONS_PER_IP,
+        "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+        "property is set.",
+    )
+
+
 CHECKS: tuple[Callable[[Values], None], ...] = (
+    check_connections,
     check_log_directories,
     check_metadata_directory,
     check_controller_listeners,

@@ -6,12 +6,14 @@ import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.config import node_settings as node
 from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
+
+T = TypeVar("T")
 
 MAX_PORT = 65_535
 HOST = r"[0-9a-zA-Z\-%._:]*"
@@ -87,6 +89,40 @@ def advertised_listeners(values: Values) -> tuple[Listener, ...]:
             ),
         )
     return parsed
+
+
+def listener_max_connections(values: Values) -> dict[str, int]:
+    """Return listener.name.<name>.max.connections of the listeners that have one."""
+    limits = {
+        listener.name: values[listener_setting(listener.name, node.MAX_CONNECTIONS)]
+        for listener in listeners(values)
+    }
+    default = node.MAX_CONNECTIONS.default_value()
+    return {name: limit for name, limit in limits.items() if limit != default}
+
+
+def listener_setting(listener_name: str, setting: Setting[T]) -> Setting[T]:
+    """Return the setting for one listener."""
+    return replace(setting, name=f"listener.name.{listener_name.lower()}.{setting.name}")
+
+
+def connection_overrides(values: Values) -> dict[str, int]:
+    """Return max.connections.per.ip.overrides by address. Kafka accepts names of hosts too."""
+    setting = node.MAX_CONNECTIONS_PER_IP_OVERRIDES
+    overrides = {}
+    for pair in filter(None, (part.strip() for part in values[setting].split(","))):
+        address, _, count = pair.rpartition(":")
+        try:
+            parsed = ipaddress.ip_address(address.strip().strip("[]"))
+        except ValueError:
+            raise InconsistentSettingsError(
+                setting, f"{pair!r} is not in the form address:count, with an IP address"
+            ) from None
+        require(
+            count.strip().isdecimal(), setting, f"{count.strip()!r} in {pair!r} is not a number"
+        )
+        overrides[str(parsed)] = int(count)
+    return overrides
 
 
 def inter_broker_listener_name(values: Values) -> str:

@@ -201,8 +201,29 @@ MAX_CONNECTIONS = Setting(
     INT,
     2**31 - 1,
     MEDIUM,
-    "The maximum number of open connections. In Penstock a change takes effect at the next start.",
+    "The maximum number of open connections. It can be set for one listener as "
+    "listener.name.<name>.max.connections. In Penstock a change takes effect at the next start.",
     at_least(0),
+    CLUSTER,
+)
+MAX_CONNECTIONS_PER_IP = Setting(
+    "max.connections.per.ip",
+    INT,
+    2**31 - 1,
+    MEDIUM,
+    "The maximum number of open connections from one IP address. In Penstock a change takes effect "
+    "at the next start.",
+    at_least(0),
+    CLUSTER,
+)
+MAX_CONNECTIONS_PER_IP_OVERRIDES = Setting(
+    "max.connections.per.ip.overrides",
+    STRING,
+    "",
+    MEDIUM,
+    "The maximum number of open connections from some IP addresses, as address:count pairs. "
+    "In Penstock names of hosts are not resolved, and a change takes effect at the next start.",
+    None,
     CLUSTER,
 )
 SOCKET_LISTEN_BACKLOG_SIZE = Setting(

@@ -14,7 +14,7 @@ from penstock.config.setting import (
     Setting,
     did_you_mean,
 )
-from penstock.config.settings import NODE_SETTINGS, find_unsupported
+from penstock.config.settings import NODE_SETTINGS, find_setting, find_unsupported
 
 T = TypeVar("T")
 
@@ -69,11 +69,11 @@ class ParsedSettings:
         self._problems[f"{where}: {problem}"] = line
 
     def _parse(self, entry: Entry) -> None:
-        if unsupported := find_unsupported(entry.key):
+        setting = find_setting(entry.key)
+        if setting is None and (unsupported := find_unsupported(entry.key)):
             if reason := unsupported.refusal(entry.key, entry.value):
                 self._add_problem(entry.key, reason)
             return
-        setting = NODE_SETTINGS.get(entry.key)
         if setting is None:
             self.warnings.append(
                 f"{entry.where}: unknown setting {entry.key} is ignored."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,6 +16,7 @@ from penstock.config import (
     log_settings,
     node_settings,
 )
+from penstock.config.listeners import listener_setting
 from penstock.config.setting import Setting
 
 
@@ -50,6 +52,12 @@ class UnsupportedSetting:
         return f"{name} is not supported: {self.reason}."
 
 
+# Settings that a listener may have a value of its own for.
+_PER_LISTENER: Mapping[str, Setting[Any]] = MappingProxyType(
+    {setting.name: setting for setting in (node_settings.MAX_CONNECTIONS,)}
+)
+_LISTENER_SETTING = re.compile(r"listener\.name\.([0-9a-z_\-]+)\.(.+)", re.ASCII)
+
 _PLAIN = "connections are plain text and are not authenticated. Remove the setting"
 _NO_PREALLOCATION = "segment files are not preallocated. Remove the setting or set it to false"
 _JAVA_CLASS = "it names a Java class, which Penstock cannot run. Remove the setting"
@@ -65,7 +73,7 @@ _UNSUPPORTED = (
     UnsupportedSetting("ssl.*", f"TLS is not available yet: {_PLAIN}", allowed=()),
     UnsupportedSetting("sasl.*", f"SASL is not available yet: {_PLAIN}", allowed=()),
     UnsupportedSetting(
-        "listener.name.*", f"settings per listener are not available yet: {_PLAIN}", allowed=()
+        "listener.name.*", f"this setting per listener is not available yet: {_PLAIN}", allowed=()
     ),
     UnsupportedSetting(
         "security.inter.broker.protocol",
@@ -117,6 +125,16 @@ _UNSUPPORTED = (
         "KRaft has no control plane listener. Use controller.listener.names",
     ),
 )
+
+
+def find_setting(name: str) -> Setting[Any] | None:
+    """Return the setting with a name, which may be that of a listener's own value."""
+    if name in NODE_SETTINGS:
+        return NODE_SETTINGS[name]
+    match = _LISTENER_SETTING.fullmatch(name)
+    if match is None or match[2] not in _PER_LISTENER:
+        return None
+    return listener_setting(match[1], _PER_LISTENER[match[2]])
 
 
 def find_unsupported(name: str) -> UnsupportedSetting | None:

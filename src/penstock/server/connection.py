@@ -60,7 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         self._actions = state.actions
         self._dispatch = dispatch
         self._bounds: Bounds = state.bounds
-        self._listener_name = listener_name
+        self.listener_name = listener_name
+        self.address = ""
         self._memory = state.memory_of(listener_name)
         self._monotonic = state.clock.monotonic
         self._loop = asyncio.get_running_loop()
@@ -90,7 +91,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport, self._state.offload, self._writer_ready, self._cannot_send
         )
         _set_buffers(self._transport, self._bounds)
-        self._origin = _origin(self._transport, self._listener_name, self._active)
+        self._origin = _origin(self._transport, self.listener_name, self._active)
+        self.address = self._origin.peer.rpartition(":")[0]
         if not self._state.admit(self):
             self._closed = True
             self._transport.abort()
@@ -384,6 +386,15 @@ class Connection(asyncio.BufferedProtocol):
             if self._writer.blocked:
                 held += self._writer.held_bytes
         memory.hold(self, held)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if nothing is in progress."""
+        return not self._responses.slots and not self._writer.blocked and self._buffer.is_empty
+
+    @property
+    def last_active(self) -> float:
+        return self._active
 
     def stalled_s(self, now: float) -> float:
         """Return for how long the peer has neither sent more of a request that it started, nor read

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.config import node_settings
+from penstock.config.listeners import connection_overrides, listener_max_connections
 from penstock.config.node import NodeConfig
 from penstock.config.setting import Setting
 from penstock.errors import InvariantBroken
 from penstock.node.delayed import ActionQueue
 from penstock.server.memory import Memory
+from penstock.server.quotas import ConnectionLimits, ConnectionQuotas
 from penstock.world import World
 
 if TYPE_CHECKING:
@@ -33,13 +35,11 @@ class Bounds:
 
     max_request_bytes: int = 100 * 1024 * 1024
     max_idle_s: float | None = node_settings.CONNECTIONS_MAX_IDLE_MS.default_value() / 1000
-    max_connections: int = node_settings.MAX_CONNECTIONS.default_value()
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_inflight_requests: int = limits.MAX_INFLIGHT_REQUESTS
     max_inflight_bytes: int = limits.MAX_INFLIGHT_BYTES
     max_node_inflight_bytes: int = limits.MAX_NODE_INFLIGHT_BYTES
     reserved_inflight_bytes: int = limits.RESERVED_INFLIGHT_BYTES
-    # Listeners of controllers and between brokers, with a memory of their own.
-    reserved_listeners: frozenset[str] = frozenset()
     accept_backlog: int = limits.ACCEPT_BACKLOG
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
@@ -50,8 +50,13 @@ def bounds_of(config: NodeConfig) -> Bounds:
     return Bounds(
         max_request_bytes=config[node_settings.SOCKET_REQUEST_MAX_BYTES],
         max_idle_s=idle_ms / 1000 if idle_ms >= 0 else None,
-        max_connections=config[node_settings.MAX_CONNECTIONS],
-        reserved_listeners=config.reserved_listener_names,
+        connections=ConnectionLimits(
+            total=config[node_settings.MAX_CONNECTIONS],
+            per_address=config[node_settings.MAX_CONNECTIONS_PER_IP],
+            address_overrides=connection_overrides(config),
+            per_listener=listener_max_connections(config),
+            reserved_listeners=config.reserved_listener_names,
+        ),
         accept_backlog=_if_set(config, node_settings.SOCKET_LISTEN_BACKLOG_SIZE)
         or limits.ACCEPT_BACKLOG,
         send_buffer_bytes=_if_set(config, node_settings.SOCKET_SEND_BUFFER_BYTES),
@@ -71,7 +76,6 @@ class Counters:
 
     connections: int = 0
     connections_opened: int = 0
-    connections_refused: int = 0
     connections_idle_closed: int = 0
     connections_stalled: int = 0
     connections_broken: int = 0
@@ -94,6 +98,7 @@ class ServerState:
         self.counters = Counters()
         self.shared_buffer = memoryview(bytearray(limits.READ_BYTES))
         self.connections: dict[Connection, None] = {}  # ordered
+        self.quotas = ConnectionQuotas(bounds.connections, world.network.max_descriptors())
         self.memory = Memory(bounds.max_node_inflight_bytes)
         self.reserved_memory = Memory(bounds.reserved_inflight_bytes)
         self.waiting = 0
@@ -102,23 +107,15 @@ class ServerState:
         self.failed = asyncio.Event()
         # Set when the server stops and no connection and no handler is left.
         self.quiet = asyncio.Event()
-        self._is_full = False
 
     def memory_of(self, listener_name: str) -> Memory:
         """Return the memory that the connections of a listener share."""
-        is_reserved = listener_name in self.bounds.reserved_listeners
+        is_reserved = listener_name in self.bounds.connections.reserved_listeners
         return self.reserved_memory if is_reserved else self.memory
 
     def admit(self, connection: Connection) -> bool:
-        """Register a connection. Return False if there are too many; a series of refusals is logged
-        once."""
-        if self.stopping or len(self.connections) >= self.bounds.max_connections:
-            self.counters.connections_refused += 1
-            if not self.stopping and not self._is_full:
-                self._is_full = True
-                log.warning(
-                    "refusing connections: %d are open (max.connections)", len(self.connections)
-                )
+        """Register a connection. Return False if there are too many, or the server stops."""
+        if self.stopping or not self.quotas.admit(connection, self.clock.monotonic()):
             return False
         self.connections[connection] = None
         self.counters.connections = len(self.connections)
@@ -129,7 +126,7 @@ class ServerState:
         if connection in self.connections:
             del self.connections[connection]
             self.counters.connections = len(self.connections)
-            self._is_full = False
+            self.quotas.release(connection)
         self._check_quiet()
 
     def handler_done(self) -> None:

@@ -177,6 +177,10 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 class Network(Protocol):
     """Connections, as asyncio transports and protocols (BufferedProtocol included)."""
 
+    def max_descriptors(self) -> int | None:
+        """Return how many descriptors this process may have, for connections and files together;
+        None if there is no limit."""
+
     async def listen(
         self,
         factory: ProtocolFactory,

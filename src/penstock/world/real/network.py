@@ -37,6 +37,11 @@ class RealListener:
 class RealNetwork:
     __slots__ = ()
 
+    def max_descriptors(self) -> int | None:
+        _raise_open_files_limit()
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return None if soft == resource.RLIM_INFINITY else soft
+
     async def listen(
         self,
         factory: ProtocolFactory,

@@ -47,6 +47,9 @@ class SimNetwork:
         self._process = process
         self._transports: dict[SimTransport, None] = {}  # a dict for its order
 
+    def max_descriptors(self) -> int | None:
+        return None
+
     async def listen(
         self,
         factory: ProtocolFactory,
