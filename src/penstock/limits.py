@@ -171,6 +171,11 @@ ACCEPT_BACKLOG = 1_024
 # listeners, locks, the child process.
 OTHER_DESCRIPTORS = 256
 
+# Connections that wait for their peers to take a range of a file, and that the event loop watches
+# by a second descriptor. Others look again after this time.
+MAX_WATCHED_SOCKETS = 1_000
+UNWATCHED_SOCKET_S = 0.05
+
 # How often refused connections are logged.
 REFUSALS_LOGGED_S = 10.0
 

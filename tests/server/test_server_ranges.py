@@ -4,6 +4,7 @@ order."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import random
@@ -24,6 +25,7 @@ from penstock.limits import (
 )
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.fetch import FetchResponse
+from penstock.server import sendfile
 from penstock.server.state import Bounds
 from penstock.world import Offload, World
 from penstock.world.real import RealDisk, RealFile, page_cache, run
@@ -353,3 +355,30 @@ def test_clients_on_the_same_host_get_a_small_send_buffer(
 
     # Linux doubles the value for its own use.
     assert run(scenario) in (expected, 2 * expected)
+
+
+@pytest.mark.parametrize("reason", ["too many open files", "too many watched sockets"])
+def test_ranges_arrive_without_a_second_descriptor(
+    file: SpiedFile, content: bytes, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    def no_descriptor(_fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def scenario(world: World) -> tuple[list[tuple[int, bytes]], set[int]]:
+        handlers = {FETCH: fetch_handler(Range(file, 0, SIZE)), HEARTBEAT: respond_now}
+        async with serving(world, handlers) as served:
+            client = await connect_deaf(served)
+            client.send(fetch(1), heartbeat(2))
+            await asyncio.sleep(0.1)
+            client.transport.resume_reading()
+            await client.wait_responses(2)
+            return client.responses, served.server._state.watched_sockets
+
+    if reason == "too many open files":
+        monkeypatch.setattr(sendfile.os, "dup", no_descriptor)
+    else:
+        monkeypatch.setattr(sendfile, "MAX_WATCHED_SOCKETS", 0)
+    responses, watched = run(scenario)
+    assert [correlation for correlation, _body in responses] == [1, 2]
+    assert content in responses[0][1]
+    assert watched == set()

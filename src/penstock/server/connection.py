@@ -88,7 +88,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._writer = Writer(
-            self._transport, self._state.offload, self._writer_ready, self._cannot_send
+            self._transport,
+            self._state.offload,
+            self._writer_ready,
+            self._cannot_send,
+            self._state.watched_sockets,
         )
         _set_buffers(self._transport, self._bounds)
         self._origin = _origin(self._transport, self.listener_name, self._active)

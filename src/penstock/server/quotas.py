@@ -20,7 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.limits import ACCEPT_BACKLOG, MAX_OPEN_LOG_FILES, OTHER_DESCRIPTORS, REFUSALS_LOGGED_S
+from penstock.limits import (
+    ACCEPT_BACKLOG,
+    MAX_OPEN_LOG_FILES,
+    MAX_WATCHED_SOCKETS,
+    OTHER_DESCRIPTORS,
+    REFUSALS_LOGGED_S,
+)
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +63,7 @@ def connections_below(max_descriptors: int | None) -> int:
     """Return how many connections leave enough descriptors for files."""
     if max_descriptors is None:
         return UNLIMITED
-    reserve = MAX_OPEN_LOG_FILES + ACCEPT_BACKLOG + OTHER_DESCRIPTORS
+    reserve = MAX_OPEN_LOG_FILES + MAX_WATCHED_SOCKETS + ACCEPT_BACKLOG + OTHER_DESCRIPTORS
     return max_descriptors - min(reserve, max_descriptors // 2)
 
 

@@ -12,12 +12,14 @@ transports have no socket.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.ids import Buffer
+from penstock.limits import MAX_WATCHED_SOCKETS, UNWATCHED_SOCKET_S
 
 _CAN_SEND_FILES = hasattr(os, "sendfile")
 # Linux: the next call sends more, so a segment that is not full may wait for it.
@@ -78,13 +80,30 @@ def short_range(count: int, length: int, position: int) -> ShortRange:
 
 class SendSocket:
     """The socket of one transport. `writable` is called once after each `wait_writable`. The event
-    loop watches the descriptor until `writable` returns without waiting again."""
+    loop watches the descriptor until `writable` returns without waiting again.
 
-    __slots__ = ("_loop", "_socket", "_transport", "_watched", "_writable", "is_waiting")
+    `all_watched` are the duplicates of all connections. Their number is limited, since files need
+    descriptors too; beyond, a timer takes the place of the event loop's watching.
+    """
 
-    def __init__(self, transport: asyncio.Transport, writable: Callable[[], None]) -> None:
+    __slots__ = (
+        "_all_watched",
+        "_loop",
+        "_socket",
+        "_timer",
+        "_transport",
+        "_watched",
+        "_writable",
+        "is_waiting",
+    )
+
+    def __init__(
+        self, transport: asyncio.Transport, writable: Callable[[], None], all_watched: set[int]
+    ) -> None:
         self._transport = transport
         self._writable = writable
+        self._all_watched = all_watched
+        self._timer: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._watched: int | None = None
@@ -126,14 +145,32 @@ class SendSocket:
 
     def wait_writable(self) -> None:
         self.is_waiting = True
+        if self._watched is not None:
+            return
+        self._watched = self._duplicate()
         if self._watched is None:
-            self._watched = os.dup((self._socket or self._transport_socket()).fileno())
+            self._timer = self._loop.call_later(UNWATCHED_SOCKET_S, self._ready)
+        else:
+            self._all_watched.add(self._watched)
             self._loop.add_writer(self._watched, self._ready)
+
+    def _duplicate(self) -> int | None:
+        if len(self._all_watched) >= MAX_WATCHED_SOCKETS:
+            return None
+        try:
+            return os.dup((self._socket or self._transport_socket()).fileno())
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return None
 
     def _stop_watching(self) -> None:
         self.is_waiting = False
+        if self._timer is not None:
+            self._timer.cancel()
         watched, self._watched = self._watched, None
         if watched is not None:
+            self._all_watched.discard(watched)
             self._loop.remove_writer(watched)
             os.close(watched)
 

@@ -96,6 +96,7 @@ class ServerState:
         self.bounds = bounds
         self.actions = actions
         self.counters = Counters()
+        self.watched_sockets: set[int] = set()
         self.shared_buffer = memoryview(bytearray(limits.READ_BYTES))
         self.connections: dict[Connection, None] = {}  # ordered
         self.quotas = ConnectionQuotas(bounds.connections, world.network.max_descriptors())

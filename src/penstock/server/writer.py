@@ -39,7 +39,8 @@ class _Readable(Protocol):
 
 
 class Writer:
-    """`pause` and `resume` follow the transport's own buffer. `ready` is called when it is time to
+    """`all_watched` are the descriptors that the writers of all connections watch. `pause` and
+    `resume` follow the transport's own buffer. `ready` is called when it is time to
     `resume_parts`, and `failed` if a response cannot be sent: with OSError or ShortRange of its
     file, with ConnectionError if the peer is gone."""
 
@@ -66,12 +67,13 @@ class Writer:
         offload: Offload,
         ready: Callable[[], None],
         failed: Callable[[Exception], None],
+        all_watched: set[int],
     ) -> None:
         self._transport = transport
         self._offload = offload
         self._ready = ready
         self._failed = failed
-        self._socket = SendSocket(transport, ready)
+        self._socket = SendSocket(transport, ready, all_watched)
         # Small responses to requests that arrived together leave together: a system call costs more
         # than all the rest of a small response.
         self._bytes: list[bytes] = []
