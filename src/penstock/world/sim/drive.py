@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.world.sim.errors import NodeCrashed
-from penstock.world.sim.names import Names, find_file, split
+from penstock.world.sim.kinds import DiskTrigger, file_kind
+from penstock.world.sim.names import Names, find_file, joined, split
 from penstock.world.sim.trace import Detail
 
 # The operations that can fail. Opening a file with create=True is "open" and then "create".
@@ -49,24 +50,32 @@ class Fault:
 def _no_trace(kind: str, *details: Detail) -> None: ...
 
 
+def _call(action: Callable[[], object]) -> None:
+    action()
+
+
 class SimDrive:
     """`capacity_bytes` bounds the total size of the files. With `ignore_sync` every sync succeeds
-    without effect, to show that a test notices a missing sync."""
+    without effect, to show that a test notices a missing sync. `call_next` runs the action of a
+    trigger after the current callback."""
 
     def __init__(
         self,
         rng: random.Random,
         now_ms: Callable[[], int] = lambda: 0,
         record: Callable[..., None] = _no_trace,
+        call_next: Callable[[Callable[[], object]], None] = _call,
     ) -> None:
         self.names = Names()
         self.rng = rng
         self.now_ms = now_ms
         self.record = record
+        self._call_next = call_next
         self.capacity_bytes: int | None = None
         self.ignore_sync = False
         self.epoch = 0
         self._faults: list[Fault] = []
+        self._triggers: list[DiskTrigger] = []
         self._changes_left: int | None = None
 
     # Faults
@@ -104,13 +113,7 @@ class SimDrive:
     ) -> Fault:
         """Let operations (see `OPERATIONS`) on paths with this prefix raise OSError with this
         errno, `times` times or until `heal`."""
-        failing = frozenset(operations)
-        unknown = failing - OPERATIONS
-        if unknown:
-            raise ValueError(
-                f"unknown disk operations {sorted(unknown)}; known are {sorted(OPERATIONS)}"
-            )
-        fault = Fault("/" + prefix.lstrip("/"), failing, number, times)
+        fault = Fault("/" + prefix.lstrip("/"), _checked(operations), number, times)
         self._faults.append(fault)
         self.record("disk-fault", fault.prefix, *sorted(fault.operations), number, times)
         return fault
@@ -128,6 +131,46 @@ class SimDrive:
             )
         inode.flip_bit(position, bit)
         self.record("disk-flip", path, position, bit)
+
+    def cut(self, path: str, size: int) -> None:
+        """Lose what a file holds after its first `size` bytes."""
+        inode = find_file(self.names.root, split(path))
+        if not 0 <= size <= len(inode.content):
+            raise ValueError(f"{path!r} has {len(inode.content)} bytes: it has no cut at {size}")
+        inode.cut(size)
+        self.record("disk-cut", path, size)
+
+    def files(self, kind: str | None = None) -> dict[str, int]:
+        """Return the sizes of the files of a kind (see `kinds`), or of all files, by path."""
+        paths = {joined(parts): inode for parts, inode in self.names.paths()}
+        return {
+            path: len(paths[path].content)
+            for path in sorted(paths)
+            if kind in (None, file_kind(path))
+        }
+
+    def on_operation(
+        self,
+        action: Callable[[], object],
+        operations: Iterable[str],
+        *,
+        kind: str | None = None,
+        prefix: str = "/",
+        nth: int = 1,
+        instead: bool = False,
+    ) -> DiskTrigger:
+        """Run `action` once, at the nth of these operations from now on, on files of a kind whose
+        path has a prefix. See `DiskTrigger` for the moment."""
+        if nth < 1:
+            raise ValueError(f"there is no operation number {nth}: the first is 1")
+        trigger = DiskTrigger(action, _checked(operations), kind, prefix, nth, instead)
+        self._triggers.append(trigger)
+        return trigger
+
+    def forget(self, trigger: DiskTrigger) -> None:
+        """End a trigger, unless it has fired."""
+        if trigger in self._triggers:
+            self._triggers.remove(trigger)
 
     def evict(self) -> None:
         """Drop clean pages from the page cache. Reads then show what a failed sync lost."""
@@ -154,11 +197,23 @@ class SimDrive:
         if operation in CHANGING:
             self._count_change()
             self.record(operation, path, *details)
+        if self._triggers:
+            self._fire(operation, path)
         for fault in self._faults:
             if fault.applies(operation, path):
                 self.record("disk-error", operation, path, fault.number)
                 return OSError(fault.number, os.strerror(fault.number) + " (injected)", path)
         return None
+
+    def _fire(self, operation: str, path: str) -> None:
+        fired = [trigger for trigger in self._triggers if trigger.matches(operation, path)]
+        for trigger in fired:
+            self._triggers.remove(trigger)
+            self.record("disk-trigger", operation, path)
+            self._call_next(trigger.action)
+        if any(trigger.instead for trigger in fired):
+            self._changes_left = -1
+            raise NodeCrashed(f"a trigger stopped the node before its {operation} of {path}")
 
     def _count_change(self) -> None:
         if self._changes_left is None:
@@ -172,3 +227,13 @@ class SimDrive:
         if self.capacity_bytes is None:
             return None
         return max(0, self.capacity_bytes - sum(len(inode.content) for inode in self.names.files()))
+
+
+def _checked(operations: Iterable[str]) -> frozenset[str]:
+    known = frozenset(operations)
+    unknown = known - OPERATIONS
+    if unknown:
+        raise ValueError(
+            f"unknown disk operations {sorted(unknown)}; known are {sorted(OPERATIONS)}"
+        )
+    return known

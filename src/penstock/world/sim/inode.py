@@ -115,6 +115,13 @@ class Inode:
         self._dirty.clear()
         self.evict()
 
+    def cut(self, size: int) -> None:
+        """Lose everything after the first `size` bytes, in memory and on disk."""
+        for content in (self.content, self._durable):
+            del content[size:]
+        if self._dirty:
+            self._dirty.append(Truncate(size))
+
     def flip_bit(self, position: int, bit: int) -> None:
         for content in (self.content, self._durable):
             if position < len(content):

@@ -4,6 +4,10 @@ waits, and has no sockets.
 The order of events is deterministic: callbacks run first in, first out; timers by time, then by
 age. Nothing here may depend on addresses, hash order or the real clock.
 
+`now` is the simulation's virtual time. Computing takes none of it, unless the process has a
+`Speed`: then each callback makes the process busy for a while, in which other processes go on. A
+process whose machine has a clock of another rate sees that clock in `time`.
+
 How a crashed process unwinds: its tasks are cancelled and run to their end, because Python cannot
 stop a coroutine otherwise. By then its disk and network are dead, its timers never fire, and its
 exceptions are ignored. A task that waits for a timer while it unwinds waits for ever.
@@ -14,18 +18,21 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
+from penstock.world.sim.clock import Speed
 from penstock.world.sim.errors import NodeCrashed, SimulationFailed, SimulationStuck
 from penstock.world.sim.process import (
     NO_PROCESS,
     SimFuture,
+    SimHandle,
     SimProcess,
     SimTask,
-    current_process,
+    SimTimer,
     describe,
     process_of,
 )
@@ -39,24 +46,26 @@ FIRST_TIME = 86_400.0
 MAX_STEPS_AT_ONE_TIME = 1_000_000
 MAX_UNWINDING_STEPS = 1_000_000
 SHOWN_TASKS = 20
+# A process waits for the time it has computed in steps of at least this much.
+MIN_BUSY_S = 0.000_2
 
 
 class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, label: str, max_steps: int) -> None:
         super().__init__()
+        self.now = FIRST_TIME
+        self.steps = 0
         self._label = label
         self._max_steps = max_steps
-        self._now = FIRST_TIME
-        self._queue: deque[tuple[SimProcess | None, asyncio.Handle]] = deque()
-        self._timers: list[tuple[float, int, SimProcess | None, asyncio.TimerHandle]] = []
-        self._numbers = 0
+        self._queue: deque[SimHandle | SimTimer] = deque()
+        self._timers: list[tuple[float, int, SimHandle | SimTimer]] = []
+        self._numbers = itertools.count(1)
         self._steps_then = 0
-        self._tasks: dict[SimTask[Any], None] = {}
+        self._tasks: dict[int, SimTask[Any]] = {}
         self._unseen: list[weakref.ref[SimTask[Any]]] = []
         self._failures: list[SimulationFailed] = []
         self._unwinding = False
         self._running: SimProcess | None = None
-        self.steps = 0
 
     def __del__(self) -> None:
         """Suppress BaseEventLoop's warning about an unclosed loop: this loop holds no resources."""
@@ -64,7 +73,11 @@ class SimLoop(asyncio.BaseEventLoop):
     # Scheduling
 
     def time(self) -> float:
-        return self._now
+        """Return the monotonic time of the running process's machine."""
+        process = self._running
+        if process is None or process.clock is None:
+            return self.now
+        return process.clock.monotonic()
 
     def call_soon(
         self,
@@ -72,9 +85,12 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        context = contextvars.copy_context() if context is None else context
-        handle = asyncio.Handle(callback, args, self, context)
-        self._queue.append((process_of(context), handle))
+        if context is None:
+            context, process = contextvars.copy_context(), self._running
+        else:
+            process = process_of(context)
+        handle = SimHandle(callback, args, self, context, process)
+        self._queue.append(handle)
         return handle
 
     def call_at(
@@ -84,9 +100,15 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        context = contextvars.copy_context() if context is None else context
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, self._number(), process_of(context), timer))
+        running = self._running
+        if context is None:
+            context, process = contextvars.copy_context(), running
+        else:
+            process = process_of(context)
+        timer = SimTimer(when, callback, args, self, context, process)
+        if running is not None and running.clock is not None:
+            when = running.clock.virtual(when)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     def call_later(
@@ -96,7 +118,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_soon_threadsafe(
         self,
@@ -107,40 +129,48 @@ class SimLoop(asyncio.BaseEventLoop):
         # There are no threads. Finalizers of async generators call this.
         return self.call_soon(callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by TimerHandle.cancel. Nothing to do: `_advance` drops cancelled timers."""
+    def deliver_at(
+        self, when: float, callback: Callable[[], object], process: SimProcess | None = None
+    ) -> asyncio.Handle:
+        """Run a callback in a process, dead or alive, at a virtual time: a packet arrives. Without
+        a process it belongs to the simulation itself."""
+        context = NO_PROCESS if process is None else process.context
+        handle = SimHandle(callback, (), self, context, process)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
+
+    def call_next(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Run a callback of no process right after the current callback, before any other. Faults
+        use this: a process cannot crash in the middle of a callback."""
+        self._queue.appendleft(SimHandle(callback, args, self, NO_PROCESS, None))
 
     def create_future(self) -> asyncio.Future[Any]:
         future: SimFuture[Any] = SimFuture(loop=self)
-        future.number = self._number()
-        future.process = current_process()
+        future.number = next(self._numbers)
+        future.process = self._running
         return future
 
     def create_task(
         self, coro: Any, *, name: object = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
-        number = self._number()
+        number = next(self._numbers)
         context = contextvars.copy_context() if context is None else context
         task = SimTask[Any](
             coro, self, f"task-{number}" if name is None else str(name), number, context
         )
-        self._tasks[task] = None
+        self._tasks[number] = task
         task.add_done_callback(self._forget, context=NO_PROCESS)
         if task.process is not None:
-            task.process.tasks[task] = None
+            task.process.tasks[number] = task
         return task
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         if isinstance(task, SimTask):
-            del self._tasks[task]
+            del self._tasks[task.number]
             if task.process is not None:
-                del task.process.tasks[task]
+                del task.process.tasks[task.number]
             if task._log_traceback:
                 self._unseen.append(weakref.ref(task))
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
     # Running
 
@@ -159,35 +189,70 @@ class SimLoop(asyncio.BaseEventLoop):
     def _run_ready(self, count: int) -> None:
         popleft = self._queue.popleft
         for _ in range(count):
-            process, handle = popleft()
-            if process is not None and process.paused:
-                process.backlog.append(handle)
-            elif not handle._cancelled and not (
-                process is not None and process.dead and isinstance(handle, asyncio.TimerHandle)
-            ):
-                self.steps += 1
-                self._running = process
-                handle._run()
+            handle = popleft()
+            process = handle.process
+            if process is not None:
+                if process.paused or process.busy:
+                    process.backlog.append(handle)
+                    continue
+                if process.dead and isinstance(handle, SimTimer):
+                    continue
+            if handle._callback is None:  # cancelled
+                continue
+            self.steps += 1
+            self._running = process
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - fails the run
+                self.call_exception_handler(
+                    {"message": f"Exception in callback of {handle!r}", "exception": error}
+                )
+            if process is not None and process.speed is not None:
+                self._charge(process, process.speed)
             if self._failures and not self._unwinding:
                 raise self._failures[0]
+        self._running = None
 
     def _advance(self) -> None:
         """Advance the clock to the next timer, and queue all timers that are due then."""
-        while self._timers and (not self._queue or self._timers[0][0] <= self._now):
-            when, _, process, timer = heapq.heappop(self._timers)
-            if timer._cancelled or (process is not None and process.dead):
+        timers, queue = self._timers, self._queue
+        while timers and (not queue or timers[0][0] <= self.now):
+            when, _, handle = heapq.heappop(timers)
+            if handle._callback is None:  # cancelled
                 continue
-            if when > self._now:
-                self._now, self._steps_then = when, self.steps
-            self._queue.append((process, timer))
-        if not self._queue:
+            process = handle.process
+            if process is not None and process.dead and isinstance(handle, SimTimer):
+                continue
+            if when > self.now:
+                self.now, self._steps_then = when, self.steps
+            queue.append(handle)
+        if not queue:
             raise self._stuck("in a deadlock: nothing is ready and no timer is set")
+
+    def _charge(self, process: SimProcess, speed: Speed) -> None:
+        """Let a process wait for the time that its callback took."""
+        process.ahead_s += speed.draw()
+        if process.ahead_s >= MIN_BUSY_S and not process.dead:
+            process.busy = True
+            self.deliver_at(self.now + process.ahead_s, lambda: self._end_busy(process))
+
+    def _end_busy(self, process: SimProcess) -> None:
+        process.busy = False
+        process.ahead_s = 0.0
+        if not process.paused:
+            self._queue.extendleft(reversed(process.backlog))
+            process.backlog.clear()
 
     def resume(self, process: SimProcess) -> None:
         """Let a paused process run again, and queue the callbacks that it missed."""
         process.paused = False
-        self._queue.extend((process, handle) for handle in process.backlog)
-        process.backlog.clear()
+        if process.dead:
+            process.busy = False
+        if not process.busy:
+            self._queue.extend(process.backlog)
+            process.backlog.clear()
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run `main` to its end, then cancel all other tasks. Unhandled exceptions fail the
@@ -204,14 +269,18 @@ class SimLoop(asyncio.BaseEventLoop):
         self._unwinding = True
         asyncio._set_running_loop(self)
         try:
-            for task in list(self._tasks):
+            for task in list(self._tasks.values()):
+                if task.process is not None:
+                    task.process.speed = None
+                    task.process.busy = False
+                    self.resume(task.process)
                 task.cancel()
             limit = self.steps + MAX_UNWINDING_STEPS
             while self._queue and self.steps < limit:
                 self._run_ready(len(self._queue))
         finally:
             asyncio._set_running_loop(None)
-        for task in self._tasks:
+        for task in self._tasks.values():
             # A task that waits for a timer in its `finally` stays pending. Without this, asyncio
             # would report each of them.
             task._log_destroy_pending = False
@@ -234,7 +303,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         name = "no node" if process is None else process.name
         failure = SimulationFailed(
-            f"{self._label}, at {self._now:.6f} s, on {name}: {context.get('message')}: {cause!r}"
+            f"{self._label}, at {self.now:.6f} s, on {name}: {context.get('message')}: {cause!r}"
         )
         failure.__cause__ = cause
         self._failures.append(failure)
@@ -256,11 +325,11 @@ class SimLoop(asyncio.BaseEventLoop):
             raise self._failures[0]
 
     def _stuck(self, reason: str) -> SimulationStuck:
-        waiting = [describe(task) for task in self._tasks][:SHOWN_TASKS]
+        waiting = [describe(task) for task in self._tasks.values()][:SHOWN_TASKS]
         return SimulationStuck(
             "\n".join(
                 [
-                    f"{self._label}, at {self._now:.6f} s: {reason}; {len(self._tasks)} tasks wait",
+                    f"{self._label}, at {self.now:.6f} s: {reason}; {len(self._tasks)} tasks wait",
                     *waiting,
                 ]
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.world.sim.inode import Inode
@@ -110,17 +111,19 @@ class Names:
 
     def files(self) -> list[Inode]:
         """Return every file that has a name."""
-        return _files(self.root)
+        return [inode for _, inode in self.paths()]
+
+    def paths(self) -> Iterator[tuple[Parts, Inode]]:
+        """Return every file with its path, in no particular order."""
+        return _paths((), self.root)
 
 
-def _files(directory: Directory) -> list[Inode]:
-    files: list[Inode] = []
-    for entry in directory.entries.values():
+def _paths(parts: Parts, directory: Directory) -> Iterator[tuple[Parts, Inode]]:
+    for name, entry in directory.entries.items():
         if isinstance(entry, Directory):
-            files += _files(entry)
+            yield from _paths((*parts, name), entry)
         else:
-            files.append(entry)
-    return files
+            yield (*parts, name), entry
 
 
 def split(path: str) -> Parts:

@@ -12,6 +12,7 @@ from functools import partial
 from penstock.world import ProtocolFactory
 from penstock.world.sim.errors import NodeCrashed
 from penstock.world.sim.fabric import Fabric, Machine, network_error, reset_error
+from penstock.world.sim.frames import Apis
 from penstock.world.sim.pipe import Pipe
 from penstock.world.sim.process import SimProcess
 from penstock.world.sim.transport import Address, SimTransport
@@ -80,7 +81,7 @@ class SimNetwork:
         await self._reach(target)
         client = self._connected(target, port)
         try:
-            await asyncio.sleep(self._fabric.delay(target.name, self._machine.name))
+            await asyncio.sleep(self._delay(target.name, self._machine.name))
         except BaseException:
             if client is not None:
                 client.abort()
@@ -103,7 +104,7 @@ class SimNetwork:
     async def _reach(self, target: Machine) -> None:
         """Deliver the first packet, retransmitted after 1, 2, 4, ... seconds as TCP does."""
         waited, pause = 0.0, 1.0
-        await asyncio.sleep(self._fabric.delay(self._machine.name, target.name))
+        await asyncio.sleep(self._delay(self._machine.name, target.name))
         while not self._fabric.acknowledged(self._machine.name, target.name):
             if not target.powered and waited >= UNREACHABLE_AFTER_S:
                 raise network_error(errno.EHOSTUNREACH, f"{target.name} has no power")
@@ -111,6 +112,9 @@ class SimNetwork:
                 raise network_error(errno.ETIMEDOUT, f"{target.name} does not answer")
             await asyncio.sleep(pause)
             waited, pause = waited + pause, pause * 2
+
+    def _delay(self, source: str, target: str) -> float:
+        return self._fabric.delay(self._fabric.rng(source, target))
 
     def _connected(self, target: Machine, port: int) -> SimTransport | None:
         """Create both ends and schedule the accept. Return our end, or None if the port refuses."""
@@ -122,7 +126,9 @@ class SimNetwork:
             return None
         here, there = (self._machine.name, self._machine.free_port()), (target.name, port)
         number = self._fabric.number()
-        out, back = Pipe(self._fabric, here[0], there[0]), Pipe(self._fabric, there[0], here[0])
+        apis: Apis = {}
+        out = Pipe(self._fabric, here[0], there[0], apis, is_request=True)
+        back = Pipe(self._fabric, there[0], here[0], apis, is_request=False)
         client = self._end(number, (here, there), (back, out))
         client.peer = accept(number, (there, here), (out, back))
         client.peer.peer = client
@@ -144,7 +150,7 @@ class SimNetwork:
     def _end(
         self, number: int, names: tuple[Address, Address], pipes: tuple[Pipe, Pipe]
     ) -> SimTransport:
-        transport = SimTransport(self._fabric, number, names, pipes, self._process.context)
+        transport = SimTransport(self._fabric, number, names, pipes, self._process)
         transport.forget = partial(self._transports.pop, transport, None)
         self._transports[transport] = None
         return transport

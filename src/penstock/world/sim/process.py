@@ -1,4 +1,4 @@
-"""Simulated processes, and the futures and tasks that belong to them.
+"""Simulated processes, and the callbacks, futures and tasks that belong to them.
 
 Every task, callback and timer belongs to the process that started it. A context variable, which
 asyncio passes on, says which.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from penstock.world.sim.clock import SimClock, Speed
 
 T = TypeVar("T")
 
@@ -18,19 +21,38 @@ class SimProcess:
     """A simulated process: a node between a start and a crash.
 
     When it is dead, its timers no longer fire. When it is paused, nothing of it runs until it is
-    resumed, as after SIGSTOP. When it is stopped at a change to its disk, its errors are ignored as
-    if it were dead.
+    resumed, as after SIGSTOP. When it is busy, a callback takes virtual time, and the next one has
+    to wait. When it is stopped at a change to its disk, its errors are ignored as if it were dead.
+
+    `clock` is None if the process sees virtual time as it is. `speed` is None if computing takes no
+    time; otherwise `ahead_s` is what the process has computed for and not waited for yet.
     """
 
-    __slots__ = ("backlog", "context", "dead", "name", "paused", "stopped", "tasks")
+    __slots__ = (
+        "ahead_s",
+        "backlog",
+        "busy",
+        "clock",
+        "context",
+        "dead",
+        "name",
+        "paused",
+        "speed",
+        "stopped",
+        "tasks",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
         self.stopped = False
         self.paused = False
-        self.backlog: list[asyncio.Handle] = []
-        self.tasks: dict[asyncio.Task[object], None] = {}  # a dict for its order
+        self.busy = False
+        self.clock: SimClock | None = None
+        self.speed: Speed | None = None
+        self.ahead_s = 0.0
+        self.backlog: list[SimHandle | SimTimer] = []
+        self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.context = contextvars.Context()
         self.context.run(_PROCESS.set, self)
 
@@ -56,12 +78,77 @@ def current_name() -> str:
     return "-" if process is None else process.name
 
 
+# A run makes hundreds of thousands of handles. These do without what asyncio's do for its debug
+# mode.
+
+
+class SimHandle(asyncio.Handle):
+    """A callback that is due now, or at the time at which a packet arrives."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        process: SimProcess | None,
+    ) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr: str | None = None
+        self._source_traceback = None
+        self.process = process
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = ()
+
+
+class SimTimer(asyncio.TimerHandle):
+    """A timer of a process. It does not fire when the process is dead."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        process: SimProcess | None,
+    ) -> None:
+        self._when = when
+        self._scheduled = False
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr: str | None = None
+        self._source_traceback = None
+        self.process = process
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = ()
+
+
 # asyncio keeps futures and tasks in sets (TaskGroup, wait, all_tasks). Hashes made of addresses
 # would make the order of these sets, and so the order of cancellations, differ from run to run.
-# Therefore their hash is their number.
+# Therefore their hash is a number.
 
 
 class SimFuture(asyncio.Future[T]):
+    __slots__ = ("number", "process")
+
     number: int
     process: SimProcess | None
 
@@ -70,6 +157,8 @@ class SimFuture(asyncio.Future[T]):
 
 
 class SimTask(asyncio.Task[T]):
+    __slots__ = ("number", "process")
+
     _log_destroy_pending: bool  # asyncio's own attribute, which typeshed does not declare
 
     def __init__(

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.world import World
-from penstock.world.sim.clock import SimClock
+from penstock.world.sim.clock import SimClock, Speed
 from penstock.world.sim.disk import SimDisk
 from penstock.world.sim.drive import SimDrive
 from penstock.world.sim.errors import NodeCrashed
@@ -44,7 +44,7 @@ class Simulation:
     def __init__(self, seed: int, *, trace_lines: int = 0, max_steps: int = 100_000_000) -> None:
         self.seed = seed
         self.loop = SimLoop(f"seed {seed}", max_steps)
-        self.trace = Trace(self.loop.time, current_name, keep_lines=trace_lines)
+        self.trace = Trace(self.now, current_name, keep_lines=trace_lines)
         self.network = Fabric(self.loop, seed, self.trace)
         self.nodes: dict[str, Node] = {}
 
@@ -53,6 +53,11 @@ class Simulation:
         if name not in self.nodes:
             self.nodes[name] = Node(self, name)
         return self.nodes[name]
+
+    def now(self) -> float:
+        """Return virtual time. The loop's time() is that of the machine whose code runs, and may
+        drift."""
+        return self.loop.now
 
     def stream(self, name: str) -> random.Random:
         """Return the random stream of a workload or fault injector. Renaming it changes every
@@ -70,14 +75,17 @@ class Node:
 
     def __init__(self, simulation: Simulation, name: str) -> None:
         self.name = name
-        self.clock = SimClock(simulation.loop.time)
+        self.clock = SimClock(simulation.loop)
         self.drive = SimDrive(
             simulation.stream(f"{name}/drive"),
             self.clock.now_ms,
             partial(simulation.trace.record, name),
+            simulation.loop.call_next,
         )
         self._simulation = simulation
         self._rng = simulation.stream(f"{name}/crash")
+        self._speed: Speed | None = None
+        self._speed_rng = simulation.stream(f"{name}/speed")
         self._machine = simulation.network.machines.setdefault(name, Machine(name))
         self._starts = 0
         self._boot()
@@ -86,6 +94,8 @@ class Node:
         self._starts += 1
         stream = f"{self.name}/{self._starts}"
         self._process = SimProcess(self.name)
+        self.clock.process = self._process
+        self._apply_time()
         disk = SimDisk(self.drive)
         self._network = SimNetwork(self._simulation.network, self._machine, self._process)
         self._offload = SimOffload(self._simulation.stream(f"{stream}/offload"), self.drive, disk)
@@ -148,7 +158,7 @@ class Node:
         if power_loss:
             self._simulation.network.set_power(self.name, False)
         self._simulation.loop.resume(self._process)
-        for task in list(self._process.tasks):
+        for task in list(self._process.tasks.values()):
             task.cancel()
 
     def restart(self) -> World:
@@ -175,3 +185,27 @@ class Node:
         """Let each call in a thread take up to twice `delay_s`. None restores the normal delay."""
         self._simulation.trace.record(self.name, "slow-disk", delay_s)
         self._offload.thread_delay_s = THREAD_DELAY_S if delay_s is None else delay_s
+
+    def set_speed(
+        self, callback_s: float = 0.0, *, pause_s: float = 0.0, pause_share: float = 0.0
+    ) -> None:
+        """Let each callback of this node's processes take virtual time: `callback_s` on average,
+        and with probability `pause_share` up to `pause_s` more. Other nodes go on meanwhile.
+        Without arguments computing takes no time, as it does at first."""
+        self._simulation.trace.record(self.name, "speed", callback_s, pause_s, pause_share)
+        is_slow = callback_s > 0 or (pause_s > 0 and pause_share > 0)
+        self._speed = Speed(self._speed_rng, callback_s, pause_s, pause_share) if is_slow else None
+        self._apply_time()
+
+    def set_drift(self, rate: float) -> None:
+        """Let the monotonic and the wall clock run `rate` times as fast as virtual time. Timers
+        that are set already do not move."""
+        self._simulation.trace.record(self.name, "drift", rate)
+        self.clock.set_rate(rate)
+        self._apply_time()
+
+    def _apply_time(self) -> None:
+        process = self._process
+        process.speed = self._speed
+        is_plain = self._speed is None and not process.ahead_s and self.clock.is_plain
+        process.clock = None if is_plain else self.clock

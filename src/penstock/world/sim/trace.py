@@ -8,6 +8,7 @@ other objects could contain addresses, or depend on hash order.
 from __future__ import annotations
 
 import hashlib
+import marshal
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -15,8 +16,13 @@ from collections.abc import Callable
 from penstock.ids import Buffer
 
 Detail = str | int | float | bytes | None
-_PLAIN = (str, int, float, bytes, type(None))
-_PLAIN_TYPES = frozenset((*_PLAIN, bool))
+_PLAIN_TYPES = frozenset((str, int, float, bytes, bool, type(None)))
+# Events are digested in groups of this many. Version 2 of marshal's format is the newest in which
+# equal values have equal bytes: later ones depend on how often an object is referenced.
+_GROUP = 512
+_MARSHAL_VERSION = 2
+
+_Event = tuple[float, str, str, tuple[Detail, ...]]
 
 
 class Trace:
@@ -26,7 +32,8 @@ class Trace:
         self._now = now
         self._current_name = current_name
         self._digest = hashlib.sha256()
-        self._lines: deque[str] = deque(maxlen=keep_lines)
+        self._group: list[_Event] = []
+        self._last: deque[_Event] = deque(maxlen=keep_lines)
         self.events = 0
 
     def note(self, *details: Detail) -> None:
@@ -36,23 +43,46 @@ class Trace:
 
     def record(self, node: str, kind: str, *details: Detail) -> None:
         if not _PLAIN_TYPES.issuperset(map(type, details)):
-            _check_plain(details)
-        line = f"{self._now():.9f} {node} {kind} {' '.join(map(repr, details))}"
-        self._digest.update(line.encode() + b"\n")
-        self._lines.append(line)
+            details = tuple(map(_plain, details))
+        event = (self._now(), node, kind, details)
+        self._last.append(event)
+        self._group.append(event)
         self.events += 1
+        if len(self._group) == _GROUP:
+            self._digest_group()
+
+    def _digest_group(self) -> None:
+        self._digest.update(marshal.dumps(self._group, _MARSHAL_VERSION))
+        self._group.clear()
 
     def digest(self) -> str:
-        return self._digest.hexdigest()
+        """Return the digest of all events so far."""
+        digest = self._digest.copy()
+        digest.update(marshal.dumps(self._group, _MARSHAL_VERSION))
+        return digest.hexdigest()
 
     def lines(self) -> list[str]:
         """Return the last lines, oldest first, as many as the trace keeps."""
-        return list(self._lines)
+        return [
+            f"{at:.9f} {node} {kind} {' '.join(map(repr, details))}"
+            for at, node, kind, details in self._last
+        ]
 
 
-def _check_plain(details: tuple[Detail, ...]) -> None:
-    for detail in details:
-        if not isinstance(detail, _PLAIN):
+def _plain(detail: Detail) -> Detail:
+    """Return a plain value as its plain type: an IntEnum as an int."""
+    match detail:
+        case None | bool():
+            return detail
+        case int():
+            return int(detail)
+        case str():
+            return str(detail)
+        case float():
+            return float(detail)
+        case bytes():
+            return bytes(detail)
+        case _:
             raise TypeError(
                 f"a trace takes plain values only, not {type(detail).__name__}: its text might "
                 "differ between runs"

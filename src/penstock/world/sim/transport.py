@@ -8,7 +8,6 @@ that a paused or dead process does not see them.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import errno
 import random
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable
 from penstock.ids import Buffer
 from penstock.world.sim.fabric import Fabric, network_error, reset_error
 from penstock.world.sim.pipe import Pipe
-from penstock.world.sim.process import NO_PROCESS
+from penstock.world.sim.process import SimProcess
 from penstock.world.sim.trace import fingerprint
 
 Address = tuple[str, int]
@@ -33,7 +32,7 @@ class SimTransport(asyncio.Transport):
         number: int,
         names: tuple[Address, Address],
         pipes: tuple[Pipe, Pipe],
-        context: contextvars.Context,
+        process: SimProcess,
     ):
         super().__init__({"sockname": names[0], "peername": names[1]})
         self.label = f"{number}:{names[0][0]}>{names[1][0]}"
@@ -41,10 +40,11 @@ class SimTransport(asyncio.Transport):
         self.forget: Callable[[], object]
         self._fabric = fabric
         self._node = names[0][0]
-        self._context = context
+        self._process = process
         self._protocol: asyncio.BaseProtocol | None = None
         self._incoming, self._outgoing = pipes
-        self._incoming.arrived = self._in_process(self._receive)
+        self._incoming.receiver = process
+        self._incoming.arrived = self._receive
         self._incoming.was_cut = self._in_process(self._cut)
         self._outgoing.expired = self._in_process(self._expire)
         self._low, self._high = HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES
@@ -58,7 +58,7 @@ class SimTransport(asyncio.Transport):
         return lambda: self._soon(call)
 
     def _soon(self, call: Callable[..., object], *args: object) -> None:
-        self._fabric.loop.call_soon(call, *args, context=self._context)
+        self._fabric.loop.call_soon(call, *args, context=self._process.context)
 
     def _record(self, kind: str, *details: int) -> None:
         self._fabric.trace.record(self._node, kind, self.label, *details)
@@ -103,7 +103,7 @@ class SimTransport(asyncio.Transport):
             protocol.buffer_updated(count)
             data = data[count:]
         if data and not self._closing:
-            self._incoming.put_back(data, taken=True)
+            self._incoming.put_back(data)
 
     def _receive_end(self) -> None:
         self._record("end")
@@ -212,8 +212,9 @@ class SimTransport(asyncio.Transport):
     def _send_reset(self) -> None:
         self._outgoing.close()
         self._record("reset")
-        delay = self._fabric.delay(self._outgoing.source, self._outgoing.target)
-        self._fabric.loop.call_later(delay, self._deliver_reset, context=NO_PROCESS)
+        loop = self._fabric.loop
+        delay = self._fabric.delay(self._fabric.rng(self._outgoing.source, self._outgoing.target))
+        loop.deliver_at(loop.now + delay, self._deliver_reset)
 
     def _deliver_reset(self) -> None:
         """Deliver a reset. It is sent only once: on a blocked path it is lost, and the peer learns
