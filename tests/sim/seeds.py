@@ -32,6 +32,9 @@ REGRESSIONS: dict[Kind, tuple[int, ...]] = {
     "cluster": (),
 }
 
+# Walks of explorers that failed once.
+EXPLORER_REGRESSIONS: dict[str, tuple[int, ...]] = {"raft": (), "replica": (), "shard": ()}
+
 # Each test runs this many seeds, so that parallel workers share them evenly.
 _SEEDS_PER_TEST: dict[Kind, int] = {"log": 100, "broker": 50, "quorum": 25, "cluster": 10}
 _FRESH_SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "0"))

@@ -1,0 +1,145 @@
+"""Bugs planted in the machines that the explorers walk."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from penstock.coordinator.groups.step import GroupStep
+from penstock.node.shards.shard import Shard
+from penstock.protocol.internal.consumer_group_records import (
+    ConsumerGroupTargetAssignmentMemberKey,
+)
+from penstock.raft import elections, follower, leader
+from penstock.raft.messages import VoteRequest
+from penstock.raft.quorum_state import QuorumState
+from penstock.replica.leader import IsrProposal, Leader
+from penstock.sim.harness import replaced
+from penstock.sim.planted.cluster import (
+    elected_outside_the_isr,
+    high_watermark_moved_by_one_follower,
+    high_watermark_of_the_proposed_isr,
+    min_insync_ignored,
+    stale_broker_epochs_accepted,
+    truncated_at_the_high_watermark,
+    votes_for_outdated_logs,
+)
+from penstock.sim.planted.groups import commits_answered_before_they_are_committed
+
+
+def earlier_epochs_are_committed_by_counting() -> AbstractContextManager[None]:
+    """A leader commits records of earlier epochs that a majority has (Raft, figure 8)."""
+    return replaced(leader, "is_committable", lambda _original: lambda _state, _offset: True)
+
+
+def leader_counts_its_unsynced_end() -> AbstractContextManager[None]:
+    """A leader's own acknowledgement includes records that are not on disk."""
+    return replaced(
+        leader, "local_end_offset", lambda _original: lambda quorum: quorum.log.end.offset
+    )
+
+
+def followers_fetch_with_their_unsynced_end() -> AbstractContextManager[None]:
+    """A follower acknowledges records before they are on disk."""
+    return replaced(follower, "is_log_synced", lambda _original: lambda _quorum: True)
+
+
+def two_votes_in_one_epoch() -> AbstractContextManager[None]:
+    """A voter forgets for whom it voted."""
+
+    def make(can_grant: Any) -> Any:
+        def forgetful(quorum: QuorumState, candidate: int, request: VoteRequest, now: float) -> Any:
+            voted_id, quorum.voted_id = quorum.voted_id, None
+            try:
+                return can_grant(quorum, candidate, request, now)
+            finally:
+                quorum.voted_id = voted_id
+
+        return forgetful
+
+    return replaced(elections, "_can_grant_vote", make)
+
+
+def diverging_logs_are_not_found() -> AbstractContextManager[None]:
+    """A leader answers every fetch with records, whatever the follower's last epoch is."""
+    return replaced(
+        leader, "validate_offset_and_epoch", lambda _original: lambda _log, _offset, _epoch: None
+    )
+
+
+def followers_join_before_they_have_earlier_epochs() -> AbstractContextManager[None]:
+    """A follower joins the ISR when it has the high watermark of a new leader, which may be behind
+    what the leader before committed."""
+
+    def make(expand: Any) -> Any:
+        def early(partition_leader: Leader) -> IsrProposal | None:
+            epoch_start, partition_leader.epoch_start = partition_leader.epoch_start, 0
+            try:
+                proposal: IsrProposal | None = expand(partition_leader)
+                return proposal
+            finally:
+                partition_leader.epoch_start = epoch_start
+
+        return early
+
+    return replaced(Leader, "_expand_isr", make)
+
+
+def refused_offsets_stay() -> AbstractContextManager[None]:
+    """A refused step does not restore the offsets that it changed."""
+    return replaced(GroupStep, "_save_offset", lambda _original: lambda _step, _key: None)
+
+
+def target_assignments_are_not_written() -> AbstractContextManager[None]:
+    """A step changes the target assignment of a member and writes no record of it."""
+
+    def make(write: Any) -> Any:
+        def forget(step: GroupStep, key: object, value: object | None) -> None:
+            write(step, key, value)
+            if isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+                step.records.pop()
+
+        return forget
+
+    return replaced(GroupStep, "write", make)
+
+
+def unloaded_shards_drop_their_requests() -> AbstractContextManager[None]:
+    """A shard that moves away leaves its waiting requests without a reply."""
+
+    def make(unload: Any) -> Any:
+        def silent(shard: Shard[Any], error: Any) -> None:
+            waiting, shard._replies._waiting = shard._replies._waiting, {}
+            unload(shard, error)
+            shard._replies._waiting = waiting
+
+        return silent
+
+    return replaced(Shard, "unload", make)
+
+
+PLANTED_RAFT = (
+    earlier_epochs_are_committed_by_counting,
+    leader_counts_its_unsynced_end,
+    followers_fetch_with_their_unsynced_end,
+    two_votes_in_one_epoch,
+    diverging_logs_are_not_found,
+    votes_for_outdated_logs,
+)
+
+PLANTED_REPLICA = (
+    high_watermark_moved_by_one_follower,
+    high_watermark_of_the_proposed_isr,
+    truncated_at_the_high_watermark,
+    min_insync_ignored,
+    elected_outside_the_isr,
+    stale_broker_epochs_accepted,
+    followers_join_before_they_have_earlier_epochs,
+)
+
+PLANTED_SHARD = (
+    commits_answered_before_they_are_committed,
+    refused_offsets_stay,
+    target_assignments_are_not_written,
+    unloaded_shards_drop_their_requests,
+)
