@@ -8,6 +8,7 @@ order.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import count
 
 from penstock.errors import ErrorCode
@@ -16,6 +17,7 @@ from penstock.raft.messages import (
     FetchSnapshot,
     RequestFailed,
     ResponseReceived,
+    SnapshotPieceServed,
     SnapshotProgress,
     Tick,
 )
@@ -206,18 +208,16 @@ class RaftWalk:
         progress = SnapshotProgress(effect.leader_id, effect.epoch, effect.snapshot)
         if is_lost or not self._serves(effect, node.id):
             self.note(node.id, "fails to fetch", effect.snapshot)
-            node.deliver(
-                SnapshotProgress(effect.leader_id, effect.epoch, effect.snapshot, failed=True)
-            )
-        elif download.parts > 1:
+            node.deliver(replace(progress, failed=True))
+            return
+        self.nodes[effect.leader_id].deliver(SnapshotPieceServed(node.id, effect.epoch))
+        if download.parts > 1:
             self.network.append(download._replace(parts=download.parts - 1))
             node.deliver(progress)
         else:
             self.note(node.id, "has fetched", effect.snapshot)
             node.log.add_snapshot(effect.snapshot)
-            node.deliver(
-                SnapshotProgress(effect.leader_id, effect.epoch, effect.snapshot, done=True)
-            )
+            node.deliver(replace(progress, done=True))
 
     def _serves(self, effect: FetchSnapshot, node_id: int) -> bool:
         leader = self.nodes[effect.leader_id]

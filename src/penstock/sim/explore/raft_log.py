@@ -5,6 +5,7 @@ It does what `node.quorum.log.MetadataLog` does, without files. An entry stands 
 
 from __future__ import annotations
 
+from penstock.ids import NO_LEADER_EPOCH
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.raft.log import OffsetAndEpoch
 
@@ -17,7 +18,7 @@ RETAINED_SNAPSHOTS = 2
 class MemoryLog:
     """A `raft.log.RaftLog`."""
 
-    __slots__ = ("entries", "epochs", "snapshots", "start_offset", "synced_end")
+    __slots__ = ("_start_snapshot", "entries", "epochs", "snapshots", "start_offset", "synced_end")
 
     def __init__(self) -> None:
         self.start_offset = 0
@@ -25,6 +26,7 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.synced_end = 0
         self.snapshots: list[OffsetAndEpoch] = []
+        self._start_snapshot: OffsetAndEpoch | None = None
 
     # RaftLog
 
@@ -41,10 +43,7 @@ class MemoryLog:
 
     @property
     def start_snapshot(self) -> OffsetAndEpoch | None:
-        start = self.start_offset
-        if start == 0:
-            return None
-        return next((snapshot for snapshot in self.snapshots if snapshot.offset == start), None)
+        return self._start_snapshot if self.start_offset > 0 else None
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None:
@@ -89,20 +88,24 @@ class MemoryLog:
         self.entries.clear()
         self.epochs = LeaderEpochs()
         self.start_offset = self.synced_end = snapshot.offset
+        self._start_snapshot = snapshot
         self.snapshots = [snapshot]
 
     def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         if snapshot not in self.snapshots:
             self.snapshots = sorted([*self.snapshots, snapshot])
 
-    def delete_before_snapshot(self) -> None:
-        """Delete the records that the oldest retained snapshot covers."""
-        retained = self.snapshots[-RETAINED_SNAPSHOTS:]
-        if len(retained) == RETAINED_SNAPSHOTS and retained[0].offset > self.start_offset:
-            del self.entries[: retained[0].offset - self.start_offset]
-            self.start_offset = retained[0].offset
+    def delete_before_snapshot(self, latest: OffsetAndEpoch) -> None:
+        """Delete what the oldest retained snapshot covers. `latest` was just generated; a later one
+        was downloaded but not installed."""
+        start = self.start_offset
+        usable = [each for each in self.snapshots if start <= each.offset <= latest.offset]
+        if len(usable) >= RETAINED_SNAPSHOTS:
+            self._start_snapshot = usable[-RETAINED_SNAPSHOTS]
+            del self.entries[: self._start_snapshot.offset - start]
+            self.start_offset = self._start_snapshot.offset
             self.epochs.truncate_from_start(self.start_offset)
-        self.snapshots = retained
+            self.snapshots = [each for each in self.snapshots if each.offset >= self.start_offset]
 
     # Restarting
 
@@ -111,10 +114,12 @@ class MemoryLog:
         self._cut(min(self.synced_end + kept, self.end_offset))
 
     def recover(self) -> None:
-        """Open the log after a crash: sync what is left, and start at a snapshot that is ahead."""
+        """Open the log after a crash: sync what is left, and start at a snapshot that the log does
+        not reach."""
         latest = self.latest_snapshot
-        if latest is not None and (
-            latest.offset > self.end_offset or latest.epoch > self.epochs.latest
+        if latest is not None and not (
+            latest.offset <= self.end_offset
+            and self.epochs.epoch_at(latest.offset - 1) in (latest.epoch, NO_LEADER_EPOCH)
         ):
             self.truncate_to_snapshot(latest)
         self.synced_end = self.end_offset

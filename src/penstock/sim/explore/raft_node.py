@@ -220,8 +220,9 @@ class RaftNode:
         latest = self.log.latest_snapshot
         if self.raft is None or self.applied <= (0 if latest is None else latest.offset):
             return False
-        self.log.add_snapshot(OffsetAndEpoch(self.applied, self.log.epoch_at(self.applied - 1)))
-        self.log.delete_before_snapshot()
+        snapshot = OffsetAndEpoch(self.applied, self.log.epoch_at(self.applied - 1))
+        self.log.add_snapshot(snapshot)
+        self.log.delete_before_snapshot(snapshot)
         return True
 
     def save_committed(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.node.delayed import ActionQueue
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
@@ -112,6 +113,7 @@ class ExploredBroker:
             brokers=lambda: walk.images[self.applied - 1].brokers,
             propose=self._propose,
             lag_max_s=LAG_MAX_S,
+            actions=ActionQueue(world.clock),
         )
         opened: Any = log
         self._leader = None

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Never
 from uuid import UUID
 
 from penstock.coordinator.consumer.group import ConsumerGroup
@@ -140,12 +140,17 @@ class ShardWalk:
         self._laws.loaded(self._shard.machine)
 
     def ask(
-        self, text: str, decide: Callable[[GroupMachine, Ticket, Now], Step], on_reply: Reply
+        self,
+        text: str,
+        decide: Callable[[GroupMachine, Ticket, Now], Step[Never]],
+        on_reply: Reply,
+        *,
+        needs_writes: bool = True,
     ) -> None:
         """Send a request to the shard. An error is a reply too."""
         self.note(text)
         try:
-            reply: Any = self._shard.decide(decide, lambda error: error)
+            reply: Any = self._shard.decide(decide, lambda error: error, needs_writes=needs_writes)
         except KafkaError as error:
             reply = error
         if isinstance(reply, asyncio.Future):

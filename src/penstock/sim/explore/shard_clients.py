@@ -145,6 +145,7 @@ class ClassicClient:
             f"{self.name} sends a heartbeat",
             lambda machine, ticket, now: machine.heartbeat(request, ticket, now),
             lambda reply: self._beaten(reply) if life is self.life else None,
+            needs_writes=False,
         )
 
     def _beaten(self, reply: object) -> None:
@@ -229,6 +230,7 @@ class ConsumerClient:
                 request, caller(1), ticket, now
             ),
             lambda reply: self._beaten(reply, is_lost) if life is self.life else None,
+            needs_writes=False,
         )
 
     def _beaten(self, reply: object, is_lost: bool) -> None:

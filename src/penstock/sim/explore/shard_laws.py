@@ -8,7 +8,7 @@ committed; a refused step leaves no trace; an acknowledged offset is never lost 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Never
 
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.consumer.group import ConsumerGroup
@@ -156,13 +156,13 @@ class ExploredReplies(Replies):
         super().deliver(replies)
 
 
-class ExploredShard(Shard[GroupMachine]):
+class ExploredShard(Shard[GroupMachine, Never]):
     laws: ShardLaws
 
     def observe(self, laws: ShardLaws) -> None:
         self.laws = laws
         # The step that is being carried out.
-        self.step: Step | None = None
+        self.step: Step[Never] | None = None
         self._explored = self._replies = ExploredReplies(self)
 
     @property
@@ -173,13 +173,13 @@ class ExploredShard(Shard[GroupMachine]):
         self._explored.due.update(dict.fromkeys([reply.ticket for reply in replies], self._end))
         super()._reply_when_committed(replies)
 
-    def _run(self, decide: Callable[[Now], Step], *, has_sender: bool = False) -> None:
+    def _run(self, decide: Callable[[Now], Step[Never]], *, has_sender: bool = False) -> None:
         partition: Any = self.partition
         is_checked = partition.refusal is not None or self.laws.is_checking_traces
         before = whole_state(self.machine, with_deadlines=has_sender) if is_checked else None
         first = partition.log_end_offset
 
-        def capture(now: Now) -> Step:
+        def capture(now: Now) -> Step[Never]:
             self.step = decide(now)
             return self.step
 

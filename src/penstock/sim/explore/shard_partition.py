@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.config.topic import LogConfig
 from penstock.coordinator.runtime.step import PLAIN, Batch, Record
@@ -15,6 +15,14 @@ from penstock.ids import TopicPartition
 from penstock.log.log import Appended
 from penstock.records.batch import batches
 from penstock.records.record import rows_of
+
+# Called with None, or with the error that ended the wait.
+Committed = Callable[[KafkaError | None], None]
+
+
+class _Waiter(NamedTuple):
+    end_offset: int
+    callback: Committed
 
 
 class MemoryShardPartition:
@@ -35,7 +43,7 @@ class MemoryShardPartition:
         # The error of the next append.
         self.refusal: ErrorCode | None = None
         self._callbacks: dict[Callable[[], None], None] = {}
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[_Waiter] = []
 
     @property
     def log_end_offset(self) -> int:
@@ -57,19 +65,24 @@ class MemoryShardPartition:
         self.ends.append(self.log_end_offset)
         return Appended(base_offset, self.log_end_offset, -1)
 
-    def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+    def on_committed(self, end_offset: int, deadline: float, callback: Committed) -> None:
+        loop, waiter = asyncio.get_running_loop(), _Waiter(end_offset, callback)
+        self._waiters.append(waiter)
         if self.is_committed(end_offset):
-            future.set_result(None)
+            self._complete([waiter], None)
         else:
-            self._waiters.append((end_offset, future))
-            loop.call_at(deadline, self._expire, future)
-        return future
+            loop.call_at(deadline, self._expire, waiter)
 
-    def _expire(self, future: asyncio.Future[None]) -> None:
-        if not future.done():
-            future.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not committed in time"))
+    def _expire(self, waiter: _Waiter) -> None:
+        self._complete(
+            [waiter], KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not committed before the deadline")
+        )
+
+    def _complete(self, waiters: list[_Waiter], error: KafkaError | None) -> None:
+        for waiter in waiters:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+                asyncio.get_running_loop().call_soon(waiter.callback, error)
 
     def on_change(self, callback: Callable[[], None]) -> None:
         self._callbacks[callback] = None
@@ -90,12 +103,9 @@ class MemoryShardPartition:
     def commit(self, offset: int) -> None:
         """Advance the high watermark."""
         self.committed = max(self.committed, offset)
-        waiters, self._waiters = self._waiters, []
-        for end_offset, future in waiters:
-            if end_offset > self.committed:
-                self._waiters.append((end_offset, future))
-            elif not future.done():
-                future.set_result(None)
+        self._complete(
+            [waiter for waiter in self._waiters if waiter.end_offset <= self.committed], None
+        )
         self.notify()
 
     def fail_over(self, kept: int) -> None:
@@ -103,10 +113,9 @@ class MemoryShardPartition:
         self.leader_epoch += 1
         del self.records[kept:]
         self.ends = [end for end in self.ends if end <= kept]
-        waiters, self._waiters = self._waiters, []
-        for _end_offset, future in waiters:
-            if not future.done():
-                future.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "failed over"))
+        self._complete(
+            list(self._waiters), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "failed over")
+        )
         self.notify()
 
 

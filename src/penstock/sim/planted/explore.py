@@ -108,7 +108,7 @@ def unloaded_shards_drop_their_requests() -> AbstractContextManager[None]:
     """A shard that moves away leaves its waiting requests without a reply."""
 
     def make(unload: Any) -> Any:
-        def silent(shard: Shard[Any], error: Any) -> None:
+        def silent(shard: Shard[Any, Any], error: Any) -> None:
             waiting, shard._replies._waiting = shard._replies._waiting, {}
             unload(shard, error)
             shard._replies._waiting = waiting
