@@ -48,7 +48,7 @@ bench: setup ## Runs benchmarks beside Apache Kafka; ONLY=log|broker|cluster|spa
 test-java: setup ## Tests against Apache Kafka's own tools; needs Java and Maven
 	@tools/with-java $(PY) -m pytest -m java tests/java
 
-sim: setup ## Simulates SEEDS=N fresh seeds on this commit; totals in docs/SIM.csv
+sim: setup ## Simulates SEEDS=N fresh seeds on this commit, and walks of the explorers; totals in docs/SIM.csv
 	@$(PY) -m penstock.sim --seeds $(SEEDS) --results docs/SIM.csv --commit "$$(git describe --always --dirty)"
 
 drill: setup ## Runs the long drills, MINUTES=30 each, or ONLY=word; results in docs/DRILLS.md

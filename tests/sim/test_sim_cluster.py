@@ -100,7 +100,7 @@ def test_results_are_added_to_the_row_of_the_commit(tmp_path: Path) -> None:
     continued.add_passed(Report("", 1.0, elections=1, truncations=1, acknowledged=1))
     continued.save()
     assert path.read_text().splitlines() == [
-        "commit,seeds,uncounted,failed,elections,truncations,acknowledged,failing_seeds",
-        "first,2,1,1,3,2,6,77",
-        "second,0,0,0,0,0,0,",
+        "kind,commit,seeds,uncounted,failed,elections,truncations,acknowledged,failing_seeds",
+        "cluster,first,2,1,1,3,2,6,77",
+        "cluster,second,0,0,0,0,0,0,",
     ]

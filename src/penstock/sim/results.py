@@ -1,37 +1,52 @@
-"""Adds up the results of fresh seeds per commit in a CSV file, so that an interrupted series can be
-continued."""
+"""Adds up the results of fresh seeds per kind of run and commit in a CSV file, so that an
+interrupted series can be continued."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
-
-from penstock.sim.cluster.run import Report
+from typing import Protocol
 
 # `seeds` are those that count. Runs without an election, a truncation or an acknowledged record are
 # `uncounted`.
 _COUNTERS = ("seeds", "uncounted", "failed", "elections", "truncations", "acknowledged")
-_FIELDS = ("commit", *_COUNTERS, "failing_seeds")
+_KEY = ("kind", "commit")
+_FIELDS = (*_KEY, *_COUNTERS, "failing_seeds")
+
+# The kind of the rows that were written before there was more than one.
+FIRST_KIND = "cluster"
+
+Row = dict[str, str]
+
+
+class RunReport(Protocol):
+    """What a run that passed did. An explorer's `acknowledged` are committed entries or records."""
+
+    @property
+    def counts(self) -> bool:
+        """False if the run did too little to prove anything."""
+
+    @property
+    def elections(self) -> int: ...
+
+    @property
+    def truncations(self) -> int: ...
+
+    @property
+    def acknowledged(self) -> int: ...
 
 
 class Results:
-    """The row of one commit."""
+    """The row of one kind of run on one commit."""
 
-    def __init__(self, path: Path, commit: str) -> None:
+    def __init__(self, path: Path, commit: str, kind: str = FIRST_KIND) -> None:
         self._path = path
-        self._commit = commit
-        self._rows = self._read()
-        row = self._rows.get(commit, {})
+        self._key = (kind, commit)
+        row = _read(path).get(self._key, {})
         self.numbers = {name: int(row.get(name, 0)) for name in _COUNTERS}
         self._failing = row.get("failing_seeds", "").split()
 
-    def _read(self) -> dict[str, dict[str, str]]:
-        if not self._path.exists():
-            return {}
-        with self._path.open(newline="") as file:
-            return {row["commit"]: row for row in csv.DictReader(file)}
-
-    def add_passed(self, report: Report) -> None:
+    def add_passed(self, report: RunReport) -> None:
         if report.counts:
             self.numbers["seeds"] += 1
             self.numbers["elections"] += report.elections
@@ -45,15 +60,25 @@ class Results:
         self._failing.append(str(seed))
 
     def save(self) -> None:
-        row = {
-            "commit": self._commit,
+        """Write this row; rows of other kinds and commits stay as they are in the file."""
+        rows = _read(self._path)
+        rows[self._key] = {
+            **dict(zip(_KEY, self._key, strict=True)),
             **{name: str(number) for name, number in self.numbers.items()},
+            "failing_seeds": " ".join(self._failing),
         }
-        self._rows[self._commit] = {**row, "failing_seeds": " ".join(self._failing)}
         with self._path.open("w", newline="") as file:
             writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(self._rows.values())
+            writer.writerows(rows.values())
 
     def __str__(self) -> str:
         return ", ".join(f"{number:,} {name}" for name, number in self.numbers.items())
+
+
+def _read(path: Path) -> dict[tuple[str, str], Row]:
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        rows = [{"kind": FIRST_KIND, **row} for row in csv.DictReader(file)]
+    return {(row["kind"], row["commit"]): row for row in rows}

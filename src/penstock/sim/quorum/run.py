@@ -51,8 +51,13 @@ class QuorumReport:
 
     digest: str = ""
     elections: int = 0
+    truncations: int = 0
     acknowledged: int = 0
     snapshots_fetched: int = 0
+
+    @property
+    def counts(self) -> bool:
+        return min(self.elections, self.acknowledged) > 0
 
 
 def run_quorum(seed: int) -> QuorumReport:
@@ -64,7 +69,8 @@ def run_quorum(seed: int) -> QuorumReport:
     except BaseException as error:
         tail = "\n".join(simulation.trace.lines())
         raise InvariantViolated(
-            f"quorum seed {seed}: {error!r}\nlast events:\n{tail}\nrepeat with run_quorum({seed})"
+            f"quorum seed {seed}: {error!r}\nthe end of the trace:\n{tail}\n"
+            f"repeat with: python -m penstock.sim --quorum --seed {seed}"
         ) from error
     run.report.digest = simulation.trace.digest()
     run.report.elections = len(run.history.leaders)
