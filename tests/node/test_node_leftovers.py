@@ -148,3 +148,40 @@ def test_a_replica_is_served_after_a_restart_if_its_first_creation_failed() -> N
         await machine.run(second_run())
 
     simulation.run(main())
+
+
+def test_a_broker_serves_its_replicas_after_a_log_directory_was_replaced() -> None:
+    """The new directory has another id than the one that the metadata has for the replicas."""
+    simulation = Simulation(1)
+    machine = simulation.node("n1")
+    config = read_node_config(PROPERTIES, "test")
+
+    def format_new(*, ignore_formatted: bool) -> None:
+        format_directories(
+            machine.world.disk,
+            machine.world.rng,
+            config,
+            "simulated-cluster-id00",
+            ignore_formatted=ignore_formatted,
+            say=lambda _line: None,
+        )
+
+    async def first_run() -> None:
+        async with (
+            serving(machine.world, config) as (_node, bootstrap),
+            Client(machine.world, bootstrap) as client,
+        ):
+            await client.admin.create_topic("orders", partitions=2)
+
+    async def second_run() -> None:
+        async with serving(machine.world, config) as (node, _bootstrap):
+            assert len(node.replicas.partitions) == 2
+
+    async def main() -> None:
+        format_new(ignore_formatted=False)
+        await machine.run(first_run())
+        machine.world.disk.remove_tree("/d1")
+        format_new(ignore_formatted=True)
+        await machine.run(second_run())
+
+    simulation.run(main())

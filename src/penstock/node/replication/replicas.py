@@ -236,7 +236,8 @@ class Replicas:
         self, topic_id: UUID, name: TopicPartition, state: PartitionState, config: LogConfig
     ) -> Log:
         """Create the log in its assigned directory, or fail: a directory that is offline may still
-        have the replica's records."""
+        have the replica's records. If no directory is offline, the assigned one was replaced, and
+        any directory is good, as in Kafka."""
         assigned = dict(zip(state.replicas, state.directories, strict=False)).get(
             self._node_id, NO_UUID
         )
@@ -245,7 +246,7 @@ class Replicas:
             directory = next(
                 (online for online in self.store.online if online.id == assigned), None
             )
-            if directory is None:
+            if directory is None and len(self.store.online) < len(self.store.directories):
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, "its assigned log directory is offline"
                 )
