@@ -166,6 +166,18 @@ def test_changing_min_insync_clears_eligible_replicas(kind: int, name: str) -> N
     ).eligible_leader_replicas == (2,)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
+def test_changing_min_insync_leaves_a_partition_without_leader_electable(
+    kind: int, name: str
+) -> None:
+    leaderless = partition(
+        1, 2, isr=(), leader=-1, eligible_leader_replicas=(2,), last_known_elr=(1,)
+    )
+    image = with_topic(running(broker(1), broker(2)), leaderless, min_insync_replicas="2")
+    state = state_of(after(image, set_min_insync(image, kind, name, "3")))
+    assert (state.eligible_leader_replicas, state.last_known_elr) == ((2,), (1,))
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

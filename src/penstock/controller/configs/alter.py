@@ -23,7 +23,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import BROKER, TOPIC, ConfigResource, MetadataImage
 from penstock.protocol.internal.metadata_settings import ConfigRecord
-from penstock.protocol.internal.metadata_topics import ClearElrRecord
+from penstock.protocol.internal.metadata_topics import ClearElrRecord, PartitionChangeRecord
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -218,8 +218,25 @@ def _check_min_insync(
 def _clear_elr(
     image: MetadataImage, resource: ConfigResource, altered: Mapping[str, str | None]
 ) -> list[object]:
-    """Clear the eligible replicas that depend on an altered min.insync.replicas."""
+    """Clear the eligible replicas that depend on an altered min.insync.replicas.
+
+    The record clears them for every partition of the topic. A partition with an empty ISR would
+    then never get a leader again, so its eligible replicas are restored: nothing was committed
+    since they became eligible.
+    """
     resource_type, name = resource
     if MIN_INSYNC_REPLICAS.name not in altered or not elr_enabled(image):
         return []
-    return [ClearElrRecord(topic_name=name if resource_type == TOPIC else "")]
+    topics = [image.topics[name]] if resource_type == TOPIC else list(image.topics.values())
+    restored = [
+        PartitionChangeRecord(
+            topic_id=topic.id,
+            partition_id=index,
+            eligible_leader_replicas=state.eligible_leader_replicas,
+            last_known_elr=state.last_known_elr,
+        )
+        for topic in topics
+        for index, state in topic.partitions.items()
+        if not state.isr and (state.eligible_leader_replicas or state.last_known_elr)
+    ]
+    return [ClearElrRecord(topic_name=name if resource_type == TOPIC else ""), *restored]
