@@ -8,31 +8,53 @@ from dataclasses import replace
 import pytest
 
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.checkers import CHECKERS, clients, groups, quorum, replication
+from penstock.sim.cluster.checkers import (
+    CHECKERS,
+    clients,
+    compaction,
+    damage,
+    groups,
+    quorum,
+    replication,
+)
 from penstock.sim.cluster.history import (
+    CLASSIC_GROUP,
+    CONSUMER_GROUP,
     BecameLeader,
     BecameQuorumLeader,
     Checker,
     ClocksJumped,
+    DiskFails,
     Event,
+    Events,
+    FileDamaged,
+    FileRepaired,
     FollowerFetchAccepted,
+    HeartbeatAnswered,
     HighWatermarkAdvanced,
     History,
     ImpostorFetched,
+    KeyedRecord,
+    KeyedRecordAcknowledged,
+    KeyedRecordSent,
     LeaderAppended,
     LeaderElected,
     LogTruncated,
+    MajorityStarted,
     MemberAssigned,
     MetadataBatchCommitted,
+    NodeEnded,
     OffsetCommitFinished,
     OffsetCommitStarted,
     OffsetOutOfRange,
     OffsetsFetched,
+    PowerLostTogether,
     ProducerKind,
     QuorumHighWatermarkAdvanced,
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
+    ReplacedMemberCommitted,
     ReplicaLog,
     TopicCreated,
     Violation,
@@ -41,7 +63,7 @@ from penstock.sim.cluster.history import (
 
 P = TopicPartition("t", 0)
 # Broker 1 coordinates the group.
-COORDINATOR_ELECTED = BecameLeader(1, 1, groups.GROUP_PARTITION, 0, 0, 0)
+COORDINATOR_ELECTED = BecameLeader(1, 1, groups.GROUP_PARTITIONS[CLASSIC_GROUP], 0, 0, 0)
 ONE, TWO = b"i:1", b"i:2"
 
 
@@ -57,7 +79,7 @@ def history(*events: Event) -> History:
     ]
     log = ReplicaLog(2, ((0, 1, b"one"), (1, 2, b"two")))
     return History(
-        events=[*written, *events],
+        events=Events([*written, *events]),
         durable_topics={"t": True},
         unclean_topics={"wild"},
         producers={
@@ -89,10 +111,59 @@ def not_healed() -> History:
     return made
 
 
+def trimmed(log: ReplicaLog) -> History:
+    """A topic with retention.bytes=100, whose replica has this log."""
+    made = history()
+    made.retention_bytes["t"] = 100
+    made.final_logs[P] = {1: log}
+    return made
+
+
+def keyed(*read: KeyedRecord) -> History:
+    """Record 1 and then the tombstone 2 of key a, and record 3 of key b, all acknowledged. A
+    consumer read these."""
+    made = history(
+        KeyedRecordSent(4, P, b"a", 1, tombstone=False),
+        KeyedRecordSent(4, P, b"a", 2, tombstone=True),
+        KeyedRecordSent(4, P, b"b", 3, tombstone=False),
+        KeyedRecordAcknowledged(5, P, b"a", 1),
+        KeyedRecordAcknowledged(5, P, b"a", 2),
+        KeyedRecordAcknowledged(5, P, b"b", 3),
+    )
+    made.final_keyed["a consumer"] = list(read)
+    return made
+
+
+A1, A2 = KeyedRecord(0, b"a", 1, tombstone=False), KeyedRecord(1, b"a", 2, tombstone=True)
+B3 = KeyedRecord(2, b"b", 3, tombstone=False)
+
+
+def heartbeats(*errors: str | None) -> History:
+    """A member sends heartbeats all the time and gets these answers, half a second apart."""
+    return history(
+        *(
+            HeartbeatAnswered(100 + number / 2 + 0.1, "m", 100 + number / 2, 1, error)
+            for number, error in enumerate(errors)
+        )
+    )
+
+
+REFUSED = "COORDINATOR_NOT_AVAILABLE"
+POWER_LOST = PowerLostTogether(5, (1, 2, 3), {P: 2})
+
 REJECTED: list[tuple[Checker, History]] = [
     (clients.no_acknowledged_write_is_lost, with_final((0, ONE))),
     (clients.no_acknowledged_write_is_lost, history(OffsetOutOfRange(4, "c", P, 2))),
     (clients.no_created_topic_is_lost, history(TopicCreated(4, "gone"))),
+    (clients.no_record_comes_from_elsewhere, with_final((0, ONE), (1, TWO), (2, b"i:other"))),
+    (
+        clients.retention_deletes_no_more_than_it_may,
+        trimmed(ReplicaLog(9, ((8, 9, b"x" * 99),), start_offset=8)),
+    ),
+    (compaction.last_value_of_each_key_survives, keyed(A2)),
+    (compaction.last_value_of_each_key_survives, keyed(A1, B3)),
+    (compaction.compaction_keeps_the_order, keyed(A2, A1, B3)),
+    (compaction.compaction_keeps_the_order, keyed(A2._replace(offset=0), A1._replace(offset=1))),
     (clients.no_false_acknowledgement, history(RecordAcknowledged(4, "i", P, b"i:3", 2, 2))),
     (
         replication.no_commit_below_min_insync,
@@ -171,6 +242,33 @@ REJECTED: list[tuple[Checker, History]] = [
             OffsetsFetched(7, 6, 1, {}),
         ),
     ),
+    (
+        groups.former_owners_commit_nothing,
+        history(
+            MemberAssigned(4, "n", 2, frozenset({P}), CONSUMER_GROUP),
+            OffsetCommitStarted(5, 1, "m", 1, {P: 2}, CONSUMER_GROUP),
+            OffsetCommitFinished(6, 1, None),
+        ),
+    ),
+    (groups.replaced_members_commit_nothing, history(ReplacedMemberCommitted(4, "m", None))),
+    (
+        groups.members_that_are_heard_stay,
+        heartbeats(None, *(REFUSED,) * 8, "UNKNOWN_MEMBER_ID"),
+    ),
+    (damage.damage_is_contained, history(NodeEnded(4, 1, "no reason"))),
+    (
+        damage.damage_is_contained,
+        history(FileDamaged(4, 1, "/d/t-0/0.log", P), NodeEnded(5, 1, "a bad CRC")),
+    ),
+    (
+        damage.damage_is_contained,
+        history(FileDamaged(4, 1, "/d/quorum-state", None), NodeEnded(5, 2, "a bad CRC")),
+    ),
+    (
+        damage.synced_records_survive_power_loss,
+        replace(with_final((0, ONE)), events=history(POWER_LOST).events),
+    ),
+    (damage.majorities_commit, history(MajorityStarted(4, 10.0, None))),
     (quorum.one_vote_per_epoch, history(VoteGranted(4, 1, 5, 2), VoteGranted(5, 1, 5, 3))),
     (
         quorum.one_quorum_leader_per_epoch,
@@ -243,8 +341,36 @@ def test_a_correct_history_is_accepted() -> None:
         ClocksJumped(6, 0),
         TopicCreated(6, "t"),
         HighWatermarkAdvanced(6, 2, P, 1, 2, 2, 2, {2: 2, 3: 2}),
+        MemberAssigned(6, "m", 3, frozenset({P}), CONSUMER_GROUP),
+        OffsetCommitStarted(6, 3, "m", 3, {P: 1}, CONSUMER_GROUP),
+        OffsetCommitFinished(6, 3, None),
+        ReplacedMemberCommitted(6, "m", "FENCED_INSTANCE_ID"),
+        DiskFails(6, 1),
+        NodeEnded(6, 1, "its disk failed"),
+        FileDamaged(7, 2, "/d/quorum-state", None),
+        NodeEnded(7, 2, "quorum-state is damaged"),
+        FileRepaired(7, 2),
+        POWER_LOST,
+        MajorityStarted(8, 10.0, 4.0),
     )
     assert violations(good) == []
+
+
+def test_a_correctly_compacted_topic_is_accepted() -> None:
+    for read in ((A1, A2, B3), (A2, B3), (B3,)):
+        assert violations(keyed(*read)) == []
+
+
+def test_a_correctly_trimmed_topic_is_accepted() -> None:
+    log = ReplicaLog(9, ((8, 9, b"x" * 100),), start_offset=8)
+    assert violations(trimmed(log)) == []
+    deleted = trimmed(ReplicaLog(9, (), start_offset=8))
+    deleted.deletions[P] = 8
+    assert violations(deleted) == []
+
+
+def test_a_member_that_is_silent_may_be_expelled() -> None:
+    assert violations(heartbeats(None, *(REFUSED,) * 3, "UNKNOWN_MEMBER_ID")) == []
 
 
 def test_records_of_a_topic_that_is_not_durable_may_be_lost() -> None:

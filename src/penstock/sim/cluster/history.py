@@ -7,11 +7,21 @@ high watermark that any leader of the partition has had so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from penstock.ids import TopicPartition
+
+# The group of classic members, and the group of members with the consumer protocol (KIP-848).
+CLASSIC_GROUP, CONSUMER_GROUP = "readers", "consumers"
+
+
+def incarnation(partition: TopicPartition, topic_id: UUID) -> TopicPartition:
+    """Return the name under which the history knows a partition of a topic that is deleted and
+    created again: each incarnation is a topic of its own."""
+    return TopicPartition(f"{partition.topic}/{topic_id.hex[:12]}", partition.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,29 @@ class TopicCreated(Event):
     topic: str
 
 
+@dataclass(frozen=True, slots=True)
+class TopicDeleted(Event):
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRecordSent(Event):
+    """A record of a compacted topic. `number` increases with every send; a tombstone has no
+    value."""
+
+    partition: TopicPartition
+    key: bytes
+    number: int
+    tombstone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRecordAcknowledged(Event):
+    partition: TopicPartition
+    key: bytes
+    number: int
+
+
 # Consumer groups
 
 
@@ -83,6 +116,7 @@ class MemberAssigned(Event):
     member: str
     generation: int
     partitions: frozenset[TopicPartition]
+    group: str = CLASSIC_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +125,7 @@ class OffsetCommitStarted(Event):
     member: str
     generation: int
     offsets: Mapping[TopicPartition, int]
+    group: str = CLASSIC_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +144,27 @@ class OffsetsFetched(Event):
     started: float
     broker: int | None
     offsets: Mapping[TopicPartition, int]
+    group: str = CLASSIC_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered(Event):
+    """A broker answered a ConsumerGroupHeartbeat that was sent at time `sent`. `error` is None if
+    it was accepted."""
+
+    member: str
+    sent: float
+    broker: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedMemberCommitted(Event):
+    """A static member committed offsets after another member had taken over its instance id.
+    `error` is None if the coordinator accepted the commit."""
+
+    instance: str
+    error: str | None
 
 
 # Partitions, seen from inside the nodes
@@ -220,12 +276,28 @@ class QuorumHighWatermarkAdvanced(Event):
 
 @dataclass(frozen=True, slots=True)
 class MetadataBatchCommitted(Event):
-    """A node learnt that a batch of the metadata log is committed. `checksum` is the CRC of its
-    bytes."""
+    """A node learnt that a batch of the metadata log is committed, or applied it to its image.
+    `checksum` is the CRC of its bytes."""
 
     node: int
     offset: int
     checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPieceFetched(Event):
+    """A node wrote a piece of the quorum leader's snapshot to its disk."""
+
+    node: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalling(Event):
+    """A node begins to replace its metadata log by a snapshot that it fetched."""
+
+    node: int
+    offset: int
 
 
 # Faults
@@ -236,6 +308,57 @@ class FaultEvent(Event):
     """A fault started or ended, or a process ended."""
 
     description: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileDamaged(Event):
+    """A bit of a file was flipped, or its end was cut off. `partition` is None if the file belongs
+    to no partition of a topic."""
+
+    node: int
+    path: str
+    partition: TopicPartition | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFails(Event):
+    """Operations on a log directory of a node fail."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRepaired(Event):
+    """The damaged file of a node was removed, or its disk was replaced."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnded(Event):
+    """The process of a node ended by itself."""
+
+    node: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLostTogether(Event):
+    """Several nodes lost power at the same time. Every replica had synced its log up to `synced`
+    (exclusive)."""
+
+    nodes: tuple[int, ...]
+    synced: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MajorityStarted(Event):
+    """A majority of the voters was up and connected, and one of it had to fetch a snapshot.
+    `committed_after_s` is the time until both had the same committed metadata, or None if they had
+    not within `within_s`."""
+
+    within_s: float
+    committed_after_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +380,16 @@ class ReplicaLog(NamedTuple):
     high_watermark: int
     # (base offset, next offset, bytes)
     batches: tuple[tuple[int, int, bytes], ...]
+    start_offset: int = 0
+
+
+class KeyedRecord(NamedTuple):
+    """A record of the compacted topic as it was read."""
+
+    offset: int
+    key: bytes
+    number: int
+    tombstone: bool
 
 
 class Violation(NamedTuple):
@@ -269,20 +402,43 @@ class Violation(NamedTuple):
 E = TypeVar("E", bound=Event)
 
 
+class Events(list[Event]):
+    """The events in order. Listeners are called with each event that is appended."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        super().__init__(events)
+        self.listeners: list[Callable[[Event], None]] = []
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        for listener in self.listeners:
+            listener(event)
+
+
 @dataclass(slots=True)
 class History:
-    events: list[Event] = field(default_factory=list)
+    events: Events = field(default_factory=Events)
     # Topics whose records acknowledged with acks=all must survive the faults of this run.
     durable_topics: dict[str, bool] = field(default_factory=dict)
     # Topics with unclean.leader.election.enable. Only membership is tested: the order of a set
     # would differ between runs.
     unclean_topics: set[str] = field(default_factory=set)
+    # Topics that are deleted and created again. Only membership is tested.
+    recreated_topics: set[str] = field(default_factory=set)
     producers: dict[str, ProducerKind] = field(default_factory=dict)
     # At the end of the run: what a fresh consumer read from offset 0, all replicas' logs, all
     # topics.
     final_records: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
     final_logs: dict[TopicPartition, dict[int, ReplicaLog]] = field(default_factory=dict)
     final_topics: tuple[str, ...] = ()
+    # Topics whose oldest records are deleted, and the smallest retention.bytes that each has had.
+    retention_bytes: dict[str, int] = field(default_factory=dict)
+    # Per partition, the largest offset up to which a client asked to delete records.
+    deletions: dict[TopicPartition, int] = field(default_factory=dict)
+    # What a fresh consumer read of the compacted topic, and what each replica's log has, by reader.
+    final_keyed: dict[str, list[KeyedRecord]] = field(default_factory=dict)
+    # How often each kind of thing happened, for the report of a run.
+    totals: dict[str, int] = field(default_factory=dict)
     # Why the cluster did not heal in time, or None if it did.
     heal_failure: str | None = None
     ended_at: float = 0.0
@@ -292,6 +448,9 @@ class History:
     def of(self, kind: type[E]) -> list[E]:
         """Return the events of one type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
+
+    def count(self, what: str, times: int = 1) -> None:
+        self.totals[what] = self.totals.get(what, 0) + times
 
     def is_durable(self, partition: TopicPartition) -> bool:
         return self.durable_topics.get(partition.topic, False)

@@ -13,17 +13,27 @@ from penstock.start import serving
 from penstock.world.sim import Node as Machine
 from penstock.world.sim import Simulation
 
+CLUSTER_ID = "simulated-cluster-id00"
+
 
 class ClusterNode:
     """One machine. Its process may end with a KafkaError, as a real node's does. Any other
     exception fails the run."""
 
-    def __init__(self, machine: Machine, config: NodeConfig, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        config: NodeConfig,
+        note: Callable[[str], None],
+        on_end: Callable[[int, str], None],
+    ) -> None:
+        """`on_end` is called with the node id and the error of a process that ends by itself."""
         self.machine = machine
         self.config = config
         self.name = machine.name
         self.is_paused = False
         self._note = note
+        self._on_end = on_end
         self._stop = asyncio.Event()
         self._process: asyncio.Task[None] | None = None
 
@@ -57,7 +67,7 @@ class ClusterNode:
                 for task in done:
                     task.result()
         except KafkaError as error:
-            self._note(f"{self.name} ended: {error}")
+            self._on_end(self.config.node_id, str(error))
 
     def crash(self, *, power_loss: bool) -> None:
         self._note(f"{self.name} {'loses power' if power_loss else 'is killed'}")
@@ -94,11 +104,15 @@ class ClusterNode:
 
 
 def build_nodes(
-    simulation: Simulation, configs: dict[str, NodeConfig], note: Callable[[str], None]
+    simulation: Simulation,
+    configs: dict[str, NodeConfig],
+    note: Callable[[str], None],
+    on_end: Callable[[int, str], None],
 ) -> dict[str, ClusterNode]:
     nodes = {
-        name: ClusterNode(simulation.node(name), config, note) for name, config in configs.items()
+        name: ClusterNode(simulation.node(name), config, note, on_end)
+        for name, config in configs.items()
     }
     for node in nodes.values():
-        node.format("simulated-cluster-id00")
+        node.format(CLUSTER_ID)
     return nodes

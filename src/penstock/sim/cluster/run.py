@@ -4,51 +4,74 @@ from the seed. Then every rule is checked."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.node.quorum import snapshots
+from penstock.records.record import read_records
 from penstock.sim.cluster.checkers import CHECKERS
 from penstock.sim.cluster.faults.injector import CLIENTS, FaultInjector
 from penstock.sim.cluster.health import find_problem
 from penstock.sim.cluster.history import (
     BecameQuorumLeader,
     FaultEvent,
+    FileRepaired,
     FollowerFetchAccepted,
+    HeartbeatAnswered,
+    HighWatermarkAdvanced,
     History,
+    KeyedRecordAcknowledged,
+    KeyedRecordSent,
     LeaderAppended,
     LeaderElected,
     LogTruncated,
     MetadataBatchCommitted,
+    NodeEnded,
+    OffsetsFetched,
+    PowerLostTogether,
     QuorumHighWatermarkAdvanced,
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
     ReplicaLog,
+    SnapshotPieceFetched,
 )
 from penstock.sim.cluster.nodes import build_nodes
 from penstock.sim.cluster.observers.logs import read_batches
 from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.observers.quorum import QuorumObserver
-from penstock.sim.cluster.spec import draw_spec
+from penstock.sim.cluster.spec import WorkloadKind, draw_spec
+from penstock.sim.cluster.workloads import compacted_topic
 from penstock.sim.cluster.workloads.clients import PRODUCERS, ClientWorkload
+from penstock.sim.cluster.workloads.compacted_topic import keyed_record
+from penstock.sim.cluster.workloads.drawn import build_workloads
 from penstock.sim.cluster.workloads.group import MEMBERS, GroupWorkload
 from penstock.sim.cluster.workloads.impostor import Impostor
-from penstock.sim.harness import InvariantViolated
+from penstock.sim.cluster.workloads.workload import WorkloadEnv
+from penstock.sim.harness import InvariantViolated, replaced
 from penstock.world.sim import Simulation, SimulationStuck
 
 STARTS_WITHIN_S = 30.0
 HEALS_WITHIN_S = 40.0
 _POLL_S = 0.1
-# A failure report shows this many events, without the frequent ones.
-_SHOWN_EVENTS = 60
+# A failure report shows all faults, and this many events without the frequent ones.
+_SHOWN_EVENTS = 40
+_FAULTS = (FaultEvent, FileRepaired, NodeEnded, PowerLostTogether)
 _FREQUENT_EVENTS = (
     FollowerFetchAccepted,
+    HeartbeatAnswered,
+    HighWatermarkAdvanced,
+    KeyedRecordAcknowledged,
+    KeyedRecordSent,
     LeaderAppended,
     MetadataBatchCommitted,
+    OffsetsFetched,
     QuorumHighWatermarkAdvanced,
+    RecordAcknowledged,
     RecordConsumed,
     RecordSent,
+    SnapshotPieceFetched,
 )
 
 
@@ -62,20 +85,23 @@ class Report:
     elections: int
     truncations: int
     acknowledged: int
+    # How often each workload and fault did what.
+    totals: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
         return min(self.elections, self.truncations, self.acknowledged) > 0
 
 
-def run_cluster(seed: int) -> Report:
+def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
     """Run one seed. Raise InvariantViolated if a rule does not hold, with the events before it and
-    the command that repeats the run."""
+    the command that repeats the run. Without `with_extras` only the basic workloads and faults
+    run, which makes speeds comparable."""
     simulation = Simulation(seed, trace_lines=20)
     history = History()
     started = simulation.loop.time()
     try:
-        simulation.run(ClusterRun(simulation, history).main())
+        simulation.run(ClusterRun(simulation, history, with_extras=with_extras).main())
         violations = [
             (rule, checker, violation)
             for rule, checker in CHECKERS
@@ -97,6 +123,7 @@ def run_cluster(seed: int) -> Report:
         len(history.of(LeaderElected)) + len(history.of(BecameQuorumLeader)),
         len(history.of(LogTruncated)),
         len(history.of(RecordAcknowledged)),
+        dict(sorted(history.totals.items())),
     )
 
 
@@ -109,6 +136,8 @@ def _failure_report(seed: int, problem: str, history: History, at: float) -> str
     return "\n".join(
         [
             f"cluster seed {seed}, at {at:.3f} s: {problem}",
+            "the faults:",
+            *(f"  {event}" for event in history.events if isinstance(event, _FAULTS)),
             "the events before it:",
             *(f"  {event}" for event in events[-_SHOWN_EVENTS:]),
             "the end of the trace:",
@@ -123,13 +152,18 @@ class NotHealed(Exception):
 
 
 class ClusterRun:
-    def __init__(self, simulation: Simulation, history: History) -> None:
+    def __init__(
+        self, simulation: Simulation, history: History, *, with_extras: bool = True
+    ) -> None:
         self._simulation = simulation
         self._history = history
+        self._with_extras = with_extras
         self._now = simulation.loop.time
         self._observer = PartitionObserver(history, self._now)
-        self._spec = draw_spec(simulation.stream("shape"))
-        self._nodes = build_nodes(simulation, self._spec.configs, self._note)
+        self._spec = draw_spec(
+            simulation.stream("shape"), simulation.stream("extras") if with_extras else None
+        )
+        self._nodes = build_nodes(simulation, self._spec.configs, self._note, self._on_end)
         self._machines = [simulation.node(name) for name in CLIENTS]
         self._clients = ClientWorkload(
             self._spec, history, simulation.stream("workload"), self._observer.max_high_watermark
@@ -142,6 +176,19 @@ class ClusterRun:
             history.events.append,
             simulation.stream("group"),
             self._clients.connected,
+            static=WorkloadKind.STATIC_MEMBERS in self._spec.workloads,
+        )
+        self._faults_over = asyncio.Event()
+        self._workloads = build_workloads(
+            WorkloadEnv(
+                self._spec,
+                history,
+                simulation.stream("workloads"),
+                self._clients.connected,
+                self._observer.max_high_watermark,
+                self._faults_over,
+                self._clients.over,
+            )
         )
         history.durable_topics.update(
             {topic.name: not topic.unclean for topic in self._spec.topics}
@@ -151,8 +198,16 @@ class ClusterRun:
     def _note(self, description: str) -> None:
         self._history.events.append(FaultEvent(self._now(), description))
 
+    def _on_end(self, node_id: int, error: str) -> None:
+        self._history.events.append(NodeEnded(self._now(), node_id, error))
+
     async def main(self) -> None:
-        with self._observer.observing(), QuorumObserver(self._history, self._now).observing():
+        piece = self._spec.snapshot_piece_bytes
+        with (
+            self._observer.observing(),
+            QuorumObserver(self._history, self._now).observing(),
+            replaced(snapshots, "METADATA_FETCH_BYTES", lambda default: piece or default),
+        ):
             try:
                 await self._run()
             except NotHealed as error:
@@ -172,13 +227,29 @@ class ClusterRun:
                 STARTS_WITHIN_S,
                 f"creating {topic.name}",
             )
+        for workload in self._workloads:
+            await self._on_client(
+                0, workload.prepare(self._machines[0]), STARTS_WITHIN_S, f"preparing {workload}"
+            )
         await self._wait_healthy(STARTS_WITHIN_S)
         clients, members = self._start_clients(), self._start_group()
+        for workload in self._workloads:
+            clients += [machine.start(work) for machine, work in workload.clients(*self._machines)]
         faults = FaultInjector(
-            self._simulation, self._spec, self._nodes, self._history, self._observer
+            self._simulation,
+            self._spec,
+            self._nodes,
+            self._history,
+            self._observer,
+            self._clients.connected if self._with_extras else None,
         )
         await faults.run()
         faults.end()
+        self._faults_over.set()
+        for workload in self._workloads:
+            await self._on_client(
+                0, workload.settle(self._machines[0]), HEALS_WITHIN_S, f"settling {workload}"
+            )
         if members:
             await self._on_client(
                 0,
@@ -201,6 +272,10 @@ class ClusterRun:
             HEALS_WITHIN_S,
             "reading everything",
         )
+        for workload in self._workloads:
+            await self._on_client(
+                1, workload.read_back(self._machines[1]), HEALS_WITHIN_S, f"reading {workload}"
+            )
         self._record_logs()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
@@ -217,7 +292,8 @@ class ClusterRun:
         return [*producers, *consumers, first.start(self._clients.administer(first)), impostor]
 
     def _start_group(self) -> list[asyncio.Task[None]]:
-        if not self._spec.with_group:
+        is_static = WorkloadKind.STATIC_MEMBERS in self._spec.workloads
+        if not self._spec.with_group and not is_static:
             return []
         hosts = [self._machines[number % len(self._machines)] for number in range(MEMBERS)]
         members = [
@@ -246,17 +322,19 @@ class ClusterRun:
             await asyncio.sleep(_POLL_S)
 
     def _record_logs(self) -> None:
-        for topic in self._spec.topics:
-            for name in topic.all_partitions:
-                replicas = [
-                    (process.config.node_id, process.replicas.partitions[name])
-                    for process in self._observer.processes.values()
-                    if name in process.replicas.partitions
-                ]
-                self._history.final_logs[name] = {
-                    node_id: ReplicaLog(
-                        partition.high_watermark,
-                        tuple(read_batches(partition, partition.log_end_offset)),
+        """Record the logs of all replicas. Replicas compact their logs independently, so that of
+        compacted logs only the records are comparable."""
+        for process in self._observer.processes.values():
+            for name, partition in process.replicas.partitions.items():
+                batches = tuple(read_batches(partition, partition.log_end_offset))
+                if name.topic == compacted_topic.TOPIC:
+                    reader = f"replica {process.config.node_id}"
+                    self._history.final_keyed[reader] = [
+                        keyed_record(record)
+                        for _base, _next, data in batches
+                        for record in read_records(data)
+                    ]
+                elif not partition.config.compacts:
+                    self._history.final_logs.setdefault(name, {})[process.config.node_id] = (
+                        ReplicaLog(partition.high_watermark, batches, partition.log_start_offset)
                     )
-                    for node_id, partition in replicas
-                }

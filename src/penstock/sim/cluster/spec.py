@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.ids import TopicPartition
@@ -46,6 +48,32 @@ offsets.topic.replication.factor=3
 group.min.session.timeout.ms=500
 group.initial.rebalance.delay.ms=100
 """
+# Settings that the workloads below need.
+_WORKLOAD_PROPERTIES = """\
+log.retention.check.interval.ms=400
+log.segment.delete.delay.ms=300
+log.cleaner.backoff.ms=300
+group.consumer.session.timeout.ms=1500
+group.consumer.min.session.timeout.ms=500
+group.consumer.heartbeat.interval.ms=200
+group.consumer.min.heartbeat.interval.ms=100
+replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+"""
+RACKS = ("rack0", "rack1")
+
+
+class WorkloadKind(Enum):
+    """The workloads that a seed may draw, beside producers, readers, an administrator, an impostor
+    and a classic group."""
+
+    STATIC_MEMBERS = "static members"
+    CONSUMER_GROUP = "consumer group (KIP-848)"
+    RACK_READER = "rack-aware reader"
+    RECREATED_TOPIC = "topic deleted and created again"
+    COMPACTED_TOPIC = "compacted topic"
+    TRIMMED_TOPIC = "retention and DeleteRecords"
+    CHANGED_SETTINGS = "min.insync.replicas changes"
+    DIRECTORY_MOVES = "directory moves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +101,12 @@ class ClusterSpec:
     topics: tuple[TopicSpec, ...]
     flush_every_message: bool
     with_group: bool
+    workloads: tuple[WorkloadKind, ...] = ()
+    # The largest piece of a metadata snapshot that is fetched at once, or None for the default.
+    snapshot_piece_bytes: int | None = None
+    # Several nodes lose power at once, although not every record is synced. Only what was synced
+    # must survive (rule 24).
+    may_lose_unsynced: bool = False
 
     @property
     def brokers(self) -> list[str]:
@@ -86,9 +120,11 @@ class ClusterSpec:
         return next(name for name, config in self.configs.items() if config.node_id == node_id)
 
 
-def draw_spec(rng: random.Random) -> ClusterSpec:
+def draw_spec(rng: random.Random, extras: random.Random | None = None) -> ClusterSpec:
+    """Draw a cluster. `extras` draws additional workloads and faults; without it a seed gives the
+    same cluster as before they existed."""
     flush_every_message = rng.random() < 0.3
-    settings = {
+    settings: dict[str, object] = {
         "offsets_partitions": OFFSETS_PARTITIONS,
         "flush_messages": _EVERY_MESSAGE if flush_every_message else _NEVER,
         "snapshot_bytes": rng.choice((2_000, 20 * 1024 * 1024)),
@@ -96,6 +132,9 @@ def draw_spec(rng: random.Random) -> ClusterSpec:
         "checkpoint_ms": rng.choice((300, 5_000)),
         "directories": ",".join(DIRECTORIES[: rng.choice((1, 1, 2))]),
     }
+    drawn: dict[str, Any] = {}
+    if extras is not None:
+        drawn = _draw_extras(extras, settings)
     if rng.random() < 0.3:
         roles = {
             101: "controller",
@@ -112,15 +151,41 @@ def draw_spec(rng: random.Random) -> ClusterSpec:
     voters = [number for number, role in roles.items() if "controller" in role][:3]
     roles = {number: role if number in voters else "broker" for number, role in roles.items()}
     return ClusterSpec(
-        {f"n{number}": _config(number, role, voters, settings) for number, role in roles.items()},
+        {
+            f"n{number}": _config(number, role, voters, settings, with_extras=extras is not None)
+            for number, role in roles.items()
+        },
         _draw_topics(rng),
         flush_every_message,
         with_group=rng.random() < 0.5,
+        **drawn,
     )
 
 
+def _draw_extras(rng: random.Random, settings: dict[str, object]) -> dict[str, Any]:
+    """Draw one to three workloads, so that no seed takes much longer than without them, and change
+    settings for them."""
+    workloads = rng.sample(list(WorkloadKind), rng.choice((1, 2, 2, 3)))
+    if WorkloadKind.DIRECTORY_MOVES in workloads:
+        settings["directories"] = ",".join(DIRECTORIES)
+    pieces = None
+    if rng.random() < 0.5:
+        pieces = rng.choice((1, 10, 100, 1_000))
+        settings["snapshot_bytes"] = 2_000
+    return {
+        "workloads": tuple(sorted(workloads, key=lambda kind: kind.value)),
+        "snapshot_piece_bytes": pieces,
+        "may_lose_unsynced": rng.random() < 0.08,
+    }
+
+
 def _config(
-    number: int, roles: str, voters: list[int], settings: Mapping[str, object]
+    number: int,
+    roles: str,
+    voters: list[int],
+    settings: Mapping[str, object],
+    *,
+    with_extras: bool,
 ) -> NodeConfig:
     listeners = [f"PLAINTEXT://n{number}:9092"] * ("broker" in roles) + [
         f"CONTROLLER://n{number}:9093"
@@ -132,6 +197,8 @@ def _config(
         voters=",".join(f"{voter}@n{voter}:9093" for voter in voters),
         **settings,
     )
+    if with_extras:
+        text += _WORKLOAD_PROPERTIES + f"broker.rack={RACKS[number % len(RACKS)]}\n"
     return read_node_config(text.encode(), f"node {number} of the simulation")
 
 

@@ -26,6 +26,8 @@ def no_acknowledged_write_is_lost(history: History) -> Iterator[Violation]:
         for partition, records in history.final_records.items()
     }
     for write in _durable_writes(history):
+        if _is_deleted(history, write):
+            continue
         if write.partition in values and write.value not in values[write.partition]:
             text = f"{write.value!r} was acknowledged at offset {write.offset} of {write.partition}"
             yield Violation(write.at, f"{text}, but is lost")
@@ -33,6 +35,34 @@ def no_acknowledged_write_is_lost(history: History) -> Iterator[Violation]:
         if history.is_durable(refused.partition):
             text = f"{refused.consumer} had read {refused.partition} up to {refused.offset}"
             yield Violation(refused.at, f"{text}, which is now out of range")
+
+
+def no_record_comes_from_elsewhere(history: History) -> Iterator[Violation]:
+    """Rule 12: a partition has only records that were sent to it. Those of a deleted topic do not
+    appear in the next topic of that name."""
+    sent = {(event.partition, event.value) for event in history.of(RecordSent)}
+    for partition, records in history.final_records.items():
+        for offset, value in records:
+            if (partition, value) not in sent:
+                yield Violation(
+                    history.ended_at, f"{value!r} at {offset} of {partition} was not sent to it"
+                )
+
+
+def retention_deletes_no_more_than_it_may(history: History) -> Iterator[Violation]:
+    """Rule 1: what retention.bytes leaves is at least that large, unless a client deleted more."""
+    for partition, replicas in history.final_logs.items():
+        least = history.retention_bytes.get(partition.topic)
+        if least is None:
+            continue
+        for node, log in replicas.items():
+            size = sum(len(data) for _base, _next, data in log.batches)
+            if size < least and log.start_offset > history.deletions.get(partition, 0):
+                yield Violation(
+                    history.ended_at,
+                    f"retention.bytes of {partition} was never below {least}, but replica {node} "
+                    f"has {size} bytes from offset {log.start_offset} on",
+                )
 
 
 def no_created_topic_is_lost(history: History) -> Iterator[Violation]:
@@ -110,7 +140,8 @@ def offsets_are_dense(history: History) -> Iterator[Violation]:
     """Rule 6, for the final read and for each consumer during the run."""
     for partition, records in history.final_records.items():
         offsets = [offset for offset, _value in records]
-        if offsets != list(range(len(offsets))):
+        first = offsets[0] if offsets and partition.topic in history.retention_bytes else 0
+        if offsets != list(range(first, first + len(offsets))):
             yield Violation(
                 history.ended_at, f"the offsets of {partition} are not dense: {offsets}"
             )
@@ -165,6 +196,14 @@ def clock_jumps_move_no_leader(history: History) -> Iterator[Violation]:
 def producer_of(value: bytes) -> str:
     """Return the producer of a value. Values are `producer:number`."""
     return value.partition(b":")[0].decode()
+
+
+def _is_deleted(history: History, write: RecordAcknowledged) -> bool:
+    """Whether retention or DeleteRecords may have deleted a record, or it is not known whether."""
+    if write.partition.topic not in history.retention_bytes:
+        return False
+    records = history.final_records.get(write.partition)
+    return not records or write.offset < records[0][0]
 
 
 def _durable_writes(history: History) -> list[RecordAcknowledged]:

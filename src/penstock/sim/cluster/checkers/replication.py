@@ -61,8 +61,9 @@ def logs_match(history: History) -> Iterator[Violation]:
     """Rule 9: identical bytes up to the smallest high watermark."""
     for partition, replicas in history.final_logs.items():
         smallest = min(log.high_watermark for log in replicas.values())
+        start = max(log.start_offset for log in replicas.values())
         committed = {
-            node: [batch for batch in log.batches if batch[1] <= smallest]
+            node: [batch for batch in log.batches if start <= batch[0] and batch[1] <= smallest]
             for node, log in replicas.items()
         }
         for (first, ours), (second, theirs) in pairwise(committed.items()):

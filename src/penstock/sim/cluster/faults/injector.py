@@ -7,11 +7,16 @@ import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 
+from penstock.client.client import Client
+from penstock.sim.cluster.faults.env import FaultEnv
+from penstock.sim.cluster.faults.more import MoreFaults
 from penstock.sim.cluster.faults.targets import POLL_S, FaultTargets
 from penstock.sim.cluster.history import (
     BecameQuorumLeader,
     ClocksJumped,
+    DiskFails,
     FaultEvent,
     History,
     LeaderElected,
@@ -21,6 +26,7 @@ from penstock.sim.cluster.history import (
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.spec import ClusterSpec
+from penstock.world.sim import Node as Machine
 from penstock.world.sim import Simulation
 
 HOUR_MS = 3_600_000
@@ -40,7 +46,9 @@ class FaultInjector:
         nodes: Mapping[str, ClusterNode],
         history: History,
         observer: PartitionObserver,
+        connected: Callable[[Machine], AbstractAsyncContextManager[Client]] | None,
     ) -> None:
+        """`connected` connects a client. Without it only the basic faults are drawn."""
         self._network = simulation.network
         self._rng: random.Random = simulation.stream("faults")
         self._nodes = nodes
@@ -48,6 +56,20 @@ class FaultInjector:
         self._observer = observer
         self._now = simulation.loop.time
         self._targets = FaultTargets(spec, nodes, history, observer, self._rng)
+        self._more: MoreFaults | None = None
+        if connected is not None:
+            env = FaultEnv(
+                spec,
+                nodes,
+                history,
+                observer,
+                simulation.stream("more faults"),
+                self._targets,
+                self._now,
+                simulation.node(CLIENTS[0]),
+                connected,
+            )
+            self._more = MoreFaults(env)
 
     async def run(self) -> None:
         """Inject some faults one after the other, now and then two at the same time. One of them
@@ -77,6 +99,8 @@ class FaultInjector:
                 for _ in range(4)
             ]
             drawn.insert(self._rng.randrange(len(drawn)), [self._isolate_leader])
+            if self._more is not None:
+                drawn = self._more.mix_into(drawn)
             for together in drawn:
                 await asyncio.gather(*(inject() for inject in together))
                 await asyncio.sleep(self._rng.random() * self._rng.choice((0.1, 0.6)))
@@ -286,6 +310,7 @@ class FaultInjector:
         )
         self._note(f"{operation} fails in {directory} of {node.name}: {errno.errorcode[number]}")
         self._targets.mark_data_lost(node)
+        self._history.events.append(DiskFails(self._now(), node.config.node_id))
         node.machine.drive.fail(directory, {operation}, number, times=self._rng.choice((1, None)))
         await self._wait()
         node.machine.drive.heal()

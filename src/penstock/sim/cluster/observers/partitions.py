@@ -25,6 +25,7 @@ from penstock.sim.cluster.history import (
     LeaderAppended,
     LeaderElected,
     LogTruncated,
+    incarnation,
 )
 from penstock.sim.cluster.observers.logs import common_end, read_batches
 from penstock.sim.harness import replaced
@@ -49,6 +50,13 @@ class PartitionObserver:
         """Record that the current process of a node no longer has all of its data."""
         if node_id in self.processes:
             self._lost_data.append(self.processes[node_id])
+
+    def _name(self, partition: Partition) -> TopicPartition:
+        """Return the name under which the history knows a partition."""
+        name = partition.topic_partition
+        if name.topic in self._history.recreated_topics:
+            return incarnation(name, partition.topic_id)
+        return name
 
     def max_high_watermark(self, partition: TopicPartition) -> int:
         """Return the highest high watermark that any leader has had."""
@@ -89,12 +97,13 @@ class PartitionObserver:
     def _on_apply(self, apply: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
         def observed(node: Node, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
             for before, after in delta.topics.values():
-                if before is not None and after is not None:
+                if before is not None and after is not None and before.id == after.id:
                     for index, state in after.partitions.items():
+                        name = TopicPartition(after.name, index)
+                        if after.name in self._history.recreated_topics:
+                            name = incarnation(name, after.id)
                         if index in before.partitions:
-                            self._changed(
-                                TopicPartition(after.name, index), before.partitions[index], state
-                            )
+                            self._changed(name, before.partitions[index], state)
             return apply(node, image, delta)
 
         return observed
@@ -134,7 +143,7 @@ class PartitionObserver:
             before = partition.leader
             become(partition, state)
             if partition.leader is not None and partition.leader is not before:
-                name = partition.topic_partition
+                name = self._name(partition)
                 self.note(
                     BecameLeader(
                         self._now(),
@@ -150,7 +159,7 @@ class PartitionObserver:
 
     def _on_high_watermark(self, advance: Callable[..., None]) -> Callable[..., None]:
         def observed(partition: Partition, offset: int) -> None:
-            leader, name = partition.leader, partition.topic_partition
+            leader, name = partition.leader, self._name(partition)
             if leader is not None:
                 epochs = self._high_watermarks.setdefault(name, {})
                 epochs[leader.epoch] = max(epochs.get(leader.epoch, 0), offset)
@@ -187,21 +196,25 @@ class PartitionObserver:
             ):
                 continue
             follower = process.replicas.partitions.get(partition.topic_partition)
-            if follower is not None and follower.directory.failure is None:
+            if (
+                follower is not None
+                and follower.topic_id == partition.topic_id
+                and follower.directory.failure is None
+            ):
                 ends[replica] = follower.log_end_offset
         return ends
 
     def _on_append(self, append: Callable[..., Any]) -> Callable[..., Any]:
         def observed(role: LeaderRole, *args: Any, **kwargs: Any) -> Any:
             result = append(role, *args, **kwargs)
-            name, node_id = role.partition.topic_partition, _node_id(role.partition)
-            known = self._known_state(node_id, name)
+            node_id = _node_id(role.partition)
+            known = self._known_state(node_id, role.partition)
             if known is not None:
                 self.note(
                     LeaderAppended(
                         self._now(),
                         node_id,
-                        name,
+                        self._name(role.partition),
                         role.leader.epoch,
                         known.leader,
                         known.leader_epoch,
@@ -211,9 +224,13 @@ class PartitionObserver:
 
         return observed
 
-    def _known_state(self, node_id: int, name: TopicPartition) -> PartitionState | None:
+    def _known_state(self, node_id: int, partition: Partition) -> PartitionState | None:
+        """Return what a node's metadata says of a partition, or None if its topic is deleted."""
+        name = partition.topic_partition
         topic = self.processes[node_id].metadata.image.topics.get(name.topic)
-        return None if topic is None else topic.partitions.get(name.partition)
+        if topic is None or topic.id != partition.topic_id:
+            return None
+        return topic.partitions.get(name.partition)
 
     def _on_fetched(self, fetched: Callable[..., Any]) -> Callable[..., Any]:
         def observed(
@@ -227,7 +244,7 @@ class PartitionObserver:
                     FollowerFetchAccepted(
                         self._now(),
                         node_id,
-                        partition.topic_partition,
+                        self._name(partition),
                         replica_id,
                         broker_epoch,
                         broker.epoch,
@@ -251,7 +268,7 @@ class PartitionObserver:
                     LogTruncated(
                         self._now(),
                         _node_id(partition),
-                        partition.topic_partition,
+                        self._name(partition),
                         before,
                         after,
                         self._common_end(partition),
@@ -270,7 +287,12 @@ class PartitionObserver:
             if process is not None
             else None
         )
-        if leader is None or leader.leader is None or leader.leader.epoch != partition.leader_epoch:
+        if (
+            leader is None
+            or leader.leader is None
+            or leader.leader.epoch != partition.leader_epoch
+            or leader.topic_id != partition.topic_id
+        ):
             return None
         ours = read_batches(partition, partition.log_end_offset)
         return common_end(ours, read_batches(leader, leader.log_end_offset))

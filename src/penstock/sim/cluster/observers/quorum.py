@@ -10,6 +10,8 @@ from typing import Any
 
 from penstock.node.quorum.driver import RaftDriver
 from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.metadata_loader import MetadataLoader
+from penstock.node.quorum.snapshots import MetadataSnapshots
 from penstock.raft.messages import (
     AppendLeaderChange,
     Commit,
@@ -28,6 +30,8 @@ from penstock.sim.cluster.history import (
     History,
     MetadataBatchCommitted,
     QuorumHighWatermarkAdvanced,
+    SnapshotInstalling,
+    SnapshotPieceFetched,
     VoteGranted,
 )
 from penstock.sim.harness import replaced
@@ -49,6 +53,9 @@ class QuorumObserver:
             replaced(RaftDriver, "start", self._on_start),
             replaced(RaftDriver, "deliver", self._on_event),
             replaced(RaftDriver, "_carry_out", self._on_effect),
+            replaced(MetadataLoader, "_next_records", self._on_apply),
+            replaced(MetadataSnapshots, "_fetch_chunk", self._on_piece),
+            replaced(MetadataSnapshots, "install", self._on_install),
         ):
             yield
 
@@ -126,6 +133,49 @@ class QuorumObserver:
                 )
                 position = header.next_offset
         self._committed_up_to[driver] = position
+
+    def _on_apply(self, next_records: Callable[..., Any]) -> Callable[..., Any]:
+        """What a node applies to its image must be committed too."""
+
+        def observed(loader: MetadataLoader, high_watermark: int) -> Any:
+            first, log = loader.end_offset, loader._log
+            result = next_records(loader, high_watermark)
+            node_id = next((node for node, known in self._logs.items() if known is log), -1)
+            position = first
+            while position <= result[1]:
+                data = log.read(position, below=result[1] + 1)
+                if not data:
+                    break
+                for at, header in batches(data):
+                    checksum = zlib.crc32(data[at : at + header.size])
+                    self._history.events.append(
+                        MetadataBatchCommitted(self._now(), node_id, header.base_offset, checksum)
+                    )
+                    position = header.next_offset
+            return result
+
+        return observed
+
+    def _on_piece(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        async def observed(snapshots: MetadataSnapshots, effect: Any, position: int) -> Any:
+            chunk = await fetch(snapshots, effect, position)
+            self._history.events.append(
+                SnapshotPieceFetched(self._now(), snapshots._node_id, position)
+            )
+            self._history.count("pieces of snapshots")
+            return chunk
+
+        return observed
+
+    def _on_install(self, install: Callable[..., Any]) -> Callable[..., Any]:
+        async def observed(snapshots: MetadataSnapshots, snapshot: Any) -> None:
+            self._history.events.append(
+                SnapshotInstalling(self._now(), snapshots._node_id, snapshot.offset)
+            )
+            self._history.count("snapshots installed")
+            await install(snapshots, snapshot)
+
+        return observed
 
     def _has_on_disk(self, voter: int, offset: int, epoch: int) -> bool:
         log = self._logs.get(voter)

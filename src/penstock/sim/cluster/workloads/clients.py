@@ -209,7 +209,8 @@ class ClientWorkload:
                 {partition: BEGINNING for topic in topics for partition in topic.all_partitions}
             )
             ends = await consumer.end_offsets()
-            records = self._history.final_records = {partition: [] for partition in ends}
+            records = self._history.final_records
+            records.update({partition: [] for partition in ends})
             while any(consumer.positions[partition] < end for partition, end in ends.items()):
                 for record in await consumer.poll():
                     partition = TopicPartition(record.topic, record.partition)

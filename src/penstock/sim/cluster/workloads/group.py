@@ -8,22 +8,24 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
-from penstock.client.admin.groups import OffsetAndMetadata
+from penstock.client.admin.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.client import Client
 from penstock.client.consumer.group_consumer import GroupConsumer
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.sim.cluster.history import (
+    CLASSIC_GROUP,
     Event,
     MemberAssigned,
     OffsetCommitFinished,
     OffsetCommitStarted,
     OffsetsFetched,
+    ReplacedMemberCommitted,
 )
 from penstock.sim.cluster.spec import TopicSpec
 from penstock.world.sim import Node as Machine
 
-GROUP = "readers"
+GROUP = CLASSIC_GROUP
 MEMBERS = 3
 _SESSION_S, _HEARTBEAT_S, _REBALANCE_S = 1.5, 0.3, 3.0
 _RETRY_S = 0.2
@@ -32,7 +34,8 @@ Connected = Callable[[Machine], AbstractAsyncContextManager[Client]]
 
 
 class GroupWorkload:
-    """Members and bystander work until `over` is set. `connected` connects a client."""
+    """Members and bystander work until `over` is set. `connected` connects a client. Members that
+    are `static` (KIP-345) do not leave the group when they end; the next one takes over."""
 
     def __init__(
         self,
@@ -40,12 +43,17 @@ class GroupWorkload:
         note: Callable[[Event], None],
         rng: random.Random,
         connected: Connected,
+        *,
+        static: bool = False,
     ) -> None:
         self._topic = topic
         self._note = note
         self._rng = rng
         self._connected = connected
+        self._static = static
         self._commits = 0
+        # The last member that each static member joined as.
+        self._identities: dict[str, ConsumerGroupMetadata] = {}
         self.over = asyncio.Event()
 
     async def run_member(self, machine: Machine, name: str) -> None:
@@ -55,11 +63,16 @@ class GroupWorkload:
             while not self.over.is_set():
                 number += 1
                 try:
-                    await self._consume(machine, client, f"{name}.{number}")
+                    if self._static:
+                        await self._consume(machine, client, name, instance_id=name)
+                    else:
+                        await self._consume(machine, client, f"{name}.{number}")
                 except KafkaError:
                     await asyncio.sleep(_RETRY_S)
 
-    async def _consume(self, machine: Machine, client: Client, name: str) -> None:
+    async def _consume(
+        self, machine: Machine, client: Client, name: str, *, instance_id: str | None = None
+    ) -> None:
         now = machine.world.clock.monotonic
         ends_at = now() + self._rng.choice((1.0, 5.0, 60.0))
         generation = -1
@@ -67,6 +80,7 @@ class GroupWorkload:
             GROUP,
             [self._topic.name],
             auto_commit_s=None,
+            instance_id=instance_id,
             session_timeout_s=_SESSION_S,
             rebalance_timeout_s=_REBALANCE_S,
             heartbeat_interval_s=_HEARTBEAT_S,
@@ -80,6 +94,7 @@ class GroupWorkload:
                     self._note(
                         MemberAssigned(now(), name, generation, frozenset(consumer.positions))
                     )
+                    await self._commit_as_replaced(now, client, name, consumer)
                 if self._rng.random() < 0.02:
                     await self._freeze(consumer)
                 if consumer.positions and consumer.generation >= 0 and self._rng.random() < 0.3:
@@ -104,6 +119,28 @@ class GroupWorkload:
             self._note(OffsetCommitFinished(now(), number, error.code.name))
             raise
         self._note(OffsetCommitFinished(now(), number, None))
+
+    async def _commit_as_replaced(
+        self, now: Callable[[], float], client: Client, name: str, consumer: GroupConsumer
+    ) -> None:
+        """Commit with the identity of the member that this static member has replaced."""
+        replaced, current = self._identities.get(name), consumer.group_metadata
+        self._identities[name] = current
+        if (
+            replaced is None
+            or not replaced.member_id
+            or current.instance_id is None
+            or replaced.member_id == current.member_id
+            or not consumer.positions
+        ):
+            return
+        offsets = dict.fromkeys(consumer.positions, OffsetAndMetadata(0))
+        try:
+            await client.groups.commit_offsets(GROUP, offsets, replaced)
+        except KafkaError as error:
+            self._note(ReplacedMemberCommitted(now(), name, error.code.name))
+        else:
+            self._note(ReplacedMemberCommitted(now(), name, None))
 
     async def watch_offsets(self, machine: Machine) -> None:
         """Fetch the group's committed offsets again and again, without being a member."""

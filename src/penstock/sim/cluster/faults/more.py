@@ -1,0 +1,44 @@
+"""Faults beside the basic ones, drawn from a random stream of their own.
+
+They replace some of the basic faults, so that a run does not get longer.
+"""
+
+from __future__ import annotations
+
+from penstock.sim.cluster.faults.damage import DamageFaults
+from penstock.sim.cluster.faults.env import FaultEnv, Inject
+from penstock.sim.cluster.faults.on_events import EventFaults
+from penstock.sim.cluster.faults.quorum import QuorumFaults
+
+
+class MoreFaults:
+    def __init__(self, env: FaultEnv) -> None:
+        self._env = env
+        self._rng = env.rng
+        damage = DamageFaults(env)
+        quorum = QuorumFaults(env, damage)
+        self._kinds: dict[Inject, int] = {
+            EventFaults(env).crash_on_event: 5,
+            damage.damage_file: 3,
+            quorum.fall_behind: 2,
+            quorum.wipe_node: 1,
+        }
+        # These need a cluster without other faults.
+        self._alone = (quorum.fall_behind, quorum.wipe_node)
+        self._lose_power_together = quorum.lose_power_together
+
+    def mix_into(self, drawn: list[list[Inject]]) -> list[list[Inject]]:
+        """Replace about half of the drawn faults. Those that run at the same time stay together."""
+        mixed: list[list[Inject]] = []
+        for together in drawn:
+            kind = self._rng.choices(list(self._kinds), list(self._kinds.values()))[0]
+            is_kept = together[0].__name__ == "_isolate_leader" or self._rng.random() < 0.5
+            if is_kept:
+                mixed.append(together)
+            elif kind in self._alone:
+                mixed.append([kind])
+            else:
+                mixed.append([*together[1:], kind])
+        if self._env.spec.may_lose_unsynced:
+            mixed.insert(self._rng.randrange(len(mixed) + 1), [self._lose_power_together])
+        return mixed
