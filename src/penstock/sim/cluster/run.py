@@ -8,10 +8,10 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.node.quorum import snapshots
 from penstock.records.record import read_records
 from penstock.sim.cluster.checkers import CHECKERS
 from penstock.sim.cluster.faults.injector import CLIENTS, FaultInjector
+from penstock.sim.cluster.faults.quorum import snapshot_pieces
 from penstock.sim.cluster.health import find_problem
 from penstock.sim.cluster.history import (
     BecameQuorumLeader,
@@ -49,7 +49,7 @@ from penstock.sim.cluster.workloads.drawn import build_workloads
 from penstock.sim.cluster.workloads.group import MEMBERS, GroupWorkload
 from penstock.sim.cluster.workloads.impostor import Impostor
 from penstock.sim.cluster.workloads.workload import WorkloadEnv
-from penstock.sim.harness import InvariantViolated, replaced
+from penstock.sim.harness import InvariantViolated
 from penstock.world.sim import Simulation, SimulationStuck
 
 STARTS_WITHIN_S = 30.0
@@ -202,11 +202,10 @@ class ClusterRun:
         self._history.events.append(NodeEnded(self._now(), node_id, error))
 
     async def main(self) -> None:
-        piece = self._spec.snapshot_piece_bytes
         with (
             self._observer.observing(),
             QuorumObserver(self._history, self._now).observing(),
-            replaced(snapshots, "METADATA_FETCH_BYTES", lambda default: piece or default),
+            snapshot_pieces(self._spec.snapshot_piece_bytes),
         ):
             try:
                 await self._run()

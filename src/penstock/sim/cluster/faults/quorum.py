@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from penstock.client.admin.configs import ConfigResourceType
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
+from penstock.node.quorum.peers import Peers
+from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from penstock.sim.cluster.faults.damage import SNAPSHOT, DamageFaults, files, kind_of, wipe
 from penstock.sim.cluster.faults.env import FaultEnv
 from penstock.sim.cluster.history import MajorityStarted, PowerLostTogether
 from penstock.sim.cluster.nodes import ClusterNode
+from penstock.sim.harness import replaced
 from penstock.world.sim.names import find_file, split
 
 # A majority that is up commits within this time, and this time per piece of a snapshot that one of
@@ -21,6 +26,29 @@ RECOVERS_WITHIN_S = 10.0
 _PIECE_S = 0.02
 _OVERTAKEN_WITHIN_S = 8.0
 _HEALTHY_WITHIN_S = 10.0
+
+
+@contextlib.contextmanager
+def snapshot_pieces(max_bytes: int | None) -> Iterator[None]:
+    """Let all nodes request snapshots in pieces of at most so many bytes until the block ends."""
+
+    def make(fetch: Callable[..., Any]) -> Callable[..., Any]:
+        async def fetch_less(
+            peers: Peers, destination: int, request: Any, *args: Any, **kwargs: Any
+        ) -> Any:
+            if isinstance(request, FetchSnapshotRequest) and max_bytes is not None:
+                request = FetchSnapshotRequest(
+                    cluster_id=request.cluster_id,
+                    replica_id=request.replica_id,
+                    max_bytes=min(max_bytes, request.max_bytes),
+                    topics=request.topics,
+                )
+            return await fetch(peers, destination, request, *args, **kwargs)
+
+        return fetch_less
+
+    with replaced(Peers, "fetch", make):
+        yield
 
 
 class QuorumFaults:

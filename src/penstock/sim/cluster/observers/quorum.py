@@ -11,12 +11,14 @@ from typing import Any
 from penstock.node.quorum.driver import RaftDriver
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.metadata_loader import MetadataLoader
-from penstock.node.quorum.snapshots import MetadataSnapshots
+from penstock.node.quorum.peers import Peers
+from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from penstock.raft.messages import (
     AppendLeaderChange,
     Commit,
     Effect,
     Event,
+    InstallSnapshot,
     RequestReceived,
     SendRequest,
     SendResponse,
@@ -54,8 +56,7 @@ class QuorumObserver:
             replaced(RaftDriver, "deliver", self._on_event),
             replaced(RaftDriver, "_carry_out", self._on_effect),
             replaced(MetadataLoader, "_next_records", self._on_apply),
-            replaced(MetadataSnapshots, "_fetch_chunk", self._on_piece),
-            replaced(MetadataSnapshots, "install", self._on_install),
+            replaced(Peers, "fetch", self._on_fetch),
         ):
             yield
 
@@ -100,6 +101,9 @@ class QuorumObserver:
                 self._history.events.append(VoteGranted(now, node_id, epoch, node_id))
             case AppendLeaderChange(epoch):
                 self._history.events.append(BecameQuorumLeader(now, node_id, epoch))
+            case InstallSnapshot(snapshot):
+                self._history.events.append(SnapshotInstalling(now, node_id, snapshot.offset))
+                self._history.count("snapshots installed")
             case _:
                 pass
 
@@ -156,24 +160,18 @@ class QuorumObserver:
 
         return observed
 
-    def _on_piece(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
-        async def observed(snapshots: MetadataSnapshots, effect: Any, position: int) -> Any:
-            chunk = await fetch(snapshots, effect, position)
-            self._history.events.append(
-                SnapshotPieceFetched(self._now(), snapshots._node_id, position)
-            )
-            self._history.count("pieces of snapshots")
-            return chunk
-
-        return observed
-
-    def _on_install(self, install: Callable[..., Any]) -> Callable[..., Any]:
-        async def observed(snapshots: MetadataSnapshots, snapshot: Any) -> None:
-            self._history.events.append(
-                SnapshotInstalling(self._now(), snapshots._node_id, snapshot.offset)
-            )
-            self._history.count("snapshots installed")
-            await install(snapshots, snapshot)
+    def _on_fetch(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        async def observed(
+            peers: Peers, destination: int, request: Any, *args: Any, **kwargs: Any
+        ) -> Any:
+            response = await fetch(peers, destination, request, *args, **kwargs)
+            if isinstance(request, FetchSnapshotRequest):
+                position = request.topics[0].partitions[0].position
+                self._history.events.append(
+                    SnapshotPieceFetched(self._now(), request.replica_id, position)
+                )
+                self._history.count("pieces of snapshots")
+            return response
 
         return observed
 
