@@ -219,6 +219,30 @@ def test_a_deleted_partition_is_removed_after_its_delay_and_its_name_can_be_reus
     in_real_world(tmp_path, main)
 
 
+def test_a_partition_created_again_does_not_inherit_its_offsets(tmp_path: Path) -> None:
+    """Neither high watermark nor log start offset, also if the store was opened in between."""
+
+    async def main(world: World, path: str) -> None:
+        for reopened in (False, True):
+            store = await open_store(world, path)
+            log = store.create(PARTITION, TOPIC_ID, SMALL)
+            log.append_as_leader(batch("a"), 0)
+            log.append_as_leader(batch("b"), 0)
+            log.advance_start(1)
+            await store.save_start_offsets()
+            await store.save_high_watermarks({PARTITION: 2})
+            store.delete(PARTITION)
+            if reopened:
+                store = await open_store(world, path)
+            store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch("new"), 0)
+            crashed = await open_store(world, path)
+            assert crashed.read_high_watermarks() == {}
+            assert crashed.logs[PARTITION].start_offset == 0
+            crashed.delete(PARTITION)
+
+    in_real_world(tmp_path, main)
+
+
 def test_a_partition_created_again_does_not_inherit_its_recovery_point(
     tmp_path: Path,
 ) -> None:

@@ -57,8 +57,10 @@ class LogStore:
         self._disk = world.disk
         self._files = OpenFiles(world.disk, open_files)
         self._removals: list[tuple[float, str]] = []
-        # Deleted partitions that the recovery point checkpoints on disk still list.
-        self._deleted: set[TopicPartition] = set()
+        # By checkpoint: the partitions without a log that the files on disk may still list.
+        self._deleted: dict[str, set[TopicPartition]] = {
+            name: set() for name in (names.RECOVERY_POINTS, names.LOG_STARTS, names.HIGH_WATERMARKS)
+        }
         self.checkpoints = Checkpoints(world)
         # The log directory for a partition that is created later (AlterReplicaLogDirs).
         self.preferred: dict[TopicPartition, LogDirectory] = {}
@@ -101,6 +103,9 @@ class LogStore:
                 + "; ".join(str(d.failure) for d in self.directories),
             )
         await self.moves.settle_arrived()
+        for name, deleted in self._deleted.items():
+            for directory in self.online:
+                deleted |= self.checkpoints.read(directory.path, name).keys() - self.logs.keys()
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
         epoch = self.clean_epochs[directory.path]
@@ -185,10 +190,11 @@ class LogStore:
             or min(self.online, key=lambda d: counts[d.path])
         )
         try:
-            if partition in self._deleted:
-                # With the recovery point of the deleted log the new one would look damaged after a
-                # crash.
-                self._save_recovery_points_now()
+            # With the recovery point of the deleted log the new one would look damaged after a
+            # crash, and with its high watermark uncommitted records would look committed.
+            for name, deleted in self._deleted.items():
+                if partition in deleted:
+                    self._forget_deleted(name)
             log = create_log(partition, topic_id, chosen, self._files, self._world, config)
         except OSError as error:
             raise chosen.fail(f"creating {partition}", error) from error
@@ -211,7 +217,8 @@ class LogStore:
         file.delete.delay.ms."""
         log = self.logs.pop(partition)
         log.flushing.abandoned = True
-        self._deleted.add(partition)
+        for deleted in self._deleted.values():
+            deleted.add(partition)
         self.moves.forget(partition)
         self.mark_deleted(partition, log.directory, log.config.file_delete_delay_ms)
 
@@ -329,31 +336,35 @@ class LogStore:
                         log.directory.fail(f"writing out {log.partition}", error)
 
     async def save_recovery_points(self) -> None:
-        unlisted: set[TopicPartition] | None = None
-        # Repeat if partitions were deleted while the checkpoint was written.
-        while unlisted is None or self._deleted - unlisted:
-            unlisted = set(self._deleted)
-            await self.checkpoints.save(
-                names.RECOVERY_POINTS, self._by_directory(), lambda log: log.flushing.recovery_point
-            )
-        self._deleted -= unlisted
-
-    def _save_recovery_points_now(self) -> None:
-        for directory, logs in self._by_directory():
-            text = offsets_text([(log.partition, log.flushing.recovery_point) for log in logs])
-            self._disk.replace(f"{directory.path}/{names.RECOVERY_POINTS}", text)
+        await self._save(names.RECOVERY_POINTS, lambda log: log.flushing.recovery_point)
 
     async def save_start_offsets(self) -> None:
-        await self.checkpoints.save(
-            names.LOG_STARTS, self._by_directory(), lambda log: log.start_offset
-        )
+        await self._save(names.LOG_STARTS, lambda log: log.start_offset)
 
     async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        await self.checkpoints.save(
-            names.HIGH_WATERMARKS,
-            self._by_directory(),
-            lambda log: high_watermarks.get(log.partition, 0),
-        )
+        await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition, 0))
+
+    async def _save(self, name: str, offset_of: Callable[[Log], int]) -> None:
+        deleted = self._deleted[name]
+        unlisted: set[TopicPartition] | None = None
+        # Repeat if partitions were deleted while the checkpoint was written.
+        while unlisted is None or deleted - unlisted:
+            unlisted = set(deleted)
+            await self.checkpoints.save(name, self._by_directory(), offset_of)
+        deleted -= unlisted
+
+    def _forget_deleted(self, name: str) -> None:
+        """Remove the offsets of all deleted logs from a checkpoint."""
+        deleted = self._deleted[name]
+        for directory in self.online:
+            offsets = self.checkpoints.read(directory.path, name)
+            kept = {
+                partition: offset
+                for partition, offset in offsets.items()
+                if partition not in deleted
+            }
+            if len(kept) < len(offsets):
+                self._disk.replace(f"{directory.path}/{name}", offsets_text(kept.items()))
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
