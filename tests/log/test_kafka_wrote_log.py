@@ -183,11 +183,15 @@ def test_timestamps_are_found(wrote: Partition, tmp_path: Path) -> None:
         for record in records_of(data, header, position)
     ]
     records = [record for record in every if record.offset >= log.start_offset]
-    for timestamp in {record.timestamp for record in records}:
-        first = next(record for record in records if record.timestamp >= timestamp)
-        found = run(lambda world, timestamp=timestamp: offset_for_timestamp(log, world, timestamp))
-        assert found is not None
-        assert found[:2] == (first.timestamp, first.offset)
+
+    async def look_up(world: World) -> None:
+        for timestamp in {record.timestamp for record in records}:
+            first = next(record for record in records if record.timestamp >= timestamp)
+            found = await offset_for_timestamp(log, world, timestamp)
+            assert found is not None
+            assert found[:2] == (first.timestamp, first.offset)
+
+    run(look_up)
 
 
 def test_a_log_directory_of_kafka_is_opened_and_closed(tmp_path: Path) -> None:

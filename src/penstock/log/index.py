@@ -74,12 +74,12 @@ class Index:
         return self.size // self.entry.size
 
     def _get(self, number: int, *, at_once: bool = False) -> tuple[int, int]:
-        block, at = divmod(number, BLOCK_ENTRIES)
         if self._active:
-            data, at = self._at_hand(at_once=at_once), number
+            data: Buffer = self._at_hand(at_once=at_once)
         else:
+            block, number = divmod(number, BLOCK_ENTRIES)
             data = self._block(block, at_once=at_once)
-        first, second = self.entry.unpack_from(data, at * self.entry.size)
+        first, second = self.entry.unpack_from(data, number * self.entry.size)
         return first, second
 
     def _at_hand(self, *, at_once: bool) -> bytearray:
