@@ -375,7 +375,7 @@ def test_ranges_arrive_without_a_second_descriptor(
             return client.responses, served.server._state.watched_sockets
 
     if reason == "too many open files":
-        monkeypatch.setattr(sendfile.os, "dup", no_descriptor)
+        monkeypatch.setattr(os, "dup", no_descriptor)
     else:
         monkeypatch.setattr(sendfile, "MAX_WATCHED_SOCKETS", 0)
     responses, watched = run(scenario)

@@ -53,6 +53,10 @@ group.initial.rebalance.delay.ms=0
 """
 
 
+def fail_on_end(node_id: int, error: str) -> None:
+    pytest.fail(f"node {node_id} ended: {error}")
+
+
 class Cluster:
     """A controller, brokers, and the machine of the clients."""
 
@@ -63,7 +67,7 @@ class Cluster:
             f"n{node_id}": read_node_config(config(node_id, brokers).encode(), "test")
             for node_id in (CONTROLLER, *range(1, brokers + 1))
         }
-        self.nodes = build_nodes(simulation, configs, lambda _line: None)
+        self.nodes = build_nodes(simulation, configs, lambda _line: None, fail_on_end)
         for node in self.nodes.values():
             node.start()
 

@@ -111,7 +111,7 @@ class _DeletedOffset(NamedTuple):
 
 
 class _Expiry(NamedTuple):
-    """How far an expiry has come: the groups that were begun, and the partitions of the last of them
+    """How far an expiry has come: the groups that were begun, and the partitions of the last one
     that were looked at."""
 
     group_ids: Sequence[str]
