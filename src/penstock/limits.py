@@ -320,6 +320,11 @@ STALE_WATERMARK_S = 0.005
 # the others.
 MAX_PARTITIONS_PER_FETCH = 2_000
 
+# Partitions whose state a broker changes, and whose ISR it reviews, in one step of a metadata
+# change: about a millisecond. If a broker fails, its peers change and review up to 100,000.
+CHANGED_PARTITIONS_PER_STEP = 20
+REVIEWED_PARTITIONS_PER_STEP = 200
+
 # Partitions and in-sync replicas in one AlterPartition request: 1,000 partitions with three
 # replicas, on which the controller decides in some ten milliseconds.
 MAX_ALTER_PARTITION_OBJECTS = 4_000

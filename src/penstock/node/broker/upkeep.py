@@ -44,7 +44,8 @@ class Upkeep:
             group.create_task(_every(expiration_s, self._expire_producers))
 
     async def _review_isr(self) -> None:
-        self._replicas.review()
+        for _step in self._replicas.review():
+            await asyncio.sleep(0)
 
     async def _apply_retention(self) -> None:
         partitions = self._replicas.partitions

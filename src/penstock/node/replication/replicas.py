@@ -13,6 +13,7 @@ from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, RESERVED_UUIDS, TopicPartition
+from penstock.limits import CHANGED_PARTITIONS_PER_STEP, REVIEWED_PARTITIONS_PER_STEP
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.store import LogStore
@@ -58,6 +59,8 @@ class Replicas:
         self.store = store
         self.partitions: dict[TopicPartition, Partition] = {}
         self.opened = False
+        # Partitions that metadata changed.
+        self._changed = 0
         self._world = world
         self._config = config
         self._node_id = config.node_id
@@ -109,7 +112,8 @@ class Replicas:
         )
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
-        """Apply a metadata change in steps: creating or deleting a partition is one."""
+        """Apply a metadata change in steps: creating or deleting a partition is one, and changing
+        or reviewing several."""
         if not self.opened:
             return
         for before, after in delta.topics.values():
@@ -118,7 +122,7 @@ class Replicas:
             if after is not None:
                 yield from self._update(after, before, {})
         if delta.brokers:
-            self.review()
+            yield from self.review()
         self._apply_configs(image, delta)
 
     def _apply_configs(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -135,10 +139,12 @@ class Replicas:
                 if partition is not None:
                     partition.config = config
 
-    def review(self) -> None:
-        """Look for ISR changes; called periodically, and when brokers change."""
-        for partition in self.partitions.values():
+    def review(self) -> Iterator[None]:
+        """Look for ISR changes, in steps; called periodically, and when brokers change."""
+        for count, partition in enumerate(list(self.partitions.values()), 1):
             partition.review()
+            if count % REVIEWED_PARTITIONS_PER_STEP == 0:
+                yield
 
     def is_cut_off(self, leader: int) -> bool:
         return self._fetchers.is_cut_off(leader)
@@ -209,7 +215,8 @@ class Replicas:
                 partition.become(state)
                 self._fetchers.follow(partition)
                 self._reports.check(partition, topic.id, state)
-            if known is None:
+            self._changed += 1
+            if known is None or self._changed % CHANGED_PARTITIONS_PER_STEP == 0:
                 yield
 
     def _create(

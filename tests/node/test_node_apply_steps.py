@@ -1,0 +1,85 @@
+"""A metadata change that concerns many partitions is applied in short steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from penstock.ids import TopicPartition
+from penstock.limits import CHANGED_PARTITIONS_PER_STEP, REVIEWED_PARTITIONS_PER_STEP
+from penstock.metadata.image import (
+    BrokerImage,
+    MetadataDelta,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+    delta_between,
+)
+from penstock.node.replication.replicas import Replicas
+
+TOPICS, PARTITIONS = 300, 4
+
+
+class CountedPartition:
+    """A partition that only counts its changes and reviews."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self._counts = counts
+        self.directory = SimpleNamespace(failure=None)
+
+    def become(self, _state: PartitionState) -> None:
+        self._counts["changed"] += 1
+
+    def review(self) -> None:
+        self._counts["reviewed"] += 1
+
+
+def image(leader: int) -> MetadataImage:
+    state = PartitionState(replicas=(1, 2), isr=(leader,), leader=leader, leader_epoch=leader)
+    topics = {
+        f"t{number}": TopicImage(
+            f"t{number}", UUID(int=number + 1_000), dict.fromkeys(range(PARTITIONS), state)
+        )
+        for number in range(TOPICS)
+    }
+    broker = BrokerImage(2, 5, UUID(int=500), fenced=leader == 1)
+    names = {topic.id: name for name, topic in topics.items()}
+    return MetadataImage(topics=topics, topic_names=names, brokers={2: broker}, offset=leader)
+
+
+def replicas_of(before: MetadataImage, counts: dict[str, int]) -> Replicas:
+    replicas = object.__new__(Replicas)
+    parts: Any = replicas
+    parts.opened = True
+    parts._changed = 0
+    parts._node_id = 1
+    parts._metadata = SimpleNamespace(topic_config=lambda _name: None)
+    parts._fetchers = SimpleNamespace(follow=lambda _partition: None)
+    parts._reports = SimpleNamespace(check=lambda *_args: None)
+    parts.partitions = {
+        TopicPartition(name, index): CountedPartition(counts)
+        for name, topic in before.topics.items()
+        for index in topic.partitions
+    }
+    return replicas
+
+
+def longest(steps: Iterator[None], counts: dict[str, int], name: str) -> int:
+    """Return how many partitions the longest step changed or reviewed."""
+    found = [0, *(counts[name] for _step in steps)]
+    return max(after - before for before, after in pairwise([*found, counts[name]]))
+
+
+def test_the_failure_of_a_broker_changes_and_reviews_few_partitions_per_step() -> None:
+    before, after = image(leader=2), image(leader=1)
+    delta: MetadataDelta = delta_between(before, after)
+    counts = {"changed": 0, "reviewed": 0}
+    steps = replicas_of(before, counts).apply(after, delta)
+    assert longest(steps, counts, "changed") <= CHANGED_PARTITIONS_PER_STEP
+    assert counts == {"changed": TOPICS * PARTITIONS, "reviewed": TOPICS * PARTITIONS}
+    counts = {"changed": 0, "reviewed": 0}
+    steps = replicas_of(before, counts).apply(after, delta)
+    assert longest(steps, counts, "reviewed") <= REVIEWED_PARTITIONS_PER_STEP
