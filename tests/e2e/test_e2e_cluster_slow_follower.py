@@ -37,7 +37,7 @@ def test_a_paused_follower_leaves_and_rejoins_the_isr(tmp_path: Path) -> None:
         assert cluster.list()[2]["state"] == "paused"
         waited = produce(cluster, b"waits for it to leave")
         assert waited > 0.5
-        assert sorted(cluster.partition("slow", broker=1).isr) == [1, 2]
+        cluster.wait_partition("slow", lambda partition: sorted(partition.isr) == [1, 2])
         assert produce(cluster, b"waits no more") < 1.0
         cluster.nodes("resume", "3")
         cluster.wait_partition("slow", lambda partition: len(partition.isr) == 3)
