@@ -191,9 +191,21 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
         yield node, _bootstrap_servers(config, server.ports)
         await node.leave()
     finally:
-        await node.quorum.stop()  # sends EndQuorumEpoch; the server must still take the responses
-        await server.stop()
-        await node.stop()
+        # The quorum sends EndQuorumEpoch; the server must still take the responses.
+        await _stop_all(node.quorum.stop, server.stop, node.stop)
+
+
+async def _stop_all(*stops: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Stop parts in order, also if one fails: the log directories that are online must get their
+    clean shutdown marker. Raise the first error."""
+    errors = []
+    for stop in stops:
+        try:
+            await stop()
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 async def _join(node: Node, server: Server) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, NO_UUID
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, delta_between
+from penstock.node.quorum import quorum as quorum_module
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
@@ -23,9 +25,12 @@ from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRec
 from penstock.raft.log import OffsetAndEpoch
 from penstock.records.batch import batches
 from penstock.sim.quorum.node import CLUSTER_ID, format_quorum_node, quorum_config
-from penstock.world import World
+from penstock.world import Offload, World
 from penstock.world.real import RealDisk, run
 from penstock.world.sim import Simulation
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 TOPIC = UUID(int=4711)
 RECORDS: tuple[object, ...] = (
@@ -50,10 +55,12 @@ def config(set_value: str) -> ConfigRecord:
 class SingleVoter:
     """A quorum of one voter, without a server: no other node sends requests."""
 
-    def __init__(self, world: World, directory: Path) -> None:
+    def __init__(
+        self, world: World, directory: Path, settings: Mapping[str, object] | None = None
+    ) -> None:
         self.world = world
         self.path = directory / "d" / f"{METADATA_TOPIC}-0"
-        self.config = quorum_config(1, {1: "127.0.0.1:9"}, str(directory / "d"), {})
+        self.config = quorum_config(1, {1: "127.0.0.1:9"}, str(directory / "d"), settings or {})
         format_quorum_node(world, self.config)
         self.applied: list[tuple[MetadataImage, MetadataDelta]] = []
         # The number of steps to apply each image, and the turn of the event loop of each step.
@@ -379,7 +386,7 @@ def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
         data = path.read_bytes()
         found = set()
         for position in range(len(data)):
-            for bit in range(8):
+            for bit in (0, 4):
                 flipped = bytearray(data)
                 flipped[position] ^= 1 << bit
                 path.write_bytes(flipped)
@@ -390,6 +397,55 @@ def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
         path.write_bytes(data)
         await log.open()
         assert log.committed == 12
+
+    in_real_world(main)
+
+
+class ObservedThreads:
+    """An Offload whose calls take a moment longer. It reports calls that write the same file at the
+    same time."""
+
+    def __init__(self, offload: Offload) -> None:
+        self.running: list[str] = []
+        self.conflicts: list[str] = []
+        self.process = offload.process
+        self._offload = offload
+
+    async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        path = next((arg for arg in args if isinstance(arg, str)), call.__name__)
+        if path in self.running:
+            self.conflicts.append(path)
+        self.running.append(path)
+        await asyncio.sleep(0.02)
+        result = await self._offload.thread(call, *args, **kwargs)
+        await asyncio.sleep(0.02)
+        self.running.remove(path)
+        return result
+
+
+@pytest.mark.parametrize("rounds", range(6))
+def test_stop_waits_for_maintenance_and_writes_no_file_twice_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """`rounds` varies the moment of the stop."""
+    monkeypatch.setattr(quorum_module, "SNAPSHOT_CHECK_S", 0.01)
+    monkeypatch.setattr(quorum_module, "SAVE_COMMITTED_S", 0.0)
+
+    async def main(world: World) -> None:
+        threads = ObservedThreads(world.offload)
+        settings = {"metadata.log.max.record.bytes.between.snapshots": 1}
+        voter = SingleVoter(replace(world, offload=threads), tmp_path, settings)
+        quorum = await voter.start()
+        for number in range(3):
+            await quorum.append((config(str(number)),))
+        for _ in range(rounds):
+            await asyncio.sleep(0.01)
+        await voter.quorum.stop()
+        assert threads.running == []
+        assert threads.conflicts == []
+        assert quorum._log.committed == quorum.high_watermark
+        for task in voter.tasks:
+            task.cancel()
 
     in_real_world(main)
 

@@ -6,7 +6,10 @@ import contextlib
 import socket
 from pathlib import Path
 
+import pytest
+
 from penstock.config.node import NodeConfig, read_node_config
+from penstock.errors import KafkaError
 from penstock.log import names
 from penstock.node.broker.formatting import format_directories
 from penstock.start import serving
@@ -50,5 +53,22 @@ def test_a_failed_start_keeps_the_clean_shutdown_mark(tmp_path: Path) -> None:
                 async with serving(world, config(tmp_path, other.getsockname()[1])):
                     raise AssertionError("the port is in use")
         assert mark.exists()
+
+    run(main)
+
+
+def test_stop_marks_the_shutdown_as_clean_although_the_quorum_fails_to_stop(
+    tmp_path: Path,
+) -> None:
+    """The disk of the metadata log has failed; the directory of the logs is online."""
+
+    async def main(world: World) -> None:
+        settings = config(tmp_path)
+        format_for(world, settings)
+        with pytest.raises(KafkaError, match="metadata is offline"):
+            async with serving(world, settings) as (node, _servers):
+                node.metadata_directory.fail("a test", OSError("broken"))
+                node.quorum._log._log.flushing.recovery_point = 0
+        assert (tmp_path / "logs" / names.CLEAN_SHUTDOWN).exists()
 
     run(main)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from penstock.world import Disk
+from penstock.world.real import RealDisk
 
 
 def test_a_file_is_written_and_read_at_positions(disk: Disk, base: str) -> None:
@@ -183,3 +187,14 @@ def test_directories_can_be_synced(disk: Disk, base: str) -> None:
     disk.open(f"{base}/a", create=True)
     with pytest.raises(NotADirectoryError):
         disk.sync_dir(f"{base}/a")
+
+
+def test_threads_that_replace_the_same_file_take_turns(tmp_path: Path) -> None:
+    """They share the temporary file: the second rename would not find it."""
+    disk, path = RealDisk(), str(tmp_path / "a")
+    with ThreadPoolExecutor(8) as threads:
+        calls = [threads.submit(disk.replace, path, str(number).encode()) for number in range(80)]
+    for call in calls:
+        call.result()
+    assert int(disk.read(path)) in range(80)
+    assert disk.list(str(tmp_path)) == ["a"]

@@ -95,6 +95,9 @@ class RaftDriver:
         self._is_working = False
         self._is_syncing = False
         self._is_stopped = False
+        # Not set while an effect that blocks the next one is carried out.
+        self._unblocked = asyncio.Event()
+        self._unblocked.set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
@@ -126,9 +129,13 @@ class RaftDriver:
         self.deliver(Appended())
 
     async def resign(self) -> None:
-        """Stop; a leader first sends EndQuorumEpoch, so that a successor is elected quickly."""
+        """Stop; a leader first sends EndQuorumEpoch, so that a successor is elected quickly.
+
+        When this returns, no effect changes the log or the quorum-state any more.
+        """
         is_idle = not self._is_working
         self.stop()
+        await self._unblocked.wait()
         effects = self.raft.step(Resign(), self._world.clock.monotonic())
         if is_idle:
             for effect in effects:
@@ -158,6 +165,7 @@ class RaftDriver:
                 if not self._effects:
                     self._step()
                 elif (blocking := self._carry_out(self._effects.popleft())) is not None:
+                    self._unblocked.clear()
                     self._spawn(self._resume_after(blocking))
                     return
         except BaseException as error:  # noqa: BLE001 - raised in a task, which stops the node, and not in the caller that delivered an event
@@ -171,7 +179,10 @@ class RaftDriver:
         self._callbacks.on_step()
 
     async def _resume_after(self, blocking: Coroutine[Any, Any, None]) -> None:
-        await blocking
+        try:
+            await blocking
+        finally:
+            self._unblocked.set()
         if not self._is_stopped:
             self._work()
 

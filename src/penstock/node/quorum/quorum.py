@@ -110,6 +110,9 @@ class Quorum:
         self._active_epoch: int | None = None
         self._is_publishing = False
         self._committed_offset = 0
+        self._is_stopping = False
+        # Held while maintenance writes: one writer per file at a time.
+        self._maintaining = asyncio.Lock()
         self._changed = asyncio.Event()
 
     # State
@@ -267,9 +270,12 @@ class Quorum:
 
     async def stop(self) -> None:
         """Resign, so that a successor is elected immediately, and close the log."""
+        self._is_stopping = True
         await self._driver.resign()
         self._on_step()
         self._peers.close()
+        async with self._maintaining:
+            pass  # it writes nothing any more
         await self._log.sync()
         await self._log.save_committed(self.committed_offset)
         await self._log.close()
@@ -388,11 +394,14 @@ class Quorum:
         snapshot_at = saved_at = self._world.clock.monotonic()
         while True:
             await asyncio.sleep(SNAPSHOT_CHECK_S)
-            now = self._world.clock.monotonic()
-            if now - saved_at >= SAVE_COMMITTED_S:
-                saved_at = now
-                await self._log.save_committed(self.committed_offset)
-            is_due = self._snapshots.is_due or 0 < max_interval_s <= now - snapshot_at
-            if is_due or self._log.bytes_since_snapshot >= max_bytes:
-                snapshot_at = now
-                await self._snapshots.generate()
+            async with self._maintaining:
+                if self._is_stopping:
+                    return
+                now = self._world.clock.monotonic()
+                if now - saved_at >= SAVE_COMMITTED_S:
+                    saved_at = now
+                    await self._log.save_committed(self.committed_offset)
+                is_due = self._snapshots.is_due or 0 < max_interval_s <= now - snapshot_at
+                if is_due or self._log.bytes_since_snapshot >= max_bytes:
+                    snapshot_at = now
+                    await self._snapshots.generate()
