@@ -99,7 +99,7 @@ def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
     run, which makes speeds comparable."""
     simulation = Simulation(seed, trace_lines=20)
     history = History()
-    started = simulation.loop.time()
+    started = simulation.now()
     try:
         simulation.run(ClusterRun(simulation, history, with_extras=with_extras).main())
         violations = [
@@ -110,7 +110,7 @@ def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
     except (Exception, SimulationStuck) as error:
         problem = f"{type(error).__name__}: {error}"
         raise InvariantViolated(
-            _failure_report(seed, problem, history, simulation.loop.time())
+            _failure_report(seed, problem, history, simulation.now())
         ) from error
     if violations:
         rule, checker, first = min(violations, key=lambda violation: violation[2].at)
@@ -119,7 +119,7 @@ def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
         raise InvariantViolated(_failure_report(seed, problem, history, first.at))
     return Report(
         simulation.trace.digest(),
-        simulation.loop.time() - started,
+        simulation.now() - started,
         len(history.of(LeaderElected)) + len(history.of(BecameQuorumLeader)),
         len(history.of(LogTruncated)),
         len(history.of(RecordAcknowledged)),
@@ -158,7 +158,7 @@ class ClusterRun:
         self._simulation = simulation
         self._history = history
         self._with_extras = with_extras
-        self._now = simulation.loop.time
+        self._now = simulation.now
         self._observer = PartitionObserver(history, self._now)
         self._spec = draw_spec(
             simulation.stream("shape"), simulation.stream("extras") if with_extras else None
@@ -205,7 +205,9 @@ class ClusterRun:
         with (
             self._observer.observing(),
             QuorumObserver(self._history, self._now).observing(),
-            snapshot_pieces(self._spec.snapshot_piece_bytes),
+            snapshot_pieces(
+                self._spec.snapshot_piece_bytes, self._simulation.stream("snapshot pieces")
+            ),
         ):
             try:
                 await self._run()

@@ -1,7 +1,9 @@
-"""Bugs planted on purpose, to show that the checkers of cluster runs find them.
+"""Bugs planted on purpose, to show that the checkers of simulated runs find them.
 
 Each breaks one rule of the product while its `with` block lasts. They replace product code by name.
 When that code is renamed or moved, they fail with KeyError and must be changed too.
+
+`python -m penstock.sim.planted` finds the seed that catches each, and writes docs/PLANTED.csv.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from contextlib import AbstractContextManager
 
 from penstock.sim.planted.cluster import PLANTED_CLUSTER
 from penstock.sim.planted.groups import PLANTED_GROUPS
+from penstock.sim.planted.log import PLANTED_LOG
+from penstock.sim.planted.workloads import PLANTED_WORKLOADS
 
 PlantedBug = Callable[[], AbstractContextManager[None]]
 
-PLANTED: tuple[PlantedBug, ...] = (*PLANTED_CLUSTER, *PLANTED_GROUPS)
+# Bugs that cluster runs catch.
+PLANTED: tuple[PlantedBug, ...] = (
+    *PLANTED_CLUSTER,
+    *PLANTED_GROUPS,
+    *PLANTED_LOG,
+    *PLANTED_WORKLOADS,
+)

@@ -17,10 +17,10 @@ from penstock.sim.cluster.faults.env import FaultEnv
 from penstock.sim.cluster.history import FileDamaged, FileRepaired
 from penstock.sim.cluster.nodes import CLUSTER_ID, ClusterNode
 from penstock.world.sim.drive import SimDrive
-from penstock.world.sim.names import Directory, find_file, split
+from penstock.world.sim.kinds import METADATA_SNAPSHOT, file_kind
+from penstock.world.sim.names import find_file, split
 
 METADATA_DIR = "__cluster_metadata-0"
-SNAPSHOT = "metadata snapshot"
 _DIGITS = b"0123456789"
 
 
@@ -54,16 +54,15 @@ class DamageFaults:
         """Damage a file of a random kind, and return its path."""
         drive = node.machine.drive
         by_kind: dict[str, list[str]] = {}
-        for path in files(drive):
-            if find_file(drive.names.root, split(path)).content:
+        for path, size in drive.files().items():
+            if size:
                 by_kind.setdefault(kind_of(path), []).append(path)
         if not by_kind:
             return None
         kind = self._rng.choice(sorted(by_kind))
         path = self._rng.choice(sorted(by_kind[kind]))
         if self._rng.random() < 0.3:
-            size = len(find_file(drive.names.root, split(path)).content)
-            cut(drive, path, self._rng.randrange(size))
+            drive.cut(path, self._rng.randrange(drive.files()[path]))
             self._note(node, path, "is cut")
         else:
             self.flip(node, path)
@@ -137,13 +136,9 @@ class DamageFaults:
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of a file: its name or suffix, and for metadata that it is metadata."""
-    name = path.rsplit("/", 1)[1]
-    parsed = log_names.parse_segment_file(name)
-    kind = parsed[1] if parsed is not None else name
-    if name.endswith(".checkpoint"):
-        return SNAPSHOT
-    return f"metadata {kind}" if METADATA_DIR in path else kind
+    """Return the kind of a file, and for segments and indexes of the metadata that they are."""
+    kind = file_kind(path)
+    return f"metadata {kind}" if METADATA_DIR in path and kind != METADATA_SNAPSHOT else kind
 
 
 def partition_of(path: str) -> TopicPartition | None:
@@ -152,26 +147,6 @@ def partition_of(path: str) -> TopicPartition | None:
     parent = path.rsplit("/", 2)[-2]
     partition = log_names.parse_partition_dir(parent)
     return None if partition is None or parent == METADATA_DIR else partition
-
-
-def files(drive: SimDrive) -> Iterator[str]:
-    """Yield the paths of all files of a drive."""
-
-    def walk(directory: Directory, prefix: str) -> Iterator[str]:
-        for name, entry in sorted(directory.entries.items()):
-            path = f"{prefix}/{name}"
-            if isinstance(entry, Directory):
-                yield from walk(entry, path)
-            else:
-                yield path
-
-    yield from walk(drive.names.root, "")
-
-
-def cut(drive: SimDrive, path: str, size: int) -> None:
-    inode = find_file(drive.names.root, split(path))
-    inode.truncate(size)
-    inode.sync()
 
 
 def wipe(node: ClusterNode) -> None:

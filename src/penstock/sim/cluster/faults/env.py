@@ -15,6 +15,7 @@ from penstock.sim.cluster.history import Event, FaultEvent, History
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.spec import ClusterSpec
+from penstock.world.sim import Fabric
 from penstock.world.sim import Node as Machine
 
 Inject = Callable[[], Awaitable[None]]
@@ -31,6 +32,7 @@ class FaultEnv:
     rng: random.Random
     targets: FaultTargets
     now: Callable[[], float]
+    network: Fabric
     administrator: Machine
     connected: Callable[[Machine], AbstractAsyncContextManager[Client]]
 

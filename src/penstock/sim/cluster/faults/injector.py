@@ -54,7 +54,7 @@ class FaultInjector:
         self._nodes = nodes
         self._history = history
         self._observer = observer
-        self._now = simulation.loop.time
+        self._now = simulation.now
         self._targets = FaultTargets(spec, nodes, history, observer, self._rng)
         self._more: MoreFaults | None = None
         if connected is not None:
@@ -66,6 +66,7 @@ class FaultInjector:
                 simulation.stream("more faults"),
                 self._targets,
                 self._now,
+                simulation.network,
                 simulation.node(CLIENTS[0]),
                 connected,
             )
@@ -91,6 +92,8 @@ class FaultInjector:
             self._jump_clock: 1,
         }
         resetting = asyncio.create_task(self._targets.reset_when_healthy())
+        if self._more is not None:
+            self._more.begin()
         try:
             if self._rng.random() < 0.2:
                 await self._jump_all_clocks()
@@ -117,6 +120,8 @@ class FaultInjector:
         have an offline log directory."""
         self._note("all faults end")
         self._network.heal()
+        if self._more is not None:
+            self._more.end()
         for node in self._nodes.values():
             node.resume()
             process = self._observer.processes.get(node.config.node_id)

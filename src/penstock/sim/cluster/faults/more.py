@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from penstock.sim.cluster.faults.damage import DamageFaults
 from penstock.sim.cluster.faults.env import FaultEnv, Inject
+from penstock.sim.cluster.faults.machines import MachineFaults
 from penstock.sim.cluster.faults.on_events import EventFaults
 from penstock.sim.cluster.faults.quorum import QuorumFaults
 
@@ -15,10 +16,14 @@ class MoreFaults:
     def __init__(self, env: FaultEnv) -> None:
         self._env = env
         self._rng = env.rng
-        damage = DamageFaults(env)
+        damage, events = DamageFaults(env), EventFaults(env)
+        self._machines = machines = MachineFaults(env)
         quorum = QuorumFaults(env, damage)
         self._kinds: dict[Inject, int] = {
-            EventFaults(env).crash_on_event: 5,
+            events.crash_on_event: 3,
+            events.crash_on_frame: 3,
+            events.crash_on_disk_operation: 2,
+            machines.limit_bandwidth: 1,
             damage.damage_file: 3,
             quorum.fall_behind: 2,
             quorum.wipe_node: 1,
@@ -26,6 +31,13 @@ class MoreFaults:
         # These need a cluster without other faults.
         self._alone = (quorum.fall_behind, quorum.wipe_node)
         self._lose_power_together = quorum.lose_power_together
+
+    def begin(self) -> None:
+        """Let nodes compute slowly and clocks drift, in some runs."""
+        self._machines.begin()
+
+    def end(self) -> None:
+        self._machines.end()
 
     def mix_into(self, drawn: list[list[Inject]]) -> list[list[Inject]]:
         """Replace about half of the drawn faults. Those that run at the same time stay together."""

@@ -1,4 +1,4 @@
-"""Kills nodes at events of the protocols: right after the event, or a few disk operations later."""
+"""Kills nodes at events of the protocols, at requests and responses, and at disk operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from penstock.sim.cluster.history import (
     VoteGranted,
 )
 from penstock.sim.cluster.nodes import ClusterNode
+from penstock.world.sim import KINDS, Frame
 
+# Produce, Fetch, OffsetCommit, CreateTopics, DeleteTopics, InitProducerId, CreatePartitions, Vote,
+# AlterPartition, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, ConsumerGroupHeartbeat.
+_APIS = (0, 1, 8, 19, 20, 22, 37, 52, 56, 59, 62, 63, 68)
 _WITHIN_S = 3.0
 # The disk stops after fewer changes than this.
 _CHANGES = 6
@@ -66,8 +70,71 @@ class EventFaults:
             await asyncio.sleep(self._rng.random() * 0.05)
             targets.unmark_dying(node)
         targets.kill(node)
+        await self._restart(node)
+
+    async def _restart(self, node: ClusterNode) -> None:
         await asyncio.sleep(self._rng.random() * self._rng.choice((0.1, 1.5)))
-        targets.restart(node)
+        self._env.targets.restart(node)
+
+    async def crash_on_frame(self) -> None:
+        """Kill a node when it sends or has partly received a request or response of some API."""
+        env, rng = self._env, self._rng
+        node = env.targets.pick()
+        killed = asyncio.Event()
+        receives = rng.random() < 0.5
+
+        def kill(frame: Frame) -> None:
+            kind = "request" if frame.is_request else "response"
+            env.note(f"{node.name} dies at a {kind} of API {frame.api_key}")
+            env.history.count("crashes at a frame")
+            env.targets.kill(node)
+            killed.set()
+
+        trigger = env.network.on_frame(
+            kill,
+            response=rng.random() < 0.5,
+            api_key=rng.choice(_APIS),
+            source=None if receives else node.name,
+            target=node.name if receives else None,
+            nth=rng.choice((1, 2, 5)),
+            after_bytes=rng.choice((1, 10, -1)) if receives else None,
+        )
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await killed.wait()
+        except TimeoutError:
+            env.network.forget(trigger)
+        else:
+            await self._restart(node)
+
+    async def crash_on_disk_operation(self) -> None:
+        """Kill a node at an operation on a kind of file: right after it, or instead of it."""
+        env, rng = self._env, self._rng
+        node = env.targets.pick()
+        if not node.is_up or not env.targets.may_die(node):
+            return
+        env.targets.mark_dying(node)
+        killed = asyncio.Event()
+        operation, kind = rng.choice(("pwrite", "sync", "rename", "remove")), rng.choice(KINDS)
+
+        def kill() -> None:
+            env.note(f"{node.name} dies at a {operation} of a {kind}")
+            env.history.count("crashes at a disk operation")
+            env.targets.kill(node)
+            killed.set()
+
+        trigger = node.machine.drive.on_operation(
+            kill, {operation}, kind=kind, nth=rng.choice((1, 1, 3)), instead=rng.random() < 0.5
+        )
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await killed.wait()
+        except TimeoutError:
+            node.machine.drive.forget(trigger)
+            env.targets.unmark_dying(node)
+        else:
+            env.targets.unmark_dying(node)
+            await self._restart(node)
 
     def _victim(self, event: Event) -> ClusterNode | None:
         """Return the node of an event, or the other side of a fetch or of a vote."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +14,12 @@ from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.node.quorum.peers import Peers
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest
-from penstock.sim.cluster.faults.damage import SNAPSHOT, DamageFaults, files, kind_of, wipe
+from penstock.sim.cluster.faults.damage import DamageFaults, wipe
 from penstock.sim.cluster.faults.env import FaultEnv
 from penstock.sim.cluster.history import MajorityStarted, PowerLostTogether
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.sim.harness import replaced
-from penstock.world.sim.names import find_file, split
+from penstock.world.sim.kinds import METADATA_SNAPSHOT
 
 # A majority that is up commits within this time, and this time per piece of a snapshot that one of
 # it must fetch first.
@@ -29,18 +30,19 @@ _HEALTHY_WITHIN_S = 10.0
 
 
 @contextlib.contextmanager
-def snapshot_pieces(max_bytes: int | None) -> Iterator[None]:
-    """Let all nodes request snapshots in pieces of at most so many bytes until the block ends."""
+def snapshot_pieces(mean_bytes: int | None, rng: random.Random) -> Iterator[None]:
+    """Let all nodes request snapshots in pieces of this mean size, from one byte up, until the
+    block ends."""
 
     def make(fetch: Callable[..., Any]) -> Callable[..., Any]:
         async def fetch_less(
             peers: Peers, destination: int, request: Any, *args: Any, **kwargs: Any
         ) -> Any:
-            if isinstance(request, FetchSnapshotRequest) and max_bytes is not None:
+            if isinstance(request, FetchSnapshotRequest) and mean_bytes is not None:
                 request = FetchSnapshotRequest(
                     cluster_id=request.cluster_id,
                     replica_id=request.replica_id,
-                    max_bytes=min(max_bytes, request.max_bytes),
+                    max_bytes=min(rng.randrange(2 * mean_bytes) + 1, request.max_bytes),
                     topics=request.topics,
                 )
             return await fetch(peers, destination, request, *args, **kwargs)
@@ -149,10 +151,9 @@ class QuorumFaults:
         """Return the time in which a voter must have fetched the largest snapshot."""
         piece = self._env.spec.snapshot_piece_bytes
         sizes = [
-            len(find_file(node.machine.drive.names.root, split(path)).content)
+            size
             for node in self._env.nodes.values()
-            for path in files(node.machine.drive)
-            if kind_of(path) == SNAPSHOT
+            for size in node.machine.drive.files(METADATA_SNAPSHOT).values()
         ]
         pieces = 1 if piece is None else max(sizes, default=0) // piece
         return RECOVERS_WITHIN_S + pieces * _PIECE_S
@@ -163,7 +164,7 @@ class QuorumFaults:
         leader = env.quorum_leader
         if leader is None or self._damage.damaged or not env.targets.may_lose_data(leader):
             return
-        snapshots = [path for path in files(leader.machine.drive) if kind_of(path) == SNAPSHOT]
+        snapshots = list(leader.machine.drive.files(METADATA_SNAPSHOT))
         if not snapshots:
             return
         env.targets.mark_data_lost(leader)
