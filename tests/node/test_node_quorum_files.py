@@ -409,6 +409,8 @@ class ObservedThreads:
         self.running: list[str] = []
         self.conflicts: list[str] = []
         self.process = offload.process
+        self.background = offload.background
+        self.read = offload.read
         self._offload = offload
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
