@@ -154,7 +154,7 @@ class SnapshotStore:
     async def _check(self, path: str) -> list[int]:
         """Return the positions of the batches, and the size at the end."""
         with self._opened(path) as file:
-            return await self._world.offload.thread(check_snapshot, file)
+            return await self._world.offload.read(check_snapshot, file)
 
     async def read(self, snapshot: OffsetAndEpoch, position: int, length: int) -> tuple[int, bytes]:
         """Return the size of a snapshot, and its bytes from `position` on.
@@ -166,11 +166,11 @@ class SnapshotStore:
             async with self._checking:
                 positions = self._positions.get(snapshot)
                 if positions is None:
-                    positions = await self._world.offload.thread(check_snapshot, file)
+                    positions = await self._world.offload.read(check_snapshot, file)
                     self._positions[snapshot] = positions
             if not 0 <= position < positions[-1]:
                 return positions[-1], b""
-            return positions[-1], await self._world.offload.thread(
+            return positions[-1], await self._world.offload.read(
                 read_checked, file, positions, position, length
             )
 
@@ -178,8 +178,8 @@ class SnapshotStore:
         """Return the image of a snapshot. Raises SnapshotDamaged."""
         path = self.path(snapshot)
         with self._opened(path) as file:
-            positions = await self._world.offload.thread(check_snapshot, file)
-            data = await self._world.offload.thread(file.pread, positions[-1], 0)
+            positions = await self._world.offload.read(check_snapshot, file)
+            data = await self._world.offload.read(file.pread, positions[-1], 0)
         image = MetadataImage.empty()
         for position, header in checked_batches(path, data):
             if not header.is_control:
