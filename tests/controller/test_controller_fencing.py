@@ -162,3 +162,17 @@ def test_unregistering_an_unknown_broker_is_an_error() -> None:
     assert decision.records == ()
     assert decision.response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert decision.response.error_message == "Broker ID 9 is not currently registered"
+
+
+def test_every_prefix_of_the_records_leaves_no_fenced_leader() -> None:
+    """They may be divided into several batches, of which the last ones are lost."""
+    before = with_topic(three(), *(partition(1, 2, 3) for _ in range(5)))
+    for decision, image in (
+        (fence_broker(before, 1, context()), before),
+        (unfence_broker(fenced(before, 3, 2, 1), 2, context()), fenced(before, 3, 2, 1)),
+    ):
+        assert not decision.is_atomic
+        for record in decision.records:
+            image = image.replay((record,), image.offset + 1)[0]
+            leaders = {state.leader for state in image.topics["t"].partitions.values()}
+            assert not any(image.brokers[leader].fenced for leader in leaders - {NO_LEADER})

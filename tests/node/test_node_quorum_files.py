@@ -48,8 +48,8 @@ def in_real_world(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main)
 
 
-def config(set_value: str) -> ConfigRecord:
-    return ConfigRecord(resource_type=BROKER, resource_name="1", name="x", value=set_value)
+def config(set_value: str, name: str = "x") -> ConfigRecord:
+    return ConfigRecord(resource_type=BROKER, resource_name="1", name=name, value=set_value)
 
 
 class SingleVoter:
@@ -401,6 +401,27 @@ def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
     in_real_world(main)
 
 
+def test_records_that_are_not_atomic_are_divided_into_batches(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
+        long = tuple(config("x" * 30_000, f"n.{number}") for number in range(300))
+        with pytest.raises(KafkaError) as refused:
+            await quorum.append(long)
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        end_offset = quorum.log_end_offset
+        assert await quorum.append(long, is_atomic=False) == end_offset + 299
+        assert await quorum.append((config("after"),)) == end_offset + 300
+        before = quorum.image
+        assert len(before.configs[BROKER, "1"]) == 301
+        assert not quorum._loader._uncommitted
+        await voter.stop()
+        assert (await voter.start()).image.configs == before.configs
+        await voter.stop()
+
+    in_real_world(main)
+
+
 class ObservedThreads:
     """An Offload whose calls take a moment longer. It reports calls that write the same file at the
     same time."""
@@ -408,9 +429,7 @@ class ObservedThreads:
     def __init__(self, offload: Offload) -> None:
         self.running: list[str] = []
         self.conflicts: list[str] = []
-        self.process = offload.process
-        self.background = offload.background
-        self.read = offload.read
+        self.process, self.background = offload.process, offload.background
         self._offload = offload
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -423,6 +442,9 @@ class ObservedThreads:
         await asyncio.sleep(0.02)
         self.running.remove(path)
         return result
+
+    async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._offload.read(call, *args, **kwargs)
 
 
 @pytest.mark.parametrize("rounds", range(6))

@@ -18,7 +18,10 @@ R = TypeVar("R")
 # which a frozen class with slots refuses on Python 3.11.
 @dataclass(frozen=True)
 class ControllerResult(Generic[R]):
-    """Records to append, all or none, and the response to send once they are committed.
+    """Records to append, and the response to send once they are committed.
+
+    They are appended in one batch, all or none, unless `is_atomic` is false. Then they may be many,
+    and every prefix of them must leave a valid image (Kafka has the same two kinds).
 
     `warnings` are log lines for operators. This room is pure, so the caller logs them.
     """
@@ -26,6 +29,7 @@ class ControllerResult(Generic[R]):
     records: tuple[object, ...]
     response: R
     warnings: tuple[str, ...] = ()
+    is_atomic: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 A fenced broker is registered, but leads no partition and is in no ISR. The records of its
 partitions precede the one that fences it and follow the one that unfences it, so that no image has
-a fenced leader.
+a fenced leader. That holds after every record: a broker with hundreds of thousands of replicas
+needs more records than fit into a batch.
 """
 
 from __future__ import annotations
 
 from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.partitions.change_builder import PartitionChanges
 from penstock.controller.partitions.leader_and_isr import (
     elect_where_leaderless,
     remove_broker_from_isrs,
@@ -40,7 +42,7 @@ def fence_broker(
     fence = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.epoch, fenced=_TRUE
     )
-    return ControllerResult((*changes.records, fence), None, tuple(changes.warnings))
+    return _divisible((*changes.records, fence), changes)
 
 
 def unfence_broker(
@@ -55,7 +57,7 @@ def unfence_broker(
     unfence = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.epoch, fenced=_FALSE
     )
-    return ControllerResult((unfence, *changes.records), None, tuple(changes.warnings))
+    return _divisible((unfence, *changes.records), changes)
 
 
 def begin_controlled_shutdown(
@@ -68,7 +70,7 @@ def begin_controlled_shutdown(
     )
     changes = remove_broker_from_isrs(image, context, broker_id)
     first = () if broker.in_controlled_shutdown else (shutdown,)
-    return ControllerResult((*first, *changes.records), None, tuple(changes.warnings))
+    return _divisible((*first, *changes.records), changes)
 
 
 def unregister_broker(
@@ -90,6 +92,10 @@ def unregister_broker(
     return ControllerResult(
         (*changes.records, unregister), UnregisterBrokerResponse(), tuple(changes.warnings)
     )
+
+
+def _divisible(records: tuple[object, ...], changes: PartitionChanges) -> ControllerResult[None]:
+    return ControllerResult(records, None, tuple(changes.warnings), is_atomic=False)
 
 
 def _registered(image: MetadataImage, broker_id: int) -> BrokerImage:

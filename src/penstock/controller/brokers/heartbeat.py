@@ -68,7 +68,8 @@ def broker_heartbeat(
         is_fenced=state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
         should_shut_down=state is BrokerState.SHUTDOWN_NOW,
     )
-    return ControllerResult(records, response, transition.warnings + offline.warnings)
+    warnings = transition.warnings + offline.warnings
+    return ControllerResult(records, response, warnings, is_atomic=False)
 
 
 def _next_state(

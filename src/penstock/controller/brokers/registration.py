@@ -80,9 +80,8 @@ def register_broker(
     )
     broker = _registration(image, request, image.offset + len(changes.records) + 1)
     records = (*changes.records, register_broker_record(broker))
-    return ControllerResult(
-        records, BrokerRegistrationResponse(broker_epoch=broker.epoch), tuple(changes.warnings)
-    )
+    response = BrokerRegistrationResponse(broker_epoch=broker.epoch)
+    return ControllerResult(records, response, tuple(changes.warnings), is_atomic=False)
 
 
 def _end_last_incarnation(

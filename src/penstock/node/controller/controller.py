@@ -132,7 +132,9 @@ class NodeController:
         if decision.records or self._quorum.pending.offset > self._quorum.image.offset:
             # A response without records, such as an error, may depend on uncommitted records. It
             # must wait until they are committed, and fail if they never are.
-            await self._quorum.append(decision.records or (NoOpRecord(),))
+            await self._quorum.append(
+                decision.records or (NoOpRecord(),), is_atomic=decision.is_atomic
+            )
         return decision.response
 
     # Leadership
@@ -268,7 +270,8 @@ class NodeController:
             broker_id, since
         ):
             try:
-                if self.is_active and self._quorum.pending.brokers[broker_id].epoch == broker_epoch:
+                broker = self._quorum.pending.brokers.get(broker_id)
+                if self.is_active and broker is not None and broker.epoch == broker_epoch:
                     await self._fence(
                         broker_id, "its connection closed and its listener refuses connections"
                     )

@@ -235,14 +235,20 @@ class MetadataLog:
 
     # Writing
 
-    def append(self, records: tuple[object, ...], epoch: int) -> int:
-        """Append records as leader. Return the new log end offset."""
+    def append(
+        self, records: tuple[object, ...], epoch: int, *, is_atomic: bool = True
+    ) -> list[int]:
+        """Append records as leader, in one batch if they are atomic. Return the end offset of each
+        batch. Raises KafkaError MESSAGE_TOO_LARGE if atomic records do not fit into a batch."""
         now_ms = self._world.clock.now_ms()
-        batch = build_batch(
-            [NewRecord(None, encode_record(record), (), now_ms) for record in records]
-        )
-        self.bytes_since_snapshot += len(batch)
-        return self._log.append_as_leader(batch, epoch, from_client=False).end_offset
+        encoded = [NewRecord(None, encode_record(record), (), now_ms) for record in records]
+        ends = []
+        for part in [encoded] if is_atomic else _parts(encoded):
+            batch = build_batch(part)
+            appended = self._log.append_as_leader(batch, epoch, from_client=False)
+            self.bytes_since_snapshot += len(batch)
+            ends.append(appended.end_offset)
+        return ends
 
     def append_leader_change(
         self, epoch: int, leader_id: int, voters: tuple[int, ...], granting_voters: tuple[int, ...]
@@ -333,6 +339,20 @@ class MetadataLog:
         for position, header in batches(data):
             whole = position + header.size
         return data[:whole]
+
+
+def _parts(records: list[NewRecord]) -> Iterator[list[NewRecord]]:
+    """Divide records into batches that replicas fetch one at a time."""
+    part: list[NewRecord] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += len(record.value or b"")
+        if size >= METADATA_FETCH_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _checksum(digits: bytes) -> bytes:

@@ -25,6 +25,8 @@ _STEPS_PER_TURN = 4
 
 
 class _Uncommitted(NamedTuple):
+    """A batch that the active controller appended."""
+
     base_offset: int
     end_offset: int
     records: tuple[object, ...]
@@ -60,20 +62,24 @@ class MetadataLoader:
     def begin_leading(self) -> None:
         self._pending = self.image
 
-    def append(self, records: tuple[object, ...], epoch: int) -> tuple[int, asyncio.Future[None]]:
+    def append(
+        self, records: tuple[object, ...], epoch: int, *, is_atomic: bool
+    ) -> tuple[int, asyncio.Future[None]]:
         """Append records as the active controller.
 
         Returns the offset of the last record and a future that completes when it is applied, or
         fails with NOT_CONTROLLER when the outcome becomes unknown.
         """
-        base_offset = self._log.end.offset
+        first_offset = base_offset = self._log.end.offset
         pending, _delta = self.pending.replay(records, base_offset + len(records) - 1)
-        end_offset = self._log.append(records, epoch)
+        for end_offset in self._log.append(records, epoch, is_atomic=is_atomic):
+            batch = records[base_offset - first_offset : end_offset - first_offset]
+            self._uncommitted.append(_Uncommitted(base_offset, end_offset, batch))
+            base_offset = end_offset
         self._pending = pending
-        self._uncommitted.append(_Uncommitted(base_offset, end_offset, records))
-        applied = self._wait(end_offset - 1)
+        applied = self._wait(base_offset - 1)
         self._appends.append(applied)
-        return end_offset - 1, applied
+        return base_offset - 1, applied
 
     def stop_leading(self) -> None:
         """Fail the waiting appends: the next leader may commit their records, or overwrite them."""

@@ -287,16 +287,16 @@ class Quorum:
 
     # Appending and waiting
 
-    async def append(self, records: tuple[object, ...]) -> int:
+    async def append(self, records: tuple[object, ...], *, is_atomic: bool = True) -> int:
         """Append records as the active controller. Return the offset of the last one when all are
-        committed and applied.
+        committed and applied. Records that are not atomic may be divided into several batches.
 
         Raises KafkaError NOT_CONTROLLER if this node is not the active controller, or ceases to be
         before that; the records may be committed nevertheless.
         """
         if not self.is_leader:
             raise not_controller(f"node {self.node_id} is not the active controller")
-        offset, applied = self._loader.append(records, self._raft.epoch)
+        offset, applied = self._loader.append(records, self._raft.epoch, is_atomic=is_atomic)
         self._driver.on_append()
         await applied
         return offset
