@@ -20,10 +20,17 @@ from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import SnapshotStore
+from penstock.protocol.internal.control_records import (
+    ControlType,
+    VotersRecord,
+    encode_control_key,
+    encode_control_value,
+)
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
 from penstock.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 from penstock.raft.log import OffsetAndEpoch
 from penstock.records.batch import batches
+from penstock.records.build import NewRecord, build_batch
 from penstock.sim.quorum.node import CLUSTER_ID, format_quorum_node, quorum_config
 from penstock.world import Offload, World
 from penstock.world.real import RealDisk, run
@@ -397,6 +404,39 @@ def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
         path.write_bytes(data)
         await log.open()
         assert log.committed == 12
+
+    in_real_world(main)
+
+
+@pytest.mark.parametrize(("voters", "is_refused"), [((1,), False), ((1, 2), True), ((2,), True)])
+def test_log_with_other_voters_than_the_configured_ones_is_refused(
+    tmp_path: Path, voters: tuple[int, ...], is_refused: bool
+) -> None:
+    """A log of kraft.version 1 has voters of its own, which Kafka uses."""
+
+    async def main(world: World) -> None:
+        voter = SingleVoter(world, tmp_path)
+        quorum = await voter.start()
+        await quorum.append((config("1"),))
+        await voter.stop()
+        log = MetadataLog(world, LogDirectory(str(tmp_path / "d"), UUID(int=1)), 1_000_000)
+        await log.open()
+        record = VotersRecord(
+            voters=tuple(VotersRecord.Voter(voter_id=voter_id) for voter_id in voters)
+        )
+        key, value = encode_control_key(ControlType.KRAFT_VOTERS), encode_control_value(record)
+        batch = build_batch([NewRecord(key, value, (), 0)], control=True)
+        log._log.append_as_leader(batch, 1, from_client=False)
+        await log.sync()
+        await log.save_committed(log.end.offset)
+        await log.close()
+        if is_refused:
+            message = r"has the voters .* \(kraft.version 1\), but this node is configured with"
+            with pytest.raises(KafkaError, match=message):
+                await voter.start()
+        else:
+            await voter.start()
+            await voter.stop()
 
     in_real_world(main)
 

@@ -24,6 +24,7 @@ from penstock.log.log import Log
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
+from penstock.node.quorum.voter_records import check_voters
 from penstock.protocol.internal.control_records import (
     ControlType,
     LeaderChangeMessage,
@@ -46,9 +47,16 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataLog:
-    """Call `open` first."""
+    """Call `open` first. `voters` are the configured ones; empty on an observer without them."""
 
-    def __init__(self, world: World, directory: LogDirectory, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        directory: LogDirectory,
+        segment_bytes: int,
+        voters: tuple[int, ...] = (),
+    ) -> None:
+        self.voters = voters
         self._world = world
         self._directory = directory
         self._files = OpenFiles(world.disk)
@@ -59,7 +67,7 @@ class MetadataLog:
             retention_ms=-1,
         )
         self.path = f"{directory.path}/{PARTITION}"
-        self.snapshots = SnapshotStore(world, directory, self.path)
+        self.snapshots = SnapshotStore(world, directory, self.path, voters)
         self.committed = 0
         # The size of a fetch response, which has at least one batch.
         self.fetch_max_bytes = METADATA_FETCH_BYTES
@@ -360,8 +368,11 @@ def _checksum(digits: bytes) -> bytes:
     return b"%08x" % zlib.crc32(digits)
 
 
-def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:
-    """Yield the header and the metadata records of each batch; control batches have none."""
+def decode_batches(
+    data: bytes, voters: tuple[int, ...]
+) -> Iterator[tuple[BatchHeader, list[object]]]:
+    """Yield the header and the metadata records of each batch; control batches have none, but must
+    have these voters."""
     for position, header in batches(data):
         if not crc_matches(data, position, header):
             message = (
@@ -369,9 +380,9 @@ def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:
                 f"{header.base_offset} has a wrong CRC"
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        values = (
-            []
-            if header.is_control
-            else [record.value or b"" for record in records_of(data, header, position)]
-        )
-        yield header, [decode_record(value) for value in values]
+        if header.is_control:
+            check_voters(data, header, position, voters)
+            yield header, []
+        else:
+            records = records_of(data, header, position)
+            yield header, [decode_record(record.value or b"") for record in records]

@@ -142,7 +142,7 @@ class MetadataLoader:
             last_offset = append.end_offset - 1
         if last_offset == self.image.offset:
             data = self._log.read(self.end_offset, below=high_watermark)
-            for header, batch_records in decode_batches(data):
+            for header, batch_records in decode_batches(data, self._log.voters):
                 records += batch_records
                 last_offset = header.last_offset
         return records, last_offset

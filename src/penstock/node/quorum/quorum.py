@@ -97,7 +97,12 @@ class Quorum:
         self._addresses |= {
             -2 - index: address for index, address in enumerate(config.bootstrap_servers)
         }
-        self._log = MetadataLog(world, directory, config[log_settings.LOG_SEGMENT_BYTES])
+        self._voters = tuple(voter.node_id for voter in config.voters) or (
+            (self.node_id,) if config.is_own_quorum else ()
+        )
+        self._log = MetadataLog(
+            world, directory, config[log_settings.LOG_SEGMENT_BYTES], self._voters
+        )
         self._loader = MetadataLoader(self._log, on_applied)
         timeout_s = config[settings.QUORUM_REQUEST_TIMEOUT_MS] / 1000
         self._peers = Peers(world, f"quorum-{self.node_id}", timeout_s, self._addresses.get)
@@ -195,15 +200,12 @@ class Quorum:
         """
         await self._log.open()
         config = self._config
-        voters = tuple(voter.node_id for voter in config.voters) or (
-            (self.node_id,) if config.is_own_quorum else ()
-        )
         state_store = QuorumStateStore(
-            self._world, self._directory, self._log.path, self.cluster_id, voters
+            self._world, self._directory, self._log.path, self.cluster_id, self._voters
         )
         self._raft = Raft(
             self.node_id,
-            voters,
+            self._voters,
             self._log,
             state_store.read(self._log.end.epoch),
             self._timing(),

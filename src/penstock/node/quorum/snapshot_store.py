@@ -21,6 +21,7 @@ from penstock.node.quorum.snapshot_file import (
     read_checked,
     snapshot_batches,
 )
+from penstock.node.quorum.voter_records import check_voters
 from penstock.protocol.internal.metadata_records import decode_record
 from penstock.raft.log import OffsetAndEpoch
 from penstock.records.record import records_of
@@ -41,12 +42,19 @@ class SnapshotStore:
     The first disk error takes `log_directory` offline.
     """
 
-    def __init__(self, world: World, log_directory: LogDirectory, path: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        log_directory: LogDirectory,
+        path: str,
+        voters: tuple[int, ...] = (),
+    ) -> None:
         self.all: list[OffsetAndEpoch] = []
         self._world = world
         self._log_directory = log_directory
         self._disk = world.disk
         self._path = path
+        self._voters = voters
         # Numbers the partial files: a download may start while an earlier one of the same snapshot
         # is not finished.
         self._part_count = 0
@@ -182,7 +190,9 @@ class SnapshotStore:
             data = await self._world.offload.read(file.pread, positions[-1], 0)
         image = MetadataImage.empty()
         for position, header in checked_batches(path, data):
-            if not header.is_control:
+            if header.is_control:
+                check_voters(data, header, position, self._voters)
+            else:
                 records = [
                     decode_record(record.value or b"")
                     for record in records_of(data, header, position)
