@@ -173,6 +173,7 @@ def build(world: World, config: NodeConfig) -> Built:
 async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
     """Run a node. Yield it and its bootstrap.servers (of a controller: its own address), and stop
     it cleanly at the end."""
+    _check_own_quorum(config)
     node, broker, controller, actions = build(world, config)
     server = Server(
         world,
@@ -193,6 +194,36 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
     finally:
         # The quorum sends EndQuorumEpoch; the server must still take the responses.
         await _stop_all(node.quorum.stop, server.stop, node.stop)
+
+
+def _check_own_quorum(config: NodeConfig) -> None:
+    """Refuse a controller without voters whose bootstrap server is another machine: it would start
+    a second quorum instead of joining that one."""
+    if not config.is_own_quorum:
+        return
+    for server in config.bootstrap_servers:
+        try:
+            found = socket.getaddrinfo(server.host, 0, type=socket.SOCK_DGRAM)
+        except OSError:
+            continue  # the name may be known to other machines only
+        if not any(_is_local(family, address) for family, _type, _number, _name, address in found):
+            message = (
+                f"controller.quorum.bootstrap.servers={server} is another machine. Several "
+                "controllers must list each other in controller.quorum.voters as id@host:port. If "
+                f"{server} leads to this node, set controller.quorum.voters="
+                f"{config.node_id}@{server}"
+            )
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _is_local(family: int, address: tuple[Any, ...]) -> bool:
+    """Return True if this machine has the address: only then can a socket be bound to it."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
 
 
 async def _stop_all(*stops: Callable[[], Coroutine[Any, Any, None]]) -> None:

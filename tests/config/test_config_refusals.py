@@ -280,6 +280,12 @@ from tests.config.node_examples import BROKER, COMBINED, CONTROLLER, problems
             "several controllers without controller.quorum.voters",
         ),
         (
+            COMBINED,
+            {"controller.quorum.bootstrap.servers": "localhost:1"},
+            5,
+            "localhost:1 is no controller listener of this node",
+        ),
+        (
             BROKER,
             {"controller.quorum.voters": None},
             0,

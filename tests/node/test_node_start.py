@@ -72,3 +72,32 @@ def test_stop_marks_the_shutdown_as_clean_although_the_quorum_fails_to_stop(
         assert (tmp_path / "logs" / names.CLEAN_SHUTDOWN).exists()
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("server", "is_refused"),
+    [("localhost", False), ("127.0.0.1", False), ("192.0.2.1", True), ("no.such.invalid", False)],
+)
+def test_controller_whose_bootstrap_server_is_another_machine_is_refused(
+    tmp_path: Path, server: str, is_refused: bool
+) -> None:
+    """It has no voters, and would start a second quorum instead of joining that one."""
+
+    async def main(world: World) -> None:
+        settings = read_node_config(
+            b"process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://:0\n"
+            b"controller.listener.names=CONTROLLER\n"
+            + f"controller.quorum.bootstrap.servers={server}:9093\n".encode()
+            + f"log.dirs={tmp_path}/logs\n".encode(),
+            "server.properties",
+        )
+        format_for(world, settings)
+        if is_refused:
+            with pytest.raises(KafkaError, match="is another machine"):
+                async with serving(world, settings):
+                    raise AssertionError("a second quorum has started")
+        else:
+            async with serving(world, settings) as (node, _servers):
+                assert node.quorum.is_leader
+
+    run(main)

@@ -24,7 +24,7 @@ from penstock.config.listeners import (
     require_supported,
     security_protocols,
 )
-from penstock.config.quorum import bootstrap_servers, given_voters, ids_text
+from penstock.config.quorum import Address, bootstrap_servers, given_voters, ids_text
 from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
 from penstock.config.topic import broker_default
 from penstock.config.topic_settings import RETENTION_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
@@ -179,6 +179,8 @@ def check_quorum(values: Values) -> None:
             node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS,
             f"{reason}: list all of them in {setting.name} as id@host:port",
         )
+        if not voters and servers:
+            _check_own_port(values, servers[0])
         return
     reason = (
         "If using process.roles, either controller.quorum.bootstrap.servers must contain the "
@@ -194,6 +196,19 @@ def check_quorum(values: Values) -> None:
         "included in the set of voters"
     )
     require(not is_voter, setting, f"{reason} {setting.name}={ids_text(voters)}")
+
+
+def _check_own_port(values: Values, server: Address) -> None:
+    """A controller without voters is a quorum of its own, so its bootstrap server is itself. The
+    node checks the host when it starts, because that needs the network."""
+    names = controller_listener_names(values)
+    ports = [listener.port for listener in listeners(values) if listener.name in names]
+    reason = (
+        f"{server} is no controller listener of this node, so another controller: list all "
+        f"controllers in {node.CONTROLLER_QUORUM_VOTERS.name} as id@host:port"
+    )
+    is_own = 0 in ports or server.port in ports
+    require(is_own, node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS, reason)
 
 
 def check_retention(values: Values) -> None:
