@@ -91,6 +91,11 @@ MAX_CACHED_INDEX_BYTES = 64 * 1024 * 1024
 # takes some milliseconds.
 MAX_INLINE_RECOVERY_BYTES = 1024 * 1024
 
+# Batches, or producers of a snapshot, that a truncation replays in one turn of the event loop to
+# rebuild the producer state, and the bytes of the log that they may span: about a millisecond.
+REPLAYED_PER_STEP = 200
+REPLAYED_BYTES_PER_STEP = 256 * 1024
+
 # A segment remembers the positions of its last batches for readers at its end. A reader that keeps
 # up is rarely further behind. Costs some kilobytes per written partition.
 REMEMBERED_TAIL_BATCHES = 8

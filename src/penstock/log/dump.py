@@ -164,7 +164,7 @@ def _aborted(_version: int, *fields: int) -> str:
 
 def _snapshot(disk: Disk, path: str) -> Iterator[str]:
     try:
-        producers = decode_snapshot(disk.read(path))
+        producers = list(decode_snapshot(disk.read(path)))
     except SnapshotDamaged as error:
         raise CannotDump(f"{path}: {error}") from error
     for producer_id, producer in producers:

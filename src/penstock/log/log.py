@@ -288,33 +288,45 @@ class Log:
     # Truncation and retention
 
     @guarded
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, producers: ProducerStates | None = None) -> None:
         """Remove everything from an offset on: a tail that the leader does not have. `Truncations`
-        calls it and syncs the disk."""
+        calls `cut_off`, and truncates the file in a thread.
+
+        `producers` is the state at the start of the batch that holds the offset; it is read from
+        the log if it is not given.
+        """
+        self.cut_off(offset, producers)
+        self.active.file.truncate(self.active.size)
+
+    @guarded
+    def cut_off(self, offset: int, producers: ProducerStates | None = None) -> None:
+        """Take everything from an offset on out of the log; the file of the active segment keeps
+        its size. If it raises, the call can be repeated."""
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:
             self.restart_at(offset)
             return
+        end_offset = self.batch_start(offset)
+        if producers is None:
+            producers = load_producers(self._files.disk, self.path, self.segments, end_offset, [])
         keep = max(self.segments.ceiling(offset), 1)
         if keep < len(self.segments):
-            self.end_offset = self.segments[keep].base_offset
             self.segments.delete_from(keep, self._files)
             self.active.activate()
-        self.end_offset = min(self.batch_start(offset), self.end_offset)
-        self.active.truncate(self.end_offset)
+        remove_snapshots(self._files.disk, self.path, above=end_offset)
+        self.active.cut_off(end_offset)
+        self.end_offset = end_offset
         self._after_truncation()
-        remove_snapshots(self._files.disk, self.path, above=self.end_offset)
-        self.producers = load_producers(
-            self._files.disk, self.path, self.segments, self.end_offset, []
-        )
+        self.producers = producers
+        self.producers.end_offset = end_offset
 
     @guarded
     def restart_at(self, offset: int) -> None:
         """Remove everything and continue at an offset. `Truncations` calls it and syncs the
         disk."""
-        self.segments.delete_from(0, self._files)
         remove_snapshots(self._files.disk, self.path)
+        self.segments.delete_from(0, self._files)
         self.start_offset = self.end_offset = offset
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()

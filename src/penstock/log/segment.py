@@ -327,18 +327,18 @@ class Segment:
             else timestamp - first
         )
 
-    def truncate(self, offset: int) -> None:
-        """Remove the batch that holds an offset and all after it."""
+    def cut_off(self, offset: int) -> None:
+        """Remove the batch that holds an offset and all after it. The file keeps its size: to
+        truncate a large one takes long, and the caller does it in a thread."""
         found = self.find(offset)
         if found is not None:
             self.size = found[0]
         self.written_back = min(self.written_back, self.size)
-        self.file.truncate(self.size)
+        self._remembered.clear()
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)
         self.txn_index.truncate(offset)
         self._first_timestamp = None
-        self._remembered.clear()
         self._since_index_entry = 0
         self._max_timestamp = self._largest_timestamp(self.time_index.last(), self._last_indexed())
 

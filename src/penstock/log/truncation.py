@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.ids import TopicPartition
 from penstock.log.flush import sync_log, truncating
 from penstock.log.log import Log
-from penstock.world import World
+from penstock.log.producers.replay import load_steps
+from penstock.log.producers.state import ProducerStates
+from penstock.world import Disk, File, World
 
 if TYPE_CHECKING:
     from penstock.log.store import LogStore
+
+logger = logging.getLogger(__name__)
 
 
 class Truncations:
@@ -43,8 +49,9 @@ class Truncations:
                     await self._store.save_recovery_points()
                 await self._lower_clean_offsets(logs)
                 for log, offset in logs.items():
-                    await self._apply(log, log.truncate_to, log.segment_end(offset))
-                    await self._apply(log, log.truncate_to, offset)
+                    producers = await self._load_producers(log, offset)
+                    for cut in (log.segment_end(offset), offset):
+                        await self._apply(log, partial(log.cut_off, cut, producers))
 
     async def restart(self, partition: TopicPartition, offset: int) -> None:
         async with self.lock:
@@ -54,7 +61,7 @@ class Truncations:
             with log.flushing.held_at(0):
                 await self._store.save_recovery_points()
                 await self._lower_clean_offsets({log: 0})
-                await self._apply(log, log.restart_at, offset)
+                await self._apply(log, partial(log.restart_at, offset))
 
     async def _lower_clean_offsets(self, offsets: Mapping[Log, int]) -> None:
         """Lower the cleaner checkpoint on disk before the truncation: records appended after it
@@ -69,17 +76,51 @@ class Truncations:
         if lowered:
             await self._store.compactions.save()
 
-    async def _apply(self, log: Log, truncate: Callable[[int], None], offset: int) -> None:
+    async def _load_producers(self, log: Log, offset: int) -> ProducerStates:
+        """Return the producer state of the log at the batch that holds an offset. It is complete
+        before the log changes, so that the log is consistent whenever other code looks at it. A log
+        with many batches after its last snapshot takes many turns of the event loop."""
+        producers, notes = ProducerStates(), list[str]()
+        if log.segments[0].base_offset <= offset < log.end_offset:
+            with self._failing(log):
+                for part in load_steps(
+                    producers,
+                    self._world.disk,
+                    log.path,
+                    log.segments,
+                    log.batch_start(offset),
+                    notes,
+                ):
+                    if part is None or part.file.in_memory(part.length, part.position):
+                        await asyncio.sleep(0)
+                    else:
+                        await self._world.offload.read(
+                            part.file.bring_in, part.length, part.position
+                        )
+        for note in notes:
+            logger.warning("truncation: %s", note)
+        return producers
+
+    async def _apply(self, log: Log, change: Callable[[], None]) -> None:
         if log.flushing.abandoned:
             return
         disk = self._world.disk
+        with self._failing(log), truncating(disk, log.path):
+            change()
+            await self._world.offload.thread(
+                _cut_and_sync, disk, log.path, log.active.file, log.active.size
+            )
+
+    @contextlib.contextmanager
+    def _failing(self, log: Log) -> Iterator[None]:
         try:
-            with truncating(disk, log.path):
-                truncate(offset)
-                await self._world.offload.thread(
-                    sync_log, disk, log.path, [log.active.file], [log.path]
-                )
+            yield
         except OSError as error:
             # The files of a partition that was deleted in between are gone.
             if not log.flushing.abandoned:
                 raise log.directory.fail(f"truncating {log.partition}", error) from error
+
+
+def _cut_and_sync(disk: Disk, directory: str, file: File, size: int) -> None:
+    file.truncate(size)
+    sync_log(disk, directory, [file], [directory])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from penstock.ids import Buffer
+from penstock.limits import REPLAYED_BYTES_PER_STEP, REPLAYED_PER_STEP
 from penstock.log import names
-from penstock.log.files import OpenFiles
+from penstock.log.files import FileRange, OpenFiles
 from penstock.log.index import AbortedTxn, TxnIndex
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
-from penstock.log.producers.state import EndMarker, ProducerStates
+from penstock.log.producers.state import EndMarker, Producer, ProducerStates
 from penstock.log.scanning import scan_headers
 from penstock.log.segment import Segment
 from penstock.records.batch import BatchHeader
@@ -47,35 +49,70 @@ def save_snapshot(files: OpenFiles, directory: str, offset: int, producers: Prod
 def load_producers(
     disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int, notes: list[str]
 ) -> ProducerStates:
-    """Load the newest valid snapshot up to an offset, and apply the batches from there to the
-    offset."""
+    """Return the producer state at an offset: that of the newest valid snapshot up to the offset,
+    and of the batches from there on."""
     producers = ProducerStates()
-    for offset in reversed(snapshot_offsets(disk, directory)):
-        if offset <= end_offset:
-            try:
-                producers.restore(
-                    decode_snapshot(disk.read(snapshot_path(directory, offset))), offset
-                )
-                break
-            except SnapshotDamaged as error:
-                notes.append(
-                    f"{snapshot_path(directory, offset)}: ignored: {error}; reading an earlier "
-                    "snapshot and the log instead"
-                )
-    for number, segment in enumerate(segments):
-        following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
-        if following > producers.end_offset and segment.base_offset < end_offset:
-            _replay(segment, producers, end_offset)
-    producers.end_offset = end_offset
+    for _part in load_steps(producers, disk, directory, segments, end_offset, notes):
+        pass
     return producers
 
 
-def _replay(segment: Segment, producers: ProducerStates, end_offset: int) -> None:
-    found = segment.find(max(producers.end_offset, segment.base_offset))
-    if found is None:
-        return
-    file = segment.file
-    for position, header in scan_headers(file, found[0], segment.size):
+def load_steps(
+    producers: ProducerStates,
+    disk: Disk,
+    directory: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    notes: list[str],
+) -> Iterator[FileRange | None]:
+    """Load the producer state at an offset in steps that take about a millisecond. Yield before
+    each step the range of a file that it reads, if any. Segments may be removed between steps."""
+    snapshot, producers.end_offset = _newest_snapshot(disk, directory, end_offset, notes)
+    parts = _parts_to_replay(segments, producers.end_offset, end_offset)
+    while some := list(islice(snapshot, REPLAYED_PER_STEP)):
+        producers.restore(some)
+        yield None
+    for part in parts:
+        yield from _replay(part, producers, end_offset)
+    producers.end_offset = end_offset
+
+
+def _newest_snapshot(
+    disk: Disk, directory: str, end_offset: int, notes: list[str]
+) -> tuple[Iterator[tuple[int, Producer]], int]:
+    """Return the producers of the newest valid snapshot up to an offset, and its offset."""
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        if offset <= end_offset:
+            path = snapshot_path(directory, offset)
+            try:
+                return decode_snapshot(disk.read(path)), offset
+            except SnapshotDamaged as error:
+                notes.append(
+                    f"{path}: ignored: {error}; reading an earlier snapshot and the log instead"
+                )
+    return iter(()), 0
+
+
+def _parts_to_replay(
+    segments: Sequence[Segment], start_offset: int, end_offset: int
+) -> list[FileRange]:
+    """Return the part of each segment that has batches between two offsets. The files are open: a
+    segment that is removed later can still be read."""
+    parts = []
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if following > start_offset and segment.base_offset < end_offset:
+            found = segment.find(max(start_offset, segment.base_offset))
+            if found is not None:
+                parts.append(segment.range(found[0], segment.size - found[0]))
+    return parts
+
+
+def _replay(part: FileRange, producers: ProducerStates, end_offset: int) -> Iterator[FileRange]:
+    file, end = part.file, part.position + part.length
+    count, step_at = 0, part.position
+    yield FileRange(file, step_at, min(REPLAYED_BYTES_PER_STEP, part.length))
+    for position, header in scan_headers(file, part.position, end):
         if header.base_offset >= end_offset:
             return
         if header.base_offset >= producers.end_offset:
@@ -85,6 +122,13 @@ def _replay(segment: Segment, producers: ProducerStates, end_offset: int) -> Non
                 if header.is_control
                 else None,
             )
+        count += 1
+        following = position + header.size
+        if (
+            count >= REPLAYED_PER_STEP or following - step_at >= REPLAYED_BYTES_PER_STEP
+        ) and following < end:
+            yield FileRange(file, following, min(REPLAYED_BYTES_PER_STEP, end - following))
+            count, step_at = 0, following
 
 
 def apply_batch(

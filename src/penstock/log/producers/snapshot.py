@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Iterator
 
 from crc32c import crc32c
 
@@ -50,7 +51,8 @@ def encode_snapshot(producers: dict[int, Producer]) -> bytes:
     return bytes(body)
 
 
-def decode_snapshot(data: bytes) -> list[tuple[int, Producer]]:
+def decode_snapshot(data: bytes) -> Iterator[tuple[int, Producer]]:
+    """Return an iterator over the producers. Raises SnapshotDamaged before the first."""
     if len(data) < _HEAD.size:
         raise SnapshotDamaged(f"{len(data)} bytes are too few for a producer snapshot")
     version, crc, count = _HEAD.unpack_from(data)
@@ -60,10 +62,7 @@ def decode_snapshot(data: bytes) -> list[tuple[int, Producer]]:
         raise SnapshotDamaged("the checksum does not match")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise SnapshotDamaged(f"{count} producers announced in {len(data)} bytes")
-    return [
-        _producer(*_ENTRY.unpack_from(data, _HEAD.size + number * _ENTRY.size))
-        for number in range(count)
-    ]
+    return (_producer(*entry) for entry in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]))
 
 
 def _producer(

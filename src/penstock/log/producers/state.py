@@ -227,15 +227,9 @@ class ProducerStates:
             ):
                 del self.producers[producer_id]
 
-    def restore(self, producers: Iterable[tuple[int, Producer]], end_offset: int) -> None:
-        """Replace the state by that of a snapshot."""
-        self.producers = dict(producers)
-        first_offsets = {
-            producer_id: producer.txn_first_offset
-            for producer_id, producer in self.producers.items()
-        }
-        self._open = {
-            producer_id: first for producer_id, first in first_offsets.items() if first is not None
-        }
-        self.end_offset = end_offset
-        self._unreplicated.clear()
+    def restore(self, producers: Iterable[tuple[int, Producer]]) -> None:
+        """Add producers of a snapshot."""
+        for producer_id, producer in producers:
+            self.producers[producer_id] = producer
+            if producer.txn_first_offset is not None:
+                self._open[producer_id] = producer.txn_first_offset

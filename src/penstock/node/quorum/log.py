@@ -22,6 +22,7 @@ from penstock.log.files import OpenFiles
 from penstock.log.flush import sync_log, truncating
 from penstock.log.log import Log
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
+from penstock.log.producers.state import ProducerStates
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
 from penstock.node.quorum.voter_records import check_voters
@@ -295,7 +296,7 @@ class MetadataLog:
             truncating(self._world.disk, self.path),
         ):
             for cut in (self._log.segment_end(offset), offset):
-                self._log.truncate_to(cut)
+                self._log.truncate_to(cut, ProducerStates())  # the metadata log has none
                 await self._world.offload.thread(
                     sync_log, self._world.disk, self.path, [self._log.active.file], [self.path]
                 )
