@@ -162,6 +162,10 @@ READ_AHEAD_BYTES = 4 * 1024 * 1024
 OFFLOAD_THREADS = 8
 OFFLOAD_READ_THREADS = 8
 
+# The interval at which work is repeated that failed because too many files were open. Connections
+# that end meanwhile give descriptors back.
+FILES_RETRY_S = 0.5
+
 # A message to or from the child process. Arguments and results are names, numbers and offset lists,
 # never record data.
 MAX_CHILD_MESSAGE_BYTES = 256 * 1024 * 1024

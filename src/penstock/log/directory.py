@@ -13,12 +13,16 @@ from penstock.config.properties import PropertiesError
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, DirectoryId, NodeId
 from penstock.log.names import LOCK
-from penstock.world import Disk
+from penstock.world import TOO_MANY_FILES, Disk
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+
+class TooManyFiles(KafkaError):
+    """An operation was refused because the process or the machine has too many open files."""
 
 
 class LogDirectory:
@@ -32,6 +36,7 @@ class LogDirectory:
         self.failure: str | None = None
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
         self._lock: object = None
+        self._refused = 0
 
     def lock(self, disk: Disk) -> None:
         """Lock the directory for this process. Raises KafkaError if another process has it."""
@@ -48,7 +53,10 @@ class LogDirectory:
         self._lock = None
 
     def fail(self, doing: str, error: OSError) -> KafkaError:
-        """Take the directory offline. Return the error for clients."""
+        """Take the directory offline, unless too many files are open: then the disk is not at
+        fault. Return the error for clients."""
+        if error.errno in TOO_MANY_FILES:
+            return self._refuse(doing, error)
         if self.failure is None:
             self.failure = f"{doing}: {error.strerror or error}"
             logger.error(
@@ -59,6 +67,19 @@ class LogDirectory:
             )
             self.on_failure(self)
         return self.offline()
+
+    def _refuse(self, doing: str, error: OSError) -> TooManyFiles:
+        self._refused += 1
+        if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, ...: not a line for each request
+            logger.error(
+                "%s in %s was refused: %s (%d times since the start). Raise the limit of open "
+                "files (ulimit -n), or lower max.connections",
+                doing,
+                self.path,
+                error.strerror or error,
+                self._refused,
+            )
+        return TooManyFiles(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing}: {error.strerror or error}")
 
     @contextlib.contextmanager
     def failing(self, doing: str) -> Iterator[None]:
@@ -76,10 +97,12 @@ class LogDirectory:
 
 @contextlib.contextmanager
 def unless_offline(directory: LogDirectory) -> Iterator[None]:
-    """Suppress errors of a directory that is offline: in a loop over directories, a failed one must
-    not stop the others. It has logged its failure."""
+    """Suppress errors of a directory that is offline or short of open files: in a loop over
+    directories, one must not stop the others. It has logged its failure."""
     try:
         yield
+    except TooManyFiles:
+        return
     except KafkaError:
         if directory.failure is None:
             raise

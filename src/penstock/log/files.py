@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from penstock import limits
 from penstock.ids import Buffer
-from penstock.world import Disk, File
+from penstock.world import TOO_MANY_FILES, Disk, File
 
 
 class OpenFiles:
@@ -40,10 +40,22 @@ class OpenFiles:
         if file is not None:
             self._open.move_to_end(path)
             return file
-        file = self._open[path] = self.disk.open(path, create=create and not self._read_only)
+        file = self._open[path] = self._new(path, create=create and not self._read_only)
         if len(self._open) > self._budget:
             self._forgotten.append(self._open.popitem(last=False)[1])
         return file
+
+    def _new(self, path: str, *, create: bool) -> File:
+        try:
+            return self.disk.open(path, create=create)
+        except OSError as error:
+            if error.errno not in TOO_MANY_FILES:
+                raise
+        # Close files that were not used lately, and try again.
+        for _ in range(-(-len(self._open) // 2)):
+            self._open.popitem(last=False)
+        self._forgotten.clear()
+        return self.disk.open(path, create=create)
 
     def is_open(self, path: str) -> bool:
         return path in self._open

@@ -22,10 +22,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import FILES_RETRY_S
 from penstock.log import names
 from penstock.log.checkpoint import epochs_text
 from penstock.log.files import OpenFiles
-from penstock.world import Disk, File, World
+from penstock.world import TOO_MANY_FILES, Disk, File, World
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -132,18 +133,18 @@ class Flush:
 
     async def _sync(self) -> None:
         log, path = self._log, self._log.path
-        end, directories = (
-            log.end_offset,
-            [log.path, log.directory.path] if self.names_changed else [],
-        )
-        files = [self._files.get(path) for path in self._unsynced_paths()]
-        self.names_changed, self.requested, self.also, self._cut_at = (
-            False,
-            False,
-            [],
-            self._held_at,
-        )
         try:
+            files = await self._open_unsynced()
+            end, directories = (
+                log.end_offset,
+                [log.path, log.directory.path] if self.names_changed else [],
+            )
+            self.names_changed, self.requested, self.also, self._cut_at = (
+                False,
+                False,
+                [],
+                self._held_at,
+            )
             await self._offload.thread(sync_log, self._disk, log.path, files, directories)
             await self._save_changed_epochs()
         except OSError as error:
@@ -158,6 +159,17 @@ class Flush:
         self._last_flush = self._clock.monotonic()
         synced = end if self._cut_at is None else min(end, self._cut_at)
         self.recovery_point = max(self.recovery_point, synced)
+
+    async def _open_unsynced(self) -> list[File]:
+        """Open the files to sync. Wait while too many files are open."""
+        while True:
+            try:
+                return [self._files.get(path) for path in self._unsynced_paths()]
+            except OSError as error:
+                if error.errno not in TOO_MANY_FILES or self.abandoned:
+                    raise
+                self._log.directory.fail("flush", error)
+            await asyncio.sleep(FILES_RETRY_S)
 
     def _unsynced_paths(self) -> list[str]:
         """Return the segments from the recovery point on, and the files written beside them since

@@ -133,6 +133,10 @@ class Index:
                 high = middle
         return low
 
+    def load(self) -> None:
+        """Read an active index into memory."""
+        self._entries()
+
     def save(self) -> None:
         """Write the entries of an active index to its file. The caller syncs if required."""
         entries = self._entries()
@@ -260,6 +264,11 @@ class TxnIndex:
         data = self._files.disk.read(self.path)
         whole = len(data) - len(data) % TXN_ENTRY.size
         return [AbortedTxn(*fields) for _version, *fields in TXN_ENTRY.iter_unpack(data[:whole])]
+
+    def prepare(self) -> None:
+        """Read and open the file, so that `append` need not."""
+        self.entries()
+        self._files.get(self.path, create=True)
 
     def append(self, txn: AbortedTxn) -> None:
         entries = self.entries()

@@ -243,6 +243,9 @@ class Log:
         if self._must_roll(len(data), headers[0], headers[-1], now_ms):
             self.roll()
         active = self.segments.active
+        for marker in markers:
+            if marker is not None and not marker.committed:
+                active.txn_index.prepare()  # after the append it is too late to refuse it
         active.append(data, headers, self.config.index_interval_bytes)
         for header, marker in zip(headers, markers, strict=True):
             if header.leader_epoch != self.epochs.latest:
@@ -255,6 +258,7 @@ class Log:
     def _must_roll(self, size: int, first: BatchHeader, last: BatchHeader, now_ms: int) -> bool:
         active, config = self.segments.active, self.config
         if active.size == 0:
+            active.load_indexes()  # after the append it is too late to refuse it
             return last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         return (
             active.is_full_for(
@@ -270,12 +274,17 @@ class Log:
             self.end_offset > self.active.base_offset or self.active.size == 0,
             f"{self.path}: cannot roll an empty segment",
         )
-        if self.active.base_offset == self.end_offset:
+        active = self.active
+        if active.base_offset == self.end_offset:
             return
-        self.active.seal()
-        self.flushing.also += [self.active.offset_index.path, self.active.time_index.path]
-        self._snapshot(self.end_offset)
-        self._add_segment(self.end_offset)
+        try:
+            active.seal()
+            self.flushing.also += [active.offset_index.path, active.time_index.path]
+            self._snapshot(self.end_offset)
+            self._add_segment(self.end_offset)
+        except OSError:
+            active.activate()  # with too many open files the log stays in service
+            raise
         self.flushing.requested = True
 
     def _add_segment(self, base_offset: int) -> None:

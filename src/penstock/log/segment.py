@@ -387,6 +387,11 @@ class Segment:
         ):
             part.path = f"{directory}/{names.segment_file(self.base_offset, kind)}{suffix}"
 
+    def load_indexes(self) -> None:
+        """Read the indexes of an active segment, so that `note` does not."""
+        self.offset_index.load()
+        self.time_index.load()
+
     def activate(self) -> None:
         self.offset_index.activate()
         self.time_index.activate()

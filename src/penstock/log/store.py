@@ -18,7 +18,7 @@ from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
 from penstock.log.checkpoint import Checkpoints, offsets_text
 from penstock.log.compaction.run import Compactions
-from penstock.log.directory import LogDirectory, unless_offline
+from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.files import OpenFiles
 from penstock.log.log import Log
 from penstock.log.moving import Moves
@@ -84,7 +84,15 @@ class LogStore:
                 self.clean_epochs[directory.path] = self.checkpoints.take_clean_mark(directory.path)
                 self.moves.find_arrived(directory)
             except OSError as error:
-                directory.fail("opening", error)
+                self._open_failed(directory, error)
+
+    @staticmethod
+    def _open_failed(directory: LogDirectory, error: OSError) -> None:
+        """Continue without the directory. With too many open files the node cannot start: logs that
+        it does not open would be created again."""
+        refusal = directory.fail("opening", error)
+        if directory.failure is None:
+            raise refusal from error
 
     async def open(self, config_of: ConfigOf) -> None:
         """Open every log of every directory except the metadata log, which the quorum opens."""
@@ -95,7 +103,7 @@ class LogStore:
             try:
                 await self._open_directory(directory, config_of)
             except OSError as error:
-                directory.fail("opening", error)
+                self._open_failed(directory, error)
         if not self.online:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -378,6 +386,13 @@ class LogStore:
             for directory in self.online
         ]
 
+    async def _save_log(self, log: Log) -> None:
+        while True:
+            try:
+                return log.save()
+            except TooManyFiles:
+                await asyncio.sleep(limits.FILES_RETRY_S)
+
     async def release(self) -> None:
         """Unlock the directories of a node that stops before its logs are open.
 
@@ -396,7 +411,7 @@ class LogStore:
         for log in self.logs.values():
             with unless_offline(log.directory):
                 await log.flushing.all()
-                log.save()
+                await self._save_log(log)
         await self.save_recovery_points()
         await self.save_start_offsets()
         for directory in self.online:

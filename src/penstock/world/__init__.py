@@ -21,6 +21,7 @@ Not covered: logging, signals and command lines (`cli`), TLS (`server` wraps tra
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -31,6 +32,10 @@ from penstock.limits import ACCEPT_BACKLOG
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# The errors of a process or a machine that has too many open files. The disk is not at fault, and
+# nothing was written.
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Clock(Protocol):
@@ -204,11 +209,16 @@ class Offload(Protocol):
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call in a thread. For calls that release the GIL: fdatasync, renames, removals.
-        Threads do not share broker state: pass values, not mutable objects."""
+        Threads do not share broker state: pass values, not mutable objects.
+
+        A call that fails because too many files are open is repeated until that has changed, so it
+        must be repeatable.
+        """
 
     async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call that reads from the disk in a thread. Reads have threads of their own: many
-        slow reads do not delay a sync, for which the metadata quorum may wait."""
+        slow reads do not delay a sync, for which the metadata quorum may wait. A call that fails is
+        not repeated."""
 
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs

@@ -29,19 +29,19 @@ from penstock.log.compaction.cleanable import (
 )
 from penstock.log.compaction.filter import LastOfProducer
 from penstock.log.compaction.work import Cleaned, Job, JobLost, abandon, advance
-from penstock.log.directory import LogDirectory, unless_offline
+from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.log import Log
 from penstock.log.producers.state import ProducerStates
 from penstock.log.segment import Segment, TimesUnknown
 from penstock.log.times import learn_times
-from penstock.world import Disk, World
+from penstock.world import TOO_MANY_FILES, Disk, World
 
 if TYPE_CHECKING:
     from penstock.log.store import LogStore
 
 logger = logging.getLogger(__name__)
 
-_RETRIED_ERRNOS = (errno.ENOENT, errno.ENOSPC, errno.EDQUOT)
+_RETRIED_ERRNOS = frozenset({errno.ENOENT, errno.ENOSPC, errno.EDQUOT}) | TOO_MANY_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Compactions:
         return found if found.is_due(log.config) else None
 
     def _give_up(self, log: Log, error: KafkaError) -> None:
-        if log.directory.failure is None:
+        if log.directory.failure is None and not isinstance(error, TooManyFiles):
             log.mark_damaged(error)
             self.uncleanable[log.partition] = error.message
             logger.error(
@@ -292,7 +292,8 @@ class Compactions:
 
     async def _clean_up(self, run: _Run) -> None:
         """Remove the files that the child process wrote in vain."""
-        await self._world.offload.background(abandon, run.job.id)
+        with contextlib.suppress(OSError):  # the child died, or cannot be started
+            await self._world.offload.background(abandon, run.job.id)
         await self._world.offload.thread(_remove_cleaned, self._world.disk, run.job.directory)
 
     # The checkpoint

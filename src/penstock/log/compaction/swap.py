@@ -30,11 +30,12 @@ def swap_in(files: OpenFiles, path: str, base: int, end: int, unique: str) -> li
     compacted one, synchronously. Return the renamed files of the old ones; `unique` distinguishes
     them from those of an earlier compaction."""
     disk = files.disk
+    old = _names_between(disk, path, base, end)  # it may fail, and the renames must not stop midway
     for kind in _KINDS:
         name = f"{path}/{names.segment_file(base, kind)}"
         disk.rename(name + names.CLEANED, name + names.SWAP)
     removed = []
-    for name in _names_between(disk, path, base, end):
+    for name in old:
         files.forget(f"{path}/{name}")
         removed.append(f"{path}/{name}.{unique}{names.DELETED}")
         disk.rename(f"{path}/{name}", removed[-1])

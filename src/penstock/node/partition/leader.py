@@ -193,7 +193,7 @@ class LeaderRole:
                 work.add_done_callback(lambda done: done.cancelled() or done.exception())
                 opened = await asyncio.shield(work)
                 records = records if opened is None else opened
-            except ChildProcessError as error:
+            except OSError as error:  # the child died, or could not be started
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"a batch for {partition.topic_partition} was not opened: {error}",

@@ -4,8 +4,10 @@ says.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from uuid import UUID
 
 from penstock.config import cluster_settings
@@ -13,8 +15,12 @@ from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, RESERVED_UUIDS, TopicPartition
-from penstock.limits import CHANGED_PARTITIONS_PER_STEP, REVIEWED_PARTITIONS_PER_STEP
-from penstock.log.directory import LogDirectory
+from penstock.limits import (
+    CHANGED_PARTITIONS_PER_STEP,
+    FILES_RETRY_S,
+    REVIEWED_PARTITIONS_PER_STEP,
+)
+from penstock.log.directory import LogDirectory, TooManyFiles
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.metadata.image import (
@@ -61,6 +67,7 @@ class Replicas:
         self.opened = False
         # Partitions that metadata changed.
         self._changed = 0
+        self._is_closed = False
         self._world = world
         self._config = config
         self._node_id = config.node_id
@@ -103,6 +110,7 @@ class Replicas:
                 pass  # most logs are on disk, and no metadata change may come in between
 
     async def close(self) -> None:
+        self._is_closed = True
         await self.save_high_watermarks()
         await self.store.close(self._lifecycle.broker_epoch)
 
@@ -233,11 +241,22 @@ class Replicas:
             log = self.store.logs.get(name) or self._new_log(topic.id, name, state, config)
             if log.topic_id == NO_UUID:
                 self.store.give_topic_id(name, topic.id)
+        except TooManyFiles as error:
+            logger.error("cannot serve %s yet, retrying: %s", name, error.message)
+            asyncio.get_running_loop().call_later(FILES_RETRY_S, self._retry_creation, name)
+            return None
         except KafkaError as error:
             logger.error("cannot serve %s: %s", name, error.message)
             return None
         partition = self.partitions[name] = Partition(log, self._env, high_watermark)
         return partition
+
+    def _retry_creation(self, name: TopicPartition) -> None:
+        topic = self._metadata.image.topics.get(name.topic)
+        if topic is not None and name.partition in topic.partitions and not self._is_closed:
+            only = {name.partition: topic.partitions[name.partition]}
+            for _step in self._update(replace(topic, partitions=only), None, {}):
+                pass
 
     def _new_log(
         self, topic_id: UUID, name: TopicPartition, state: PartitionState, config: LogConfig

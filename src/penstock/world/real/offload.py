@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pickle
 import sys
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from penstock.limits import OFFLOAD_READ_THREADS, OFFLOAD_THREADS
-from penstock.world import Disk
+from penstock.limits import FILES_RETRY_S, OFFLOAD_READ_THREADS, OFFLOAD_THREADS
+from penstock.world import TOO_MANY_FILES, Disk
 from penstock.world.real.child import BOOTSTRAP, LENGTH_BYTES, pack
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class RealOffload:
@@ -31,7 +34,19 @@ class RealOffload:
         self._background = _Child()
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await _in_thread(self._threads, partial(call, *args, **kwargs))
+        work = partial(call, *args, **kwargs)
+        while True:
+            try:
+                return await _in_thread(self._threads, work)
+            except OSError as error:
+                if error.errno not in TOO_MANY_FILES:
+                    raise
+                logger.warning(
+                    "retrying: %s. Raise the limit of open files (ulimit -n), or lower "
+                    "max.connections",
+                    error,
+                )
+            await asyncio.sleep(FILES_RETRY_S)
 
     async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await _in_thread(self._readers, partial(call, *args, **kwargs))

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from penstock.world import Disk
+from penstock.limits import FILES_RETRY_S
+from penstock.world import TOO_MANY_FILES, Disk
 from penstock.world.sim.drive import SimDrive
 from penstock.world.sim.errors import NodeCrashed
 
@@ -49,13 +50,17 @@ class SimOffload:
         self._waiting: dict[_Work, None] = {}  # a dict for its order
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return cast(
-            "T",
-            await self._begin(partial(call, *args, **kwargs), self.thread_delay_s, killable=False),
-        )
+        while True:
+            try:
+                return await self.read(call, *args, **kwargs)
+            except OSError as error:
+                if error.errno not in TOO_MANY_FILES:
+                    raise
+            await asyncio.sleep(FILES_RETRY_S)
 
     async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.thread(call, *args, **kwargs)
+        work = partial(call, *args, **kwargs)
+        return cast("T", await self._begin(work, self.thread_delay_s, killable=False))
 
     async def process(
         self, call: Callable[Concatenate[Disk, P], T], /, *args: P.args, **kwargs: P.kwargs
