@@ -138,6 +138,25 @@ def test_cold_records_are_read_from_the_disk_first() -> None:
     run(main)
 
 
+def test_a_fetch_is_answered_if_the_thread_that_reads_cold_records_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise IndexError("unexpected")
+
+    async def main(node: FakeNode) -> None:
+        cold, other = node.create("t", 2)
+        for partition in (cold, other):
+            partition.append(BATCH)
+            partition.is_cold = True
+        monkeypatch.setattr(cold, "_warm", fail)
+        responses = await fetch(node, request(part(0), part(1)))
+        assert sorted(sizes(responses)) == [SIZE, SIZE]
+        assert not other.is_cold
+
+    run(main)
+
+
 def test_a_fetch_waits_for_max_wait_ms() -> None:
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")

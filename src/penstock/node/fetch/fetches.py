@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
     from penstock.node.replication.replicas import Replicas
     from penstock.protocol.messages.fetch import FetchResponse
+
+logger = logging.getLogger(__name__)
 
 
 class Fetches:
@@ -117,5 +120,10 @@ class Fetches:
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    """Run calls that read records into memory. One that fails must not leave the fetch without a
+    response: the fetch then reads the records itself, and its response has the error."""
     for call in calls:
-        call()
+        try:
+            call()
+        except Exception:
+            logger.exception("a thread could not read records into memory for a fetch")
