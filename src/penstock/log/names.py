@@ -6,6 +6,7 @@ import re
 from uuid import UUID
 
 from penstock.ids import TopicPartition
+from penstock.limits import MAX_FILE_NAME_BYTES
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -36,11 +37,13 @@ MOVED = ".penstock_moved"
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
+STRAY_DIR_SUFFIX = "-stray"
 
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 _PARTITION_DIR = re.compile(r"(.+)-(\d+)")
 _DELETED_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 _FUTURE_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-future")
+_STRAY_DIR = re.compile(r".+\.[0-9a-f]{32}-stray")
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
@@ -73,3 +76,15 @@ def future_dir(partition: TopicPartition, uuid: UUID) -> str:
 
 def is_future_dir(name: str) -> bool:
     return _FUTURE_DIR.fullmatch(name) is not None
+
+
+def is_stray_dir(name: str) -> bool:
+    """Return True for a log that had no replica on this broker at an earlier start."""
+    return _STRAY_DIR.fullmatch(name) is not None
+
+
+def renamed_dir(partition: TopicPartition, uuid: UUID, suffix: str) -> str:
+    """Return the name of a log that is out of service: topic-0.<32 hex digits>-delete or -stray.
+    The name of a long topic is cut, as in Kafka."""
+    suffix = f".{uuid.hex}{suffix}"
+    return str(partition)[: MAX_FILE_NAME_BYTES - len(suffix)] + suffix

@@ -124,6 +124,11 @@ class LogStore:
             partition = names.parse_partition_dir(name)
             if names.is_deleted_dir(name):
                 self.remove_later(path, 0)
+            elif names.is_stray_dir(name):
+                logger.warning(
+                    "%s has a log without a replica on this broker. Remove it if it is not needed",
+                    path,
+                )
             elif names.is_future_dir(name):
                 logger.warning(
                     "removing %s: the node stopped before the replica had moved there. Request the "
@@ -223,27 +228,39 @@ class LogStore:
     def delete(self, partition: TopicPartition) -> None:
         """Take a log out of service immediately. Its files are removed after
         file.delete.delay.ms."""
+        log = self._take_out(partition)
+        self.mark_deleted(partition, log.directory, log.config.file_delete_delay_ms)
+
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Take a log out of service and keep its files in a directory that ends with -stray. Return
+        its path."""
+        log = self._take_out(partition)
+        return self._rename(partition, log.directory, names.STRAY_DIR_SUFFIX)
+
+    def _take_out(self, partition: TopicPartition) -> Log:
         log = self.logs.pop(partition)
         log.flushing.abandoned = True
         for deleted in self._deleted.values():
             deleted.add(partition)
         self.moves.forget(partition)
-        self.mark_deleted(partition, log.directory, log.config.file_delete_delay_ms)
+        return log
 
     def mark_deleted(
         self, partition: TopicPartition, directory: LogDirectory, delay_ms: int
     ) -> None:
         """Rename a partition's directory, so that it is gone at the next start, and remove it after
         a delay."""
+        self.remove_later(self._rename(partition, directory, names.DELETE_DIR_SUFFIX), delay_ms)
+
+    def _rename(self, partition: TopicPartition, directory: LogDirectory, suffix: str) -> str:
         path = f"{directory.path}/{partition}"
-        suffix = f".{self._world.rng.uuid().hex}{names.DELETE_DIR_SUFFIX}"
-        removed = f"{directory.path}/{str(partition)[: 255 - len(suffix)]}{suffix}"
+        name = names.renamed_dir(partition, self._world.rng.uuid(), suffix)
         self._files.forget_under(path)
         try:
-            self._disk.rename(path, removed)
+            self._disk.rename(path, f"{directory.path}/{name}")
         except OSError as error:
-            raise directory.fail(f"deleting {partition}", error) from error
-        self.remove_later(removed, delay_ms)
+            raise directory.fail(f"renaming {partition}", error) from error
+        return f"{directory.path}/{name}"
 
     async def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Truncate logs. Nothing may be appended to them until this returns."""

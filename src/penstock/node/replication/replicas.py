@@ -20,7 +20,7 @@ from penstock.limits import (
     FILES_RETRY_S,
     REVIEWED_PARTITIONS_PER_STEP,
 )
-from penstock.log.directory import LogDirectory, TooManyFiles
+from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.log import Log
 from penstock.log.store import LogStore
 from penstock.metadata.image import (
@@ -102,7 +102,7 @@ class Replicas:
         """Open the logs on disk with the topic configs of the metadata."""
         remove_leftovers(self.store, self._world.disk, self._metadata.image, self._node_id)
         await self.store.open(lambda partition: self._metadata.topic_config(partition.topic))
-        self._delete_strays()
+        self._set_strays_aside()
         watermarks = self.store.read_high_watermarks()
         self.opened = True
         for topic in self._metadata.image.topics.values():
@@ -186,9 +186,10 @@ class Replicas:
         reason = self.store.damaged.get(name, "its log directory is offline")
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} cannot be served: {reason}")
 
-    def _delete_strays(self) -> None:
-        """Delete logs of topics that were deleted or created again under another id, and logs of
-        partitions that have no replica on this broker."""
+    def _set_strays_aside(self) -> None:
+        """Rename logs of topics that were deleted or created again under another id, and logs of
+        partitions that have no replica on this broker. As in Kafka they are kept: a broker that
+        joins the wrong cluster, or a quorum that lost its metadata, must not cost the records."""
         for partition, log in list(self.store.logs.items()):
             topic = self._metadata.image.topics.get(partition.topic)
             state = (
@@ -197,10 +198,14 @@ class Replicas:
                 else topic.partitions.get(partition.partition)
             )
             if state is None or self._node_id not in state.replicas:
-                logger.warning(
-                    "removing %s: this broker has no replica of its partition any more", log.path
-                )
-                self.store.delete(partition)
+                path = log.path
+                with unless_offline(log.directory):
+                    logger.warning(
+                        "%s is now %s: this broker has no replica of its partition. Remove it if "
+                        "it is not needed",
+                        path,
+                        self.store.set_aside(partition),
+                    )
 
     def _update(
         self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]
