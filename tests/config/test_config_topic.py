@@ -43,12 +43,33 @@ def test_defaults_are_kafkas() -> None:
     assert (config.flush_ms, config.flush_messages) == (2**63 - 1, 2**63 - 1)
 
 
-@pytest.mark.parametrize("name", ["preallocate", "remote.storage.enable"])
-def test_unsupported_settings_are_refused_unless_they_have_no_effect(name: str) -> None:
-    assert log_config(Broker(), {name: "false"}) == LogConfig()
+def test_unsupported_settings_are_refused_unless_they_have_no_effect() -> None:
+    assert log_config(Broker(), {"remote.storage.enable": "false"}) == LogConfig()
     with pytest.raises(KafkaError) as refused:
-        log_config(Broker(), {name: "true"})
+        log_config(Broker(), {"remote.storage.enable": "true"})
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("preallocate", "true"),
+        ("leader.replication.throttled.replicas", "*"),
+        ("leader.replication.throttled.replicas", ""),
+        ("follower.replication.throttled.replicas", "0:1,0:2,12:101"),
+    ],
+)
+def test_settings_without_effect_are_accepted(name: str, text: str) -> None:
+    assert log_config(Broker(), {name: text}) == LogConfig()
+
+
+@pytest.mark.parametrize("text", ["all", "0", "0:1,*", "1:a"])
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_throttled_replicas_are_validated_as_in_kafka(side: str, text: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        log_config(Broker(), {f"{side}.replication.throttled.replicas": text})
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert "must be the literal '*' or a list of replicas" in refused.value.message
 
 
 def test_log_config_can_be_pickled() -> None:

@@ -55,6 +55,25 @@ async def alter(node: FakeNode, kind: int, name: str, key: str, value: str) -> i
     return int(response.responses[0].error_code)
 
 
+def test_settings_without_effect_are_described_and_altered() -> None:
+    """Kafka's tools set them during a reassignment."""
+
+    async def main(node: FakeNode) -> None:
+        node.create("t")
+        for key, default, value in (
+            ("preallocate", "false", "true"),
+            ("leader.replication.throttled.replicas", "", "0:1"),
+            ("follower.replication.throttled.replicas", "", "*"),
+        ):
+            entry = await config(node, TOPIC, "t", key)
+            assert (entry.value, entry.config_source) == (default, DEFAULT)
+            assert await alter(node, TOPIC, "t", key, value) == 0
+            entry = await config(node, TOPIC, "t", key)
+            assert (entry.value, entry.config_source) == (value, DYNAMIC_TOPIC)
+
+    run(main)
+
+
 def test_topics_are_created_extended_and_deleted() -> None:
     async def main(node: FakeNode) -> None:
         topic = CreateTopicsRequest.Topic(name="t", num_partitions=2, replication_factor=-1)

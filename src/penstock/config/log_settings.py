@@ -334,3 +334,13 @@ UNCLEAN_LEADER_ELECTION_ENABLE = Setting(
     None,
     CLUSTER,
 )
+LOG_PREALLOCATE = Setting(
+    "log.preallocate",
+    BOOLEAN,
+    False,
+    MEDIUM,
+    "Preallocate the file of a new segment. No effect in Penstock: a file grows as records are "
+    "appended.",
+    None,
+    CLUSTER,
+)

@@ -59,7 +59,6 @@ _PER_LISTENER: Mapping[str, Setting[Any]] = MappingProxyType(
 _LISTENER_SETTING = re.compile(r"listener\.name\.([0-9a-z_\-]+)\.(.+)", re.ASCII)
 
 _PLAIN = "connections are plain text and are not authenticated. Remove the setting"
-_NO_PREALLOCATION = "segment files are not preallocated. Remove the setting or set it to false"
 _JAVA_CLASS = "it names a Java class, which Penstock cannot run. Remove the setting"
 
 _UNSUPPORTED = (
@@ -110,8 +109,6 @@ _UNSUPPORTED = (
         "tiered storage is not available yet. Remove the setting or set it to false",
         allowed=("", "false"),
     ),
-    UnsupportedSetting("log.preallocate", _NO_PREALLOCATION, allowed=("", "false")),
-    UnsupportedSetting("preallocate", _NO_PREALLOCATION, allowed=("", "false")),
     UnsupportedSetting(
         "controller.quorum.auto.join.enable",
         "the voters of the quorum are static. Remove the setting or set it to false",

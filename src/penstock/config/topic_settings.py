@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from penstock.config import cleaner_settings as cleaner
 from penstock.config import log_settings as log
 from penstock.config.setting import Importance, Setting, SettingType
-from penstock.config.validators import at_least
+from penstock.config.validators import ThrottledReplicas, at_least
 
 T = TypeVar("T")
 
@@ -126,6 +126,26 @@ MAX_COMPACTION_LAG_MS = _like("max.compaction.lag.ms", cleaner.LOG_CLEANER_MAX_C
 MIN_CLEANABLE_DIRTY_RATIO = _like(
     "min.cleanable.dirty.ratio", cleaner.LOG_CLEANER_MIN_CLEANABLE_RATIO
 )
+PREALLOCATE = _like("preallocate", log.LOG_PREALLOCATE)
+
+
+def _throttled(side: str) -> Setting[tuple[str, ...]]:
+    return _topic(
+        Setting[tuple[str, ...]](
+            f"{side}.replication.throttled.replicas",
+            SettingType.LIST,
+            (),
+            MEDIUM,
+            f"The replicas whose replication is throttled on the {side} side: "
+            "partition:broker,..., or * for all. No effect in Penstock: replication is not "
+            "throttled.",
+            ThrottledReplicas(),
+        )
+    )
+
+
+LEADER_REPLICATION_THROTTLED_REPLICAS = _throttled("leader")
+FOLLOWER_REPLICATION_THROTTLED_REPLICAS = _throttled("follower")
 INTERNAL_SEGMENT_BYTES = _topic(
     Setting[int | None](
         "internal.segment.bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -108,6 +109,22 @@ class ListOf(NamedTuple):
         if self.choices and not set(value) <= set(self.choices):
             return f"String must be one of: {', '.join(self.choices)}"
         return None
+
+
+class ThrottledReplicas(NamedTuple):
+    """All replicas (*), or a list of partition:broker."""
+
+    text: str = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+    def refusal(self, name: str, value: Sequence[str] | None, /) -> str | None:
+        if value is None or "".join(value).strip() == "*":
+            return None
+        if all(re.fullmatch(r"([0-9]+:[0-9]+)?", replica.strip()) for replica in value):
+            return None
+        return (
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            f"{self.text}"
+        )
 
 
 def at_least(least: float) -> Between:
