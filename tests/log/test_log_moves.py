@@ -17,6 +17,7 @@ from penstock.ids import TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.lookup import offset_for_timestamp
+from penstock.log.open import write_topic_id
 from penstock.log.store import LogStore
 from penstock.sim.harness import InvariantViolated
 from penstock.sim.log.model import LogModel
@@ -166,8 +167,9 @@ def _crash_after(changes: int, power_loss: bool) -> str | None:
             done = await node.run(live())
         node.crash(power_loss=power_loss)
         world = node.restart()
+        left = None if done else live_copies(world, "")[0]
         await node.run(_check_what_is_left(world, appended))
-        return None if done else live_copies(world, "")[0]
+        return left
 
     return simulation.run(main())
 
@@ -179,6 +181,10 @@ async def _check_what_is_left(world: World, appended: list[str]) -> None:
     assert len(found) >= SYNCED_BEFORE_MOVE
     assert found == appended[: len(found)]
     assert len(live_copies(world, "")) == 1
+    for move in list(store.moves.under_way.values()):
+        await store.moves.run(move)
+        assert live_copies(world, "") == ["b"]
+    assert values(store.logs[PARTITION]) == found
     await store.remove_due_files()
     names = [name for directory in store.directories for name in world.disk.list(directory.path)]
     assert not [name for name in names if name.endswith("-future")]
@@ -188,6 +194,8 @@ class MovingLogRun(LogRun):
     """The random runs of `penstock.sim.log.run`, with moves."""
 
     moved = 0
+    resumed = 0
+    moving: set[asyncio.Task[None]]
 
     async def _step(self, partition: TopicPartition, log: Log, model: LogModel) -> None:
         if self.rng.random() < 0.15:
@@ -203,7 +211,9 @@ class MovingLogRun(LogRun):
         await super()._step(partition, log, model)
 
     async def _work(self) -> None:
-        self.moving: set[asyncio.Task[None]] = set()
+        resumed = list(self.store.moves.under_way.values())
+        MovingLogRun.resumed += len(resumed)
+        self.moving = {asyncio.create_task(self.store.moves.run(move)) for move in resumed}
         await super()._work()
         await asyncio.gather(*self.moving, return_exceptions=True)
 
@@ -217,11 +227,95 @@ class MovingLogRun(LogRun):
 
 @pytest.mark.parametrize("first", range(0, 20, 5))
 def test_random_runs_with_moves(first: int) -> None:
-    MovingLogRun.moved = 0
+    MovingLogRun.moved = MovingLogRun.resumed = 0
     for seed in range(first, first + 5):
         simulation = Simulation(seed)
         simulation.run(MovingLogRun(simulation).main())
     assert MovingLogRun.moved > 5
+    assert MovingLogRun.resumed > 0
+
+
+async def _partly_moved(store: LogStore) -> int:
+    """Stop a move midway, as the shutdown of a node does. Return how far the copy is."""
+    moving = asyncio.create_task(move_to_b(store))
+    while (
+        PARTITION not in store.moves.under_way
+        or store.moves.under_way[PARTITION].future.end_offset < 100
+    ):
+        await asyncio.sleep(0.0001)
+    moving.cancel()
+    await asyncio.gather(moving, return_exceptions=True)
+    return store.moves.under_way[PARTITION].future.end_offset
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_move_continues_after_a_restart(clean: bool) -> None:
+    async def main(node: Node) -> None:
+        store = await two_directories(node.world, "")
+        log = log_in_a(store, 200)
+        copied = await _partly_moved(store)
+        assert copied < 200
+        log.append_as_leader(batch("200"), 9)
+        await log.flushing.all()
+        if clean:
+            await store.close()
+        store = await two_directories(node.world, "")
+        move = store.moves.under_way[PARTITION]
+        assert move.future.end_offset == copied, "what was copied is not copied again"
+        store.logs[PARTITION].append_as_leader(batch("201"), 10)
+        await store.moves.run(move)
+        assert live_copies(node.world, "") == ["b"]
+        log = store.logs[PARTITION]
+        assert (log.directory.path, values(log)) == ("/b", [str(n) for n in range(202)])
+        assert move.future.truncation_count == 0
+        await store.close()
+        store = await two_directories(node.world, "")
+        assert not store.moves.under_way
+        assert values(store.logs[PARTITION]) == [str(n) for n in range(202)]
+
+    _simulated(main)
+
+
+def test_a_copy_that_differs_from_its_log_is_copied_again_after_a_restart() -> None:
+    async def main(node: Node) -> None:
+        store = await two_directories(node.world, "")
+        log = log_in_a(store, 200)
+        copied = await _partly_moved(store)
+        await store.truncate({PARTITION: copied - 20})
+        for number in range(copied - 20, 200):
+            log.append_as_leader(batch(f"other {number}"), 9)
+        await store.close()
+        store = await two_directories(node.world, "")
+        await store.moves.run(store.moves.under_way[PARTITION])
+        log = store.logs[PARTITION]
+        assert (log.directory.path, values(log)) == (
+            "/b",
+            [*map(str, range(copied - 20)), *(f"other {n}" for n in range(copied - 20, 200))],
+        )
+
+    _simulated(main)
+
+
+@pytest.mark.parametrize("change", ["cancelled", "of another topic"])
+def test_a_move_that_ended_does_not_continue_after_a_restart(change: str) -> None:
+    async def main(node: Node) -> None:
+        store = await two_directories(node.world, "")
+        log = log_in_a(store, 200)
+        await _partly_moved(store)
+        if change == "cancelled":
+            assert store.moves.begin(PARTITION, store.directories[0]) is None
+        else:
+            log.topic_id = UUID(int=5_000)
+            write_topic_id(node.world.disk, log)
+        await store.close()
+        store = await two_directories(node.world, "")
+        assert not store.moves.under_way
+        await store.remove_due_files()
+        assert not node.world.disk.exists(f"/b/{PARTITION}")
+        assert not [name for name in node.world.disk.list("/b") if str(PARTITION) in name]
+        assert values(store.logs[PARTITION]) == [str(n) for n in range(200)]
+
+    _simulated(main)
 
 
 def test_a_log_truncated_during_its_move_is_copied_again() -> None:
@@ -307,7 +401,7 @@ def test_of_two_directories_the_target_of_the_move_is_valid(
 
     with caplog.at_level(logging.WARNING):
         in_real_world(tmp_path, main)
-    assert "-future: the node stopped before the replica had moved there" in caplog.text
+    assert "-future: other-3 does not move there" in caplog.text
 
 
 def test_a_move_can_be_reversed_and_a_moving_partition_deleted() -> None:

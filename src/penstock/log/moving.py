@@ -4,7 +4,8 @@ A future log in the target directory, `topic-0.<uuid>-future`, receives copies o
 When it has caught up, its directory takes the partition's name, and in the same step the `Log`
 continues in it: users of the `Log` see no change. What a crash leaves:
 
-- before that step: the log in its old place, and a future directory, which the next start removes;
+- before that step: the log in its old place, and a future directory. The next start opens both, and
+  the move continues;
 - after it: two directories with the partition's name, until the new name is on disk and the old
   directory is marked as deleted. A file in the new one (`.penstock_moved`) says that it is the
   valid one. The file exists before the step, and is removed last.
@@ -20,13 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.log import names
 from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.log import Log
-from penstock.log.open import create_log
+from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.records.batch import batches
 from penstock.world import World
 
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from penstock.log.store import LogStore
 
 logger = logging.getLogger(__name__)
+
+# The truncation count of a copy that must start again.
+_COPY_AGAIN = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +81,8 @@ class Moves:
         # exists.
         self._arrived: dict[TopicPartition, LogDirectory] = {}
         self._left: dict[TopicPartition, LogDirectory] = {}
+        # Future logs that an earlier process left; see `resume`.
+        self._futures: list[Log] = []
 
     def begin(self, partition: TopicPartition, directory: LogDirectory) -> Move | None:
         """Start a move; return None if the replica is in the directory or moves there already. A
@@ -142,9 +149,13 @@ class Moves:
 
     def _cancel(self, move: Move) -> None:
         del self.under_way[move.partition]
-        move.future.flushing.abandoned = True
-        self._files.forget_under(move.future.path)
-        self._store.remove_later(move.future.path, 0)
+        self._discard(move.future)
+
+    def _discard(self, future: Log) -> None:
+        """Remove a future log. It is renamed, so that the next start does not continue its move."""
+        future.flushing.abandoned = True
+        with unless_offline(future.directory):
+            self._store.mark_deleted(future.partition, future.directory, 0, future.path)
 
     # Copying
 
@@ -280,6 +291,52 @@ class Moves:
 
     # At the next start
 
+    async def open_future(
+        self,
+        partition: TopicPartition,
+        directory: LogDirectory,
+        name: str,
+        config: LogConfig,
+        found: CheckpointedOffsets,
+    ) -> None:
+        """Open the future log of a move that the last shutdown interrupted."""
+        try:
+            future = await open_log(
+                partition, directory, self._files, self._world, config, found, name
+            )
+        except KafkaError as error:
+            logger.warning(
+                "removing %s/%s: %s. Request the move again", directory.path, name, error.message
+            )
+            with unless_offline(directory):
+                self._store.mark_deleted(partition, directory, 0, f"{directory.path}/{name}")
+        else:
+            self._futures.append(future)
+
+    def resume(self) -> None:
+        """Continue moves after all logs are open: put them under way. The caller runs them."""
+        futures, self._futures = self._futures, []
+        for future in futures:
+            partition = future.partition
+            log = self._store.logs.get(partition)
+            if log is None and (
+                partition in self._store.damaged
+                or len(self._store.online) < len(self._store.directories)
+            ):
+                logger.warning("keeping %s: the log of %s is not open", future.path, partition)
+            elif (
+                log is None
+                or log.topic_id != future.topic_id
+                or log.directory is future.directory
+                or partition in self.under_way
+            ):
+                logger.warning("removing %s: %s does not move there", future.path, partition)
+                self._discard(future)
+            else:
+                count = log.truncation_count if _is_copy(future, log) else _COPY_AGAIN
+                self.under_way[partition] = Move(log, future, count)
+                logger.info("%s continues to move to %s", partition, future.directory.path)
+
     def find_arrived(self, directory: LogDirectory) -> None:
         """Find the replicas of a directory that are marked as moved there; called for all
         directories before a log is opened."""
@@ -312,6 +369,17 @@ class Moves:
             if partition in self._store.logs:
                 await self._settle(self._store.logs[partition])
         self._arrived.clear()
+
+
+def _is_copy(future: Log, log: Log) -> bool:
+    """Return True if a future log has the first records of a log: logs that have the same leader
+    epoch at an offset are the same up to there. Compaction may have changed what was copied."""
+    epoch, end_offset = log.epochs.end_offset_for(future.epochs.latest, log.end_offset)
+    return (
+        not log.config.compacts
+        and epoch == future.epochs.latest
+        and future.end_offset <= end_offset
+    )
 
 
 def _whole_batches(data: bytes, piece: FileRange) -> memoryview:

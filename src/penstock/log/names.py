@@ -42,7 +42,7 @@ STRAY_DIR_SUFFIX = "-stray"
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 _PARTITION_DIR = re.compile(r"(.+)-(\d+)")
 _DELETED_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
-_FUTURE_DIR = re.compile(r".+-\d+\.[0-9a-f]{32}-future")
+_FUTURE_DIR = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future")
 _STRAY_DIR = re.compile(r".+\.[0-9a-f]{32}-stray")
 
 
@@ -74,8 +74,10 @@ def future_dir(partition: TopicPartition, uuid: UUID) -> str:
     return f"{partition}.{uuid.hex}{FUTURE_DIR_SUFFIX}"
 
 
-def is_future_dir(name: str) -> bool:
-    return _FUTURE_DIR.fullmatch(name) is not None
+def parse_future_dir(name: str) -> TopicPartition | None:
+    """Return the partition that is copied to a directory; None for any other name."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def is_stray_dir(name: str) -> bool:

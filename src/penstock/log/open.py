@@ -80,10 +80,11 @@ async def open_log(
     world: World,
     config: LogConfig,
     checkpointed: CheckpointedOffsets,
+    name: str = "",
 ) -> Log:
-    """Open the log of a directory, and recover it if it was not closed cleanly. Raises KafkaError
-    if it is damaged."""
-    path = f"{directory.path}/{partition}"
+    """Open the log of a directory, by default that named after the partition, and recover it if it
+    was not closed cleanly. Raises KafkaError if it is damaged."""
+    path = f"{directory.path}/{name or partition}"
     _clean_up(world.disk, path)
     bases = _segment_bases(world.disk, path)
     if not bases:
@@ -95,6 +96,7 @@ async def open_log(
             world,
             config,
             checkpointed.start_offset,
+            name,
         )
     state = (
         _clean_state(files, path, bases, checkpointed, config)

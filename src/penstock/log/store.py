@@ -111,6 +111,7 @@ class LogStore:
                 + "; ".join(str(d.failure) for d in self.directories),
             )
         await self.moves.settle_arrived()
+        self.moves.resume()
         for name, deleted in self._deleted.items():
             for directory in self.online:
                 deleted |= self.checkpoints.read(directory.path, name).keys() - self.logs.keys()
@@ -129,13 +130,9 @@ class LogStore:
                     "%s has a log without a replica on this broker. Remove it if it is not needed",
                     path,
                 )
-            elif names.is_future_dir(name):
-                logger.warning(
-                    "removing %s: the node stopped before the replica had moved there. Request the "
-                    "move again",
-                    path,
-                )
-                self.remove_later(path, 0)
+            elif (moving := names.parse_future_dir(name)) is not None:
+                found = CheckpointedOffsets(epoch is not None, recovery_points.get(moving, 0))
+                await self.moves.open_future(moving, directory, name, config_of(moving), found)
             elif (
                 partition is not None
                 and partition.topic != METADATA_TOPIC
@@ -246,14 +243,17 @@ class LogStore:
         return log
 
     def mark_deleted(
-        self, partition: TopicPartition, directory: LogDirectory, delay_ms: int
+        self, partition: TopicPartition, directory: LogDirectory, delay_ms: int, path: str = ""
     ) -> None:
-        """Rename a partition's directory, so that it is gone at the next start, and remove it after
-        a delay."""
-        self.remove_later(self._rename(partition, directory, names.DELETE_DIR_SUFFIX), delay_ms)
+        """Rename a directory, by default that of the partition, so that it is gone at the next
+        start, and remove it after a delay."""
+        renamed = self._rename(partition, directory, names.DELETE_DIR_SUFFIX, path)
+        self.remove_later(renamed, delay_ms)
 
-    def _rename(self, partition: TopicPartition, directory: LogDirectory, suffix: str) -> str:
-        path = f"{directory.path}/{partition}"
+    def _rename(
+        self, partition: TopicPartition, directory: LogDirectory, suffix: str, path: str = ""
+    ) -> str:
+        path = path or f"{directory.path}/{partition}"
         name = names.renamed_dir(partition, self._world.rng.uuid(), suffix)
         self._files.forget_under(path)
         try:
@@ -361,7 +361,11 @@ class LogStore:
                         log.directory.fail(f"writing out {log.partition}", error)
 
     async def save_recovery_points(self) -> None:
-        await self._save(names.RECOVERY_POINTS, lambda log: log.flushing.recovery_point)
+        await self._save(
+            names.RECOVERY_POINTS,
+            lambda log: log.flushing.recovery_point,
+            self._with_recovery_points,
+        )
 
     async def save_start_offsets(self) -> None:
         await self._save(names.LOG_STARTS, lambda log: log.start_offset)
@@ -369,13 +373,19 @@ class LogStore:
     async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition, 0))
 
-    async def _save(self, name: str, offset_of: Callable[[Log], int]) -> None:
-        deleted = self._deleted[name]
+    async def _save(
+        self,
+        name: str,
+        offset_of: Callable[[Log], int],
+        logs: Callable[[], list[tuple[LogDirectory, list[Log]]]] | None = None,
+    ) -> None:
+        """`logs` returns the logs of each directory, by default those in service."""
+        logs, deleted = logs or self._by_directory, self._deleted[name]
         unlisted: set[TopicPartition] | None = None
         # Repeat if partitions were deleted while the checkpoint was written.
         while unlisted is None or deleted - unlisted:
             unlisted = set(deleted)
-            await self.checkpoints.save(name, self._by_directory(), offset_of)
+            await self.checkpoints.save(name, logs(), offset_of)
         deleted -= unlisted
 
     def _forget_deleted(self, name: str) -> None:
@@ -403,6 +413,14 @@ class LogStore:
             for directory in self.online
         ]
 
+    def _with_recovery_points(self) -> list[tuple[LogDirectory, list[Log]]]:
+        """Return the logs of each directory, with those that replicas move to."""
+        futures = [move.future for move in self.moves.under_way.values()]
+        return [
+            (directory, logs + [log for log in futures if log.directory is directory])
+            for directory, logs in self._by_directory()
+        ]
+
     async def _save_log(self, log: Log) -> None:
         while True:
             try:
@@ -425,7 +443,8 @@ class LogStore:
     async def close(self, broker_epoch: int = -1) -> None:
         """Shut down cleanly: sync everything, and write the clean shutdown marker in each
         directory."""
-        for log in self.logs.values():
+        futures = [move.future for move in self.moves.under_way.values()]
+        for log in (*self.logs.values(), *futures):
             with unless_offline(log.directory):
                 await log.flushing.all()
                 await self._save_log(log)

@@ -103,6 +103,8 @@ class Replicas:
         remove_leftovers(self.store, self._world.disk, self._metadata.image, self._node_id)
         await self.store.open(lambda partition: self._metadata.topic_config(partition.topic))
         self._set_strays_aside()
+        for move in self.store.moves.under_way.values():
+            self._supervisor.spawn(self.store.moves.run(move))
         watermarks = self.store.read_high_watermarks()
         self.opened = True
         for topic in self._metadata.image.topics.values():
