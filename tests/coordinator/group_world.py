@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Never, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
+from penstock.coordinator.consumer.group import ConsumerGroup, MemberState
 from penstock.coordinator.groups.machine import GroupMachine
-from penstock.coordinator.groups.table import Caller, GroupSettings
+from penstock.coordinator.groups.table import Caller, Group, GroupSettings
 from penstock.coordinator.runtime.step import PLAIN, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
@@ -57,18 +59,44 @@ class CommitDetails(TypedDict, total=False):
     retention_ms: int
 
 
+def snapshot(value: object) -> object:
+    """Copy nested dictionaries; members and topics are values."""
+    if isinstance(value, dict):
+        return {key: snapshot(item) for key, item in value.items()}
+    return value
+
+
 def state_of(machine: GroupMachine) -> object:
     """Return everything that a step may change, for comparison."""
     groups = machine.groups
     return (
         {
-            group.id: (group.kind, list(getattr(group, "members", ())), vars(group.copy()))
+            group.id: (group.kind, list(getattr(group, "members", ())), snapshot(vars(group)))
             for group in groups.by_id.values()
         },
         {group_id: dict(groups.offsets.of_group(group_id)) for group_id, _ in groups.offsets},
         deepcopy(groups.offsets.pending._by_group),
         dict(groups.deadlines._due),
     )
+
+
+def check_counts(group: Group) -> None:
+    """What a group counts must be what its members are."""
+    if isinstance(group, ClassicGroup):
+        classic = list(group.members.values())
+        names = Counter(name for member in classic for name in dict(member.protocols))
+        assert group._supporters == names
+        assert group.joining_count == sum(member.joining is not None for member in classic)
+        assert group.least_record_bytes == sum(member.least_record_bytes for member in classic)
+    elif isinstance(group, ConsumerGroup):
+        members = list(group.members.values())
+        assert group.topic_members == Counter(topic for m in members for topic in m.topics)
+        assert group.regex_members == Counter(m.regex for m in members if m.regex)
+        assert group.stable_members == Counter(
+            m.epoch for m in members if m.state is MemberState.STABLE
+        )
+        assert group.classic_count == sum(m.classic is not None for m in members)
+        assert group.static_ids == {m.instance_id: m.id for m in members if m.instance_id}
 
 
 class World:
@@ -122,6 +150,8 @@ class World:
             assert state_of(self.machine) == before
             self.uuids = uuids
             step = decide()
+        for group in self.machine.groups.by_id.values():
+            check_counts(group)
         return self.take(step)
 
     def reload(self) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from copy import copy
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
-from penstock.coordinator.runtime.step import Ticket
+from penstock.coordinator.runtime.step import Ticket, Undo
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import NO_TIMESTAMP
 from penstock.limits import MAX_REBALANCE_REASONS
@@ -128,15 +128,13 @@ class ClassicGroup:
         self.rebalance_began_ms = 0
         self.rebalance_reasons: tuple[str, ...] = ()
 
-    def copy(self) -> ClassicGroup:
-        """Members are values, so that copying the dictionaries is enough."""
-        other = copy(self)
-        other.members = dict(self.members)
-        other._supporters = dict(self._supporters)
-        other.static_ids = dict(self.static_ids)
-        other.pending_ids = dict(self.pending_ids)
-        other.unsynced_ids = dict(self.unsynced_ids)
-        return other
+    def save(self, undo: Undo) -> None:
+        """Note all fields. Members are values, so that copying the dictionaries is enough."""
+        fields = {
+            name: dict(value) if isinstance(value, dict) else value
+            for name, value in vars(self).items()
+        }
+        undo.add(partial(vars(self).update, fields))
 
     @property
     def state_name(self) -> str:

@@ -62,6 +62,7 @@ def refresh_subscription(step: GroupStep, group: ConsumerGroup, reason: str | No
 
 
 def bump_epoch(step: GroupStep, group: ConsumerGroup, reason: str, metadata_hash: int) -> None:
+    step.edit(group)
     write_epoch(step, group.id, group.epoch + 1, metadata_hash)
     if group.rebalance_began_ms is None:
         group.rebalance_began_ms = step.now_ms
@@ -90,7 +91,8 @@ def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> tuple[bool, bool]:
     """Match the members' expressions with the topics that are new to them, and delete expressions
     that no member uses. Return whether one matches other topics than before, and whether all were
     matched: what does not fit into this step is left to the next request of a member."""
-    used = {member.regex for member in group.members.values() if member.regex}
+    step.edit(group)
+    used = group.regex_members.keys()
     for regex in sorted(group.regexes.keys() - used):
         delete_regex(step, group.id, regex)
         group.matched_topics.pop(regex, None)
@@ -138,7 +140,9 @@ def _have_topics_changed(step: GroupStep, group: ConsumerGroup) -> bool:
 def hash_of_metadata(image: MetadataImage, names: Iterable[str]) -> int:
     """Hash everything that assignors see; 0 while none of the topics exists. It is not Kafka's
     function: a group that moves between the two is rebalanced once."""
-    topics = [image.topics[name] for name in sorted(names) if name in image.topics]
+    topics = sorted(
+        (image.topics[name] for name in names if name in image.topics), key=lambda topic: topic.name
+    )
     if not topics:
         return 0
     racks = _broker_racks(image)

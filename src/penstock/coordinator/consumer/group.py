@@ -1,7 +1,7 @@
 """A consumer group (KIP-848): its members, its epochs, the target assignment and the current owners
 of partitions. PURE.
 
-All fields but the last five come from records alone (`consumer/replay.py`). A partition has at
+All fields but the soft ones come from records alone (`consumer/replay.py`). A partition has at
 most one owner: `owners` names the member from when the partition is assigned to it until the member
 reports that it has revoked it.
 """
@@ -9,15 +9,17 @@ reports that it has revoked it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from copy import copy
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from penstock.coordinator.assignors.spec import Assignment
 from penstock.coordinator.classic.group import Protocol
 from penstock.coordinator.consumer.records import group_keys
+from penstock.coordinator.runtime.step import Undo
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import TopicImage
 
@@ -28,6 +30,10 @@ LEAVE_STATIC_EPOCH = -2
 
 # OffsetCommit and OffsetFetch carry member epochs from this version on.
 _MEMBER_EPOCH_VERSION = 9
+
+_SOFT_STATE = ("seen_topics", "rebalance_began_ms", "rebalance_reasons", "unwritable_epoch")
+
+K = TypeVar("K")
 
 # By topic and partition: the member epoch in which the partition was assigned.
 Owned = Mapping[UUID, Mapping[int, int]]
@@ -100,9 +106,15 @@ class ConsumerGroup:
         self.targets: dict[str, Assignment] = {}
         # Regular expression -> topics that it matches.
         self.regexes: dict[str, frozenset[str]] = {}
-        # Derived from the members.
+        # Derived from the members, so that a request need not look at all of them: who has an
+        # instance id, who owns a partition, how many name a topic or an expression, how many are
+        # stable in an epoch, and how many use the classic protocol.
         self.static_ids: dict[str, str] = {}
         self.owners: dict[UUID, dict[int, str]] = {}
+        self.topic_members: Counter[str] = Counter()
+        self.regex_members: Counter[str] = Counter()
+        self.stable_members: Counter[int] = Counter()
+        self.classic_count = 0
         # Soft: the topics as of the last look at the subscriptions, and those that each expression
         # was matched with; the log line about a rebalance; and the group epoch whose target
         # assignment no batch can hold.
@@ -112,16 +124,11 @@ class ConsumerGroup:
         self.rebalance_reasons: tuple[str, ...] = ()
         self.unwritable_epoch = -1
 
-    def copy(self) -> ConsumerGroup:
-        """Members and targets are values, so that copying the dictionaries is enough."""
-        other = copy(self)
-        other.members = dict(self.members)
-        other.targets = dict(self.targets)
-        other.regexes = dict(self.regexes)
-        other.matched_topics = dict(self.matched_topics)
-        other.static_ids = dict(self.static_ids)
-        other.owners = {topic: dict(owners) for topic, owners in self.owners.items()}
-        return other
+    def save(self, undo: Undo) -> None:
+        """Note the soft state; every record notes what it changes itself."""
+        for name in _SOFT_STATE:
+            undo.save(vars(self), name)
+        undo.add(partial(vars(self).__setitem__, "matched_topics", dict(self.matched_topics)))
 
     def put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.id)
@@ -129,6 +136,7 @@ class ConsumerGroup:
             before.assigned is not member.assigned or before.revoking is not member.revoking
         ):
             self._disown(before)
+        self._count(before, member)
         self.members[member.id] = member
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.id
@@ -139,8 +147,26 @@ class ConsumerGroup:
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id)
         self._disown(member)
-        if member.instance_id is not None and self.static_ids.get(member.instance_id) == member_id:
-            del self.static_ids[member.instance_id]
+        self._count(member, None)
+
+    def reorder(self, member_ids: Iterable[str]) -> None:
+        """Restore the order of the members."""
+        self.members = {member_id: self.members[member_id] for member_id in member_ids}
+
+    def _count(self, before: ConsumerMember | None, after: ConsumerMember | None) -> None:
+        """Replace a member in what is counted."""
+        if before is not None and self.static_ids.get(before.instance_id or "") == before.id:
+            self.static_ids.pop(before.instance_id or "")
+        if before is None or after is None or before.topics is not after.topics:
+            _add(self.topic_members, () if before is None else before.topics, -1)
+            _add(self.topic_members, () if after is None else after.topics, 1)
+        for member, times in ((before, -1), (after, 1)):
+            if member is not None:
+                self.classic_count += times * (member.classic is not None)
+                if member.regex:
+                    _add(self.regex_members, (member.regex,), times)
+                if member.state is MemberState.STABLE:
+                    _add(self.stable_members, (member.epoch,), times)
 
     def _disown(self, member: ConsumerMember) -> None:
         for partitions_by_topic in (member.assigned, member.revoking):
@@ -176,8 +202,9 @@ class ConsumerGroup:
             else member.topics
         )
 
-    def subscribed_topics(self) -> set[str]:
-        return {topic for member in self.members.values() for topic in self.topics_of(member)}
+    def subscribed_topics(self) -> Set[str]:
+        names = self.topic_members.keys()
+        return names | set().union(*self.regexes.values()) if self.regexes else names
 
     @property
     def assignable_epoch(self) -> int:
@@ -200,8 +227,8 @@ class ConsumerGroup:
     @property
     def is_settled(self) -> bool:
         """True if all members own exactly what the target assignment gives them."""
-        return self.epoch <= self.target_epoch and all(
-            member.is_reconciled_to(self.target_epoch) for member in self.members.values()
+        return self.epoch <= self.target_epoch and self.stable_members[self.target_epoch] == len(
+            self.members
         )
 
     @property
@@ -253,13 +280,22 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {self.id} has members")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+        return topic in self.topic_members or any(
+            topic in topics for topics in self.regexes.values()
+        )
 
     def retained_since_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms
 
     def tombstone_keys(self) -> tuple[object, ...]:
         return group_keys(self.id, tuple(self.members), tuple(self.regexes))
+
+
+def _add(counts: Counter[K], keys: Iterable[K], times: int) -> None:
+    for key in keys:
+        counts[key] += times
+        if not counts[key]:
+            del counts[key]
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> None:

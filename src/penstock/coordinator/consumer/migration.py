@@ -125,13 +125,11 @@ def _partitions(member: ConsumerMember) -> Assignment:
 def may_downgrade(
     groups: GroupTable, group: ConsumerGroup, leaving: Collection[ConsumerMember]
 ) -> bool:
-    leaving_ids = {member.id for member in leaving}
-    remaining = [member for member in group.members.values() if member.id not in leaving_ids]
+    remaining = len(group.members) - len(leaving)
+    classic = group.classic_count - sum(member.classic is not None for member in leaving)
     return (
-        bool(remaining)
-        and all(member.classic is not None for member in remaining)
+        0 < remaining == classic <= groups.settings.max_size
         and groups.settings.consumer_migration_policy.lower() in ("downgrade", "bidirectional")
-        and len(remaining) <= groups.settings.max_size
     )
 
 

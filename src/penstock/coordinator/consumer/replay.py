@@ -8,6 +8,7 @@ for granted: a tombstone of something absent does nothing.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.coordinator.classic.group import Protocol
@@ -19,6 +20,7 @@ from penstock.coordinator.consumer.group import (
     MemberState,
     Owned,
 )
+from penstock.coordinator.runtime.step import Undo
 from penstock.protocol.internal import consumer_group_records as log
 
 if TYPE_CHECKING:
@@ -54,6 +56,39 @@ def replay(groups: GroupTable, key: object, value: object | None) -> None:
             log.ConsumerGroupRegularExpressionValue() | None
         ):
             _regex(groups, key.group_id, key.regular_expression, value)
+
+
+def save(undo: Undo, groups: GroupTable, key: object, *, deletes: bool) -> None:
+    """Note in `undo` what reverts the replay of a record with this key."""
+    group_id: str = getattr(key, "group_id")  # noqa: B009  # a field of all these keys
+    group = groups.by_id.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        # The record may create it, in the place of a classic group.
+        undo.save(groups.by_id, group_id)
+        return
+    match key:
+        case log.ConsumerGroupMetadataKey():
+            undo.save(groups.by_id, group_id)
+            undo.save(vars(group), "epoch")
+            undo.save(vars(group), "metadata_hash")
+        case log.ConsumerGroupTargetAssignmentMetadataKey():
+            undo.save(vars(group), "target_epoch")
+            undo.save(vars(group), "target_at_ms")
+        case log.ConsumerGroupTargetAssignmentMemberKey():
+            undo.save(group.targets, key.member_id)
+        case log.ConsumerGroupRegularExpressionKey():
+            undo.save(group.regexes, key.regular_expression)
+        case log.ConsumerGroupMemberMetadataKey() | log.ConsumerGroupCurrentMemberAssignmentKey():
+            if deletes and undo.first((group_id, "the order of the members")):
+                undo.add(partial(group.reorder, list(group.members)))
+            undo.add(partial(_restore, group, key.member_id, group.members.get(key.member_id)))
+
+
+def _restore(group: ConsumerGroup, member_id: str, member: ConsumerMember | None) -> None:
+    if member is not None:
+        group.put(member)
+    elif member_id in group.members:
+        group.remove(member_id)
 
 
 def _known(groups: GroupTable, group_id: str) -> ConsumerGroup | None:

@@ -13,6 +13,7 @@ from typing import Never
 
 from penstock.coordinator.classic.records import replay_group
 from penstock.coordinator.consumer.replay import replay as replay_consumer
+from penstock.coordinator.consumer.replay import save as save_consumer
 from penstock.coordinator.groups.table import DeadlineKey, Group, GroupTable
 from penstock.coordinator.offsets.committed import replay_offset
 from penstock.coordinator.runtime.step import (
@@ -105,10 +106,10 @@ class GroupStep:
         self._size += len(written.key) + len(written.value or b"") + RECORD_OVERHEAD_BYTES
         if isinstance(key, OffsetCommitKey):
             self._save_offset(key)
+        elif isinstance(key, GroupMetadataKey):
+            self.save_group(key.group)
         else:
-            self.save_group(
-                getattr(key, "group" if isinstance(key, GroupMetadataKey) else "group_id")
-            )
+            save_consumer(self.undo, self.groups, key, deletes=value is None)
         replay(self.groups, key, value)
 
     def delete(self, *keys: object) -> None:
@@ -132,11 +133,10 @@ class GroupStep:
 
     def save_group(self, group_id: str) -> None:
         if self.undo.first(group_id):
+            self.undo.save(self.groups.by_id, group_id)
             group = self.groups.by_id.get(group_id)
-            if group is None:
-                self.undo.save(self.groups.by_id, group_id)
-            else:
-                self.undo.add(partial(self.groups.by_id.__setitem__, group_id, group.copy()))
+            if group is not None:
+                group.save(self.undo)
 
     def _save_offset(self, key: OffsetCommitKey) -> None:
         """The first offset of an unknown group creates a group that only commits."""

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from penstock.coordinator.offsets.committed import Offsets
 from penstock.coordinator.runtime.deadlines import Deadlines
+from penstock.coordinator.runtime.step import Undo
 from penstock.metadata.image import MetadataImage
 
 # The kind of deadline, the group id and, where a deadline is a member's, the member id. The kinds
@@ -87,8 +88,8 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
-    def copy(self) -> Group:
-        """Return a copy that later changes of this group do not touch."""
+    def save(self, undo: Undo, /) -> None:
+        """Note in `undo` what may change other than by records that note it themselves."""
 
     def check_commit(
         self, member_id: str, instance_id: str | None, epoch: int, version: int, /

@@ -111,8 +111,8 @@ class _DeletedOffset(NamedTuple):
 
 
 class _Expiry(NamedTuple):
-    """How far an expiry has come: the groups that were begun, and the partitions of the last one
-    that were looked at."""
+    """How far an expiry has come: the groups that were begun, and the partitions of the last of
+    them that were looked at."""
 
     group_ids: Sequence[str]
     groups_done: int = 0
