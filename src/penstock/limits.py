@@ -398,6 +398,9 @@ MAX_DUE_STEPS = 16
 SHARD_LOAD_BYTES = 64 * 1024
 SHARD_LOAD_RECORDS = 128
 
+# Groups and members whose deadlines a loaded shard starts in one step: half a millisecond.
+LOADED_MEMBERS_PER_STEP = 250
+
 # Keys, such as group ids, whose partition of an internal topic is cached: the hash takes
 # microseconds, and heartbeats arrive by the thousand.
 MAX_CACHED_SHARD_KEYS = 8_192

@@ -94,8 +94,7 @@ class ConsumerWorld(World):
         return response
 
     def change_topics(self, counts: Mapping[str, int]) -> None:
-        self.image = image_of(counts, base=self.image)
-        self.take(self.machine.image_changed(self.image, self.now))
+        self.take(self.change_image(image_of(counts, base=self.image)))
 
     @property
     def consumers(self) -> ConsumerGroup:

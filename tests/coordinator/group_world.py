@@ -154,6 +154,14 @@ class World:
             check_counts(group)
         return self.take(step)
 
+    def change_image(self, image: MetadataImage) -> Step[Never]:
+        """Give the machine another image; the step may still be refused."""
+        before, self.image = self.image, image
+        deleted = [
+            name for name, topic in before.topics.items() if topic.id not in image.topic_names
+        ]
+        return self.machine.image_changed(image, deleted, self.now)
+
     def reload(self) -> None:
         """Move the coordinator: a new machine replays the log, and parked requests are refused."""
         for ticket in self.tickets.keys() - self.replies.keys():

@@ -3,7 +3,7 @@ the shard runtime offers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from penstock.coordinator.runtime.step import (
@@ -59,7 +59,9 @@ class KvMachine:
         self.loaded_at = now
         return Step()
 
-    def image_changed(self, image: MetadataImage, _now: Now, /) -> Step[bytes]:
+    def image_changed(
+        self, image: MetadataImage, _deleted_topics: Collection[str], _now: Now, /
+    ) -> Step[bytes]:
         self.images.append(image)
         return self._write_due_value()
 

@@ -280,8 +280,7 @@ def test_a_full_request_gets_a_full_response() -> None:
 def test_group_configs_override_broker_configs() -> None:
     world = ConsumerWorld()
     settings = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "7000"}
-    world.image = replace(world.image, configs={(32, GROUP): settings})
-    world.take(world.machine.image_changed(world.image, world.now))
+    world.take(world.change_image(replace(world.image, configs={(32, GROUP): settings})))
     a = world.consumer("a").join()
     assert world.send(a.short()).heartbeat_interval_ms == 7_000
     world.wait(49_999)

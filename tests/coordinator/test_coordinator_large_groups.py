@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Never
 
+import pytest
+
 from penstock.coordinator.groups.table import GroupSettings
 from penstock.coordinator.runtime.step import Step
 from tests.coordinator.consumer_world import ConsumerWorld
@@ -60,3 +62,23 @@ def test_a_classic_member_that_joins_does_not_look_at_all_members() -> None:
     counted = group.joining_count, group.have_all_joined, group.supports("consumer", ["range"])
     assert counted == (1, False, True)
     assert (first in group.members, third in group.members) == (True, True)
+
+
+def test_a_loaded_machine_starts_the_deadlines_of_its_groups_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.coordinator.groups.machine.LOADED_MEMBERS_PER_STEP", 4)
+    world = World()
+    world.stable_group("a", "b")
+    for number in range(11):
+        world.commit(5, group=f"g{number}")
+    world.machine = world.replayed()
+    world.take(world.machine.loaded(world.now))
+    steps = 1
+    while world.machine.next_deadline_ms() == world.now_ms:
+        world.take(world.machine.run_due(world.now))
+        steps += 1
+    assert steps == 3, "11 groups without members, and one with two"
+    assert world.machine.groups.deadlines.next_ms() == world.now_ms + 10_000
+    world.wait(10_000)
+    assert world.group.state_name == "Empty"

@@ -133,9 +133,9 @@ def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     world = World()
     world.commit(5)
     world.commit(6, topic="u")
-    world.take(world.machine.image_changed(topics("t"), world.now))
+    world.take(world.change_image(topics("t")))
     assert world.offsets() == {TopicPartition("t", 0): 5}
-    world.take(world.machine.image_changed(topics("t", first_id=5_000), world.now))
+    world.take(world.change_image(topics("t", first_id=5_000)))
     assert world.offsets() == {}
     world.reload()
     assert world.offsets() == {}
@@ -161,7 +161,7 @@ def test_a_refused_piece_of_a_deletion_is_done_again(monkeypatch: pytest.MonkeyP
 def test_a_refused_piece_of_the_offsets_of_a_deleted_topic_is_done_again() -> None:
     world = World()
     world.commit(6, topic="u")
-    world.machine.image_changed(topics("t"), world.now).undo.revert()
+    world.change_image(topics("t")).undo.revert()
     assert world.machine.next_deadline_ms() == world.now_ms + REFUSED_STEP_RETRY_MS
     world.wait(REFUSED_STEP_RETRY_MS)
     assert world.offsets() == {}

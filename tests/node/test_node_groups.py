@@ -25,7 +25,7 @@ from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch, end_transaction_marker
-from tests.handlers.fake_node import FakeNode, FakePartition, call, run
+from tests.handlers.fake_node import FakeNode, FakePartition, answer, call, run
 from tests.handlers.group_members import (
     COMMIT,
     GROUP,
@@ -181,7 +181,7 @@ def test_a_loaded_shard_serves_nothing_before_its_log_is_committed() -> None:
         assert await committed(node) == (-1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         assert await commit(node, 9, member) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await heartbeat(node, member) == ErrorCode.NONE
-        (listed,) = [call(node, LIST_GROUPS, 5, ListGroupsRequest())]
+        listed = await answer(node, LIST_GROUPS, 5, ListGroupsRequest())
         assert (listed.error_code, listed.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ())
         partition.commit()
         await asyncio.gather(*node.tasks)
@@ -291,7 +291,7 @@ def test_a_group_with_many_offsets_is_deleted_in_several_batches() -> None:
         assert len(batches) == 3
         assert max(read_header(batch).record_count for batch in batches) <= MAX_REMOVALS_PER_STEP
         assert await committed(node, "wide", 0) == (-1, ErrorCode.NONE)
-        assert call(node, LIST_GROUPS, 5, ListGroupsRequest()).groups == ()
+        assert (await answer(node, LIST_GROUPS, 5, ListGroupsRequest())).groups == ()
         assert await commit(node, 9) == ErrorCode.NONE
 
     with_groups(test)
@@ -412,3 +412,26 @@ def test_a_stopping_broker_refuses_requests_that_wait() -> None:
         assert await commit(node, 5) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     with_groups(test)
+
+
+def test_listing_groups_yields_to_the_event_loop_after_each_shard() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("orders")
+        await offsets_partition(node)
+        for number in range(40):
+            await commit(node, 5, group_id=f"group-{number}")
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count_turns())
+        listed = await answer(node, LIST_GROUPS, 5, ListGroupsRequest())
+        counting.cancel()
+        assert {group.group_id for group in listed.groups} == {f"group-{n}" for n in range(40)}
+        assert turns >= 7
+
+    run(main, **{**SETTINGS, "offsets.topic.num.partitions": "7"})

@@ -18,14 +18,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from penstock.node.shards.groups import Groups
-
-
-Listed = list[ListGroupsResponse.Group] | KafkaError
 
 
 class Parts(Protocol):
@@ -34,16 +30,13 @@ class Parts(Protocol):
 
 def handle(
     parts: Parts, request: ListGroupsRequest, _context: RequestContext
-) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
-    listed: list[Listed] | Awaitable[list[Listed]] = all_of(
-        parts.groups.list_groups(request.states_filter, request.types_filter)
-    )
-    return then(listed, _response)
+) -> Awaitable[ListGroupsResponse]:
+    return _list(parts, request)
 
 
-def _response(listed: list[Listed]) -> ListGroupsResponse:
+async def _list(parts: Parts, request: ListGroupsRequest) -> ListGroupsResponse:
     groups: list[ListGroupsResponse.Group] = []
-    for of_shard in listed:
+    for of_shard in await parts.groups.list_groups(request.states_filter, request.types_filter):
         if isinstance(of_shard, KafkaError):
             return ListGroupsResponse(error_code=of_shard.code)
         groups += of_shard

@@ -28,7 +28,7 @@ from penstock.coordinator.offsets.committed import replay_marker
 from penstock.coordinator.offsets.removal import Removals, delete_offsets
 from penstock.coordinator.runtime.step import Batch, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import REFUSED_STEP_RETRY_MS
+from penstock.limits import LOADED_MEMBERS_PER_STEP, REFUSED_STEP_RETRY_MS
 from penstock.metadata.image import MetadataImage
 from penstock.protocol.internal.versioned import UnknownRecord
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -58,6 +58,8 @@ class GroupMachine:
     ) -> None:
         self.groups = GroupTable(settings, image, new_uuid)
         self._removals = Removals(self.groups, expiry_due_ms=0)
+        # Groups whose deadlines have not been started yet.
+        self._loaded_groups: list[str] = []
         self._now_ms = 0
 
     # The log and the cluster
@@ -75,21 +77,18 @@ class GroupMachine:
         replay(self.groups, key, value, batch)
 
     def loaded(self, now: Now, /) -> Step[Never]:
-        step = self._step(now)
         interval_ms = self.groups.settings.offsets_retention_check_interval_ms
         self._removals = Removals(self.groups, now.ms + interval_ms)
-        for group in list(self.groups.by_id.values()):
-            if isinstance(group, ClassicGroup):
-                rebalance.start_sessions(step, group)
-            elif isinstance(group, ConsumerGroup):
-                timeouts.start_deadlines(step, group)
-        return step.build()
+        self._loaded_groups = list(self.groups.by_id)
+        return self.run_due(now)
 
-    def image_changed(self, image: MetadataImage, now: Now, /) -> Step[Never]:
+    def image_changed(
+        self, image: MetadataImage, deleted_topics: Collection[str], now: Now, /
+    ) -> Step[Never]:
         """Remove the offsets of deleted topics. Consumer groups look at the image with their next
         heartbeats."""
-        before, self.groups.image = self.groups.image, image
-        self._removals.topics_deleted(before, image)
+        self.groups.image = image
+        self._removals.topics_deleted(deleted_topics)
         step = self._step(now)
         self._removals.run(step)
         return step.build()
@@ -253,8 +252,12 @@ class GroupMachine:
     # Deadlines
 
     def run_due(self, now: Now, /) -> Step[Never]:
-        """Act on one deadline of a group or member, or do one piece of removal."""
+        """Start the deadlines of some of the loaded groups, act on one deadline of a group or
+        member, or do one piece of removal."""
         step = self._step(now)
+        if self._loaded_groups:
+            self._start_deadlines(step)
+            return step.build()
         key = self.groups.deadlines.pop_due(now.ms)
         if key is None:
             self._removals.run(step)
@@ -269,7 +272,23 @@ class GroupMachine:
             leaving.deadline_passed(step, group, kind, member_id)
         return step.build()
 
+    def _start_deadlines(self, step: GroupStep) -> None:
+        """Start the deadlines of as many groups as a step may. A member that has sent a heartbeat
+        meanwhile gets another full session."""
+        started = 0
+        while self._loaded_groups and started < LOADED_MEMBERS_PER_STEP:
+            group = self.groups.by_id.get(self._loaded_groups.pop())
+            if isinstance(group, ClassicGroup):
+                rebalance.start_sessions(step, group)
+                started += len(group.members)
+            elif isinstance(group, ConsumerGroup):
+                timeouts.start_deadlines(step, group)
+                started += len(group.members)
+            started += 1
+
     def next_deadline_ms(self) -> int | None:
+        if self._loaded_groups:
+            return self._now_ms
         removal_ms = self._removals.next_ms(self._now_ms)
         deadline_ms = self.groups.deadlines.next_ms()
         return removal_ms if deadline_ms is None else min(removal_ms, deadline_ms)

@@ -9,7 +9,7 @@ again after `REFUSED_STEP_RETRY_MS`. A piece writes at most `MAX_REMOVALS_PER_ST
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -26,7 +26,6 @@ from penstock.limits import (
     MAX_REMOVALS_PER_STEP,
     REFUSED_STEP_RETRY_MS,
 )
-from penstock.metadata.image import MetadataImage
 from penstock.protocol.internal.classic_group_records import OffsetCommitKey
 from penstock.protocol.messages.delete_groups import DeleteGroupsResponse
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -190,14 +189,8 @@ class Removals:
 
     # Deleted topics
 
-    def topics_deleted(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Queue the offsets of topics that no longer exist. A topic that was created again has
-        another id."""
-        if after.topics is before.topics:
-            return
-        deleted = {
-            name for name, topic in before.topics.items() if topic.id not in after.topic_names
-        }
+    def topics_deleted(self, deleted: Collection[str]) -> None:
+        """Queue the offsets of deleted topics."""
         if deleted:
             offsets = self._groups.offsets
             self._deleted_offsets.extend(

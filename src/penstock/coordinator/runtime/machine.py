@@ -12,6 +12,7 @@ exception discards the machine, and its successor is loaded from the log.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol, TypeVar
 
 from penstock.coordinator.runtime.step import Batch, Now, Record, Step
@@ -30,7 +31,11 @@ class StateMachine(Protocol[E_co]):
     def loaded(self, now: Now, /) -> Step[E_co]:
         """The whole log has been replayed: start the deadlines."""
 
-    def image_changed(self, image: MetadataImage, now: Now, /) -> Step[E_co]: ...
+    def image_changed(
+        self, image: MetadataImage, deleted_topics: Collection[str], now: Now, /
+    ) -> Step[E_co]:
+        """Take a newer image, and the names of the topics that were deleted since the last one. A
+        topic that was created again is among them."""
 
     def run_due(self, now: Now, /) -> Step[E_co]:
         """Do one bounded piece of the work that is due; an empty step if there is none."""

@@ -228,9 +228,7 @@ class Groups:
             partial(errors.delete_group, group_id),
         )
 
-    def list_groups(
-        self, states: Collection[str], types: Collection[str]
-    ) -> list[Listed | Awaitable[Listed]]:
+    async def list_groups(self, states: Collection[str], types: Collection[str]) -> list[Listed]:
         """Return one result per shard: its groups, or the error that prevents listing them."""
 
         def listed(machine: GroupMachine) -> Listed:
@@ -239,7 +237,7 @@ class Groups:
         def refused(error: KafkaError) -> Listed:
             return error
 
-        return self._shards.read_all(listed, refused)
+        return await self._shards.read_all(listed, refused)
 
     def describe_group(
         self, group_id: str, version: int

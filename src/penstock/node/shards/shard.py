@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Generic, TypeGuard, TypeVar, cast
 
@@ -92,7 +92,9 @@ class Shard(Generic[M, E]):
         self._replies = Replies()
         # Effects that wait for the commit of an offset, in the order of their offsets.
         self._effects: deque[tuple[int, tuple[E, ...]]] = deque()
+        # The newest image that the machine has not seen, and the topics deleted up to it.
         self._new_image: MetadataImage | None = None
+        self._deleted_topics: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
 
@@ -184,8 +186,9 @@ class Shard(Generic[M, E]):
         self._reply_when_committed((Reply(ticket, response),))
         return self._replies.wait(ticket, refused)
 
-    def image_changed(self, image: MetadataImage) -> None:
+    def image_changed(self, image: MetadataImage, deleted_topics: Collection[str] = ()) -> None:
         self._new_image = image
+        self._deleted_topics.update(deleted_topics)
         if self.loaded and not self.machine.is_empty:
             self._run_unasked(self._apply_image)
 
@@ -245,8 +248,9 @@ class Shard(Generic[M, E]):
         image, self._new_image = self._new_image, None
         if image is None:
             return
+        deleted, self._deleted_topics = self._deleted_topics, set()
         try:
-            self._run(lambda now: self.machine.image_changed(image, now))
+            self._run(lambda now: self.machine.image_changed(image, deleted, now))
         except KafkaError:
             self._check_loaded()
 

@@ -7,6 +7,7 @@ id, belongs to the partition that its hash gives, as in Kafka.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,8 +121,13 @@ class ShardSet(Generic[M, E]):
             or delta.configs
             or any(_differ(before, after) for before, after in delta.topics.values())
         ):
+            deleted = [
+                before.name
+                for before, after in delta.topics.values()
+                if before is not None and after is None
+            ]
             for shard in list(self._shards.values()):
-                shard.image_changed(image)
+                shard.image_changed(image, deleted)
 
     # Loading and unloading
 
@@ -248,9 +254,14 @@ class ShardSet(Generic[M, E]):
         except KafkaError as error:
             return refused(coordinator_error(error))
 
-    def read_all(self, look: Callable[[M], R], refused: Refused[R]) -> list[R | Awaitable[R]]:
-        """Return one result per loaded shard."""
-        return [self._read(shard, look, refused) for shard in self._shards.values()]
+    async def read_all(self, look: Callable[[M], R], refused: Refused[R]) -> list[R]:
+        """Return one result per shard. Other work has its turn after each of them."""
+        results = []
+        for shard in list(self._shards.values()):
+            result = self._read(shard, look, refused)
+            results.append(await result if inspect.isawaitable(result) else result)
+            await asyncio.sleep(0)
+        return results
 
     @staticmethod
     def _read(shard: Shard[M, E], look: Callable[[M], R], refused: Refused[R]) -> R | Awaitable[R]:
