@@ -116,7 +116,7 @@ class World:
         self.take(self.machine.loaded(self.now))
 
     def new_machine(self) -> GroupMachine:
-        return GroupMachine(self.settings, self.image, self.new_uuid)
+        return GroupMachine(lambda: self.settings, self.image, self.new_uuid)
 
     def new_uuid(self) -> UUID:
         self.uuids += 1

@@ -161,3 +161,17 @@ def test_an_oversized_deletion_of_offsets_is_refused_before_its_records_are_made
             delete(100)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert len(delete(20).records) == 20
+
+
+def test_a_higher_limit_lets_the_target_assignment_be_written() -> None:
+    """The log line asks an operator for it, and the coordinator need not move."""
+    world = BoundedWorld({"t": 20}, SMALL)
+    members = [world.consumer(f"member-{number:02}").join() for number in range(20)]
+    world.settle(members)
+    world.change_topics({"t": 300})
+    world.settle(members)
+    assert world.consumers.state_name == "Assigning"
+    world.settings = replace(SMALL, max_batch_bytes=20_000)
+    world.take(world.change_image(replace(world.image, configs={(2, "__consumer_offsets"): {}})))
+    world.settle(members)
+    assert world.consumers.state_name == "Stable"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -325,5 +326,22 @@ def test_described_groups_have_their_authorized_operations_on_request(included: 
         known, unknown = (await answer(node, CONSUMER_DESCRIBE, 1, request)).groups
         assert known.authorized_operations == (0b1101_0100_1000 if included else -(2**31))
         assert unknown.authorized_operations == -(2**31)
+
+    with_member(test)
+
+
+def test_a_change_of_max_message_bytes_of_the_offsets_topic_reaches_a_loaded_shard() -> None:
+    async def test(node: FakeNode, _member: Any) -> None:
+        partition = await offsets_partition(node)
+        allowed = partition.config
+        partition.config = replace(allowed, max_message_bytes=600)
+        partition.leader_epoch += 1
+        partition.tell()  # reloads the shard
+        await asyncio.gather(*node.tasks)
+        large: Any = {"member_epoch": 1, "subscribed_topic_names": ("orders", "x" * 700)}
+        assert (await beat(node, **large)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        partition.config = allowed
+        await set_for_group(node, "consumer.session.timeout.ms", "50000")
+        assert (await beat(node, **large)).error_code == ErrorCode.NONE
 
     with_member(test)

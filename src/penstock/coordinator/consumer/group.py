@@ -28,6 +28,9 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
+# No group has this epoch.
+NO_EPOCH = -1
+
 # OffsetCommit and OffsetFetch carry member epochs from this version on.
 _MEMBER_EPOCH_VERSION = 9
 
@@ -122,7 +125,7 @@ class ConsumerGroup:
         self.matched_topics: dict[str, Mapping[str, TopicImage]] = {}
         self.rebalance_began_ms: int | None = None
         self.rebalance_reasons: tuple[str, ...] = ()
-        self.unwritable_epoch = -1
+        self.unwritable_epoch = NO_EPOCH
 
     def save(self, undo: Undo) -> None:
         """Note the soft state; every record notes what it changes itself."""

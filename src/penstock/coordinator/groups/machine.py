@@ -19,7 +19,7 @@ from penstock.coordinator.classic import membership, rebalance
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.classic.responses import join_error, sync_error
 from penstock.coordinator.consumer import checks, classic_members, heartbeat, leaving, timeouts
-from penstock.coordinator.consumer.group import ConsumerGroup
+from penstock.coordinator.consumer.group import NO_EPOCH, ConsumerGroup
 from penstock.coordinator.groups import views
 from penstock.coordinator.groups.step import GroupStep, decode, replay
 from penstock.coordinator.groups.table import Caller, GroupSettings, GroupTable
@@ -51,12 +51,17 @@ _BATCHED_LEAVE_VERSION = 3
 
 
 class GroupMachine:
-    """A `StateMachine`. Until `loaded`, only `replay` may be called."""
+    """A `StateMachine`. Until `loaded`, only `replay` may be called. `read_settings` returns the
+    settings as they are now; they may change with the image."""
 
     def __init__(
-        self, settings: GroupSettings, image: MetadataImage, new_uuid: Callable[[], UUID]
+        self,
+        read_settings: Callable[[], GroupSettings],
+        image: MetadataImage,
+        new_uuid: Callable[[], UUID],
     ) -> None:
-        self.groups = GroupTable(settings, image, new_uuid)
+        self._read_settings = read_settings
+        self.groups = GroupTable(read_settings(), image, new_uuid)
         self._removals = Removals(self.groups, expiry_due_ms=0)
         # Groups whose deadlines have not been started yet.
         self._loaded_groups: list[str] = []
@@ -88,10 +93,18 @@ class GroupMachine:
         """Remove the offsets of deleted topics. Consumer groups look at the image with their next
         heartbeats."""
         self.groups.image = image
+        self._refresh_settings()
         self._removals.topics_deleted(deleted_topics)
         step = self._step(now)
         self._removals.run(step)
         return step.build()
+
+    def _refresh_settings(self) -> None:
+        before, self.groups.settings = self.groups.settings, self._read_settings()
+        if self.groups.settings.max_batch_bytes != before.max_batch_bytes:
+            for group in self.groups.by_id.values():
+                if isinstance(group, ConsumerGroup):
+                    group.unwritable_epoch = NO_EPOCH
 
     @property
     def is_empty(self) -> bool:

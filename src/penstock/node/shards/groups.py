@@ -82,14 +82,14 @@ class Groups:
         from penstock.coordinator.groups.machine import GroupMachine
 
         metadata = self._env.metadata
-        return GroupMachine(
-            replace(
+
+        def read_settings() -> GroupSettings:
+            return replace(
                 group_settings(metadata.broker_config, partition.config.max_message_bytes),
                 compresses=self._codec is not Codec.NONE,
-            ),
-            metadata.image,
-            self._env.world.rng.uuid,
-        )
+            )
+
+        return GroupMachine(read_settings, metadata.image, self._env.world.rng.uuid)
 
     async def find_coordinators(self, group_ids: Sequence[str]) -> list[int | None]:
         """Return the broker that coordinates each group, None if there is none now. Create
