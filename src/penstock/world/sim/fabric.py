@@ -88,8 +88,8 @@ class Fabric:
         self._blocked: set[tuple[str, str]] = set()
         # Whether a path is blocked or a machine has no power.
         self.has_closed_paths = False
-        self._bandwidths: dict[tuple[str, str], Bandwidth] = {}
-        self._triggers: list[FrameTrigger] = []
+        self.bandwidths: dict[tuple[str, str], Bandwidth] = {}
+        self.triggers: list[FrameTrigger] = []
         self._streams: dict[tuple[str, str], random.Random] = {}
         self._numbers = 0
 
@@ -144,9 +144,9 @@ class Fabric:
         affected."""
         self._check_names((source, target))
         self.trace.record("-", "bandwidth", source, target, bytes_per_s)
-        self._bandwidths.pop((source, target), None)
+        self.bandwidths.pop((source, target), None)
         if bytes_per_s is not None:
-            self._bandwidths[source, target] = Bandwidth(bytes_per_s)
+            self.bandwidths[source, target] = Bandwidth(bytes_per_s)
 
     def on_frame(
         self,
@@ -168,13 +168,13 @@ class Fabric:
         trigger = FrameTrigger(
             action, not response, api_key, source, target, nth, after_bytes, hold_s
         )
-        self._triggers.append(trigger)
+        self.triggers.append(trigger)
         return trigger
 
     def forget(self, trigger: FrameTrigger) -> None:
         """End a trigger, unless it has fired."""
-        if trigger in self._triggers:
-            self._triggers.remove(trigger)
+        if trigger in self.triggers:
+            self.triggers.remove(trigger)
 
     def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
@@ -210,18 +210,11 @@ class Fabric:
         slow = RETRANSMIT_DELAY_S if rng.random() < RETRANSMITTED else 0.0
         return shortest + (longest - shortest) * rng.random() + slow
 
-    def bandwidth(self, source: str, target: str) -> Bandwidth | None:
-        return self._bandwidths.get((source, target)) if self._bandwidths else None
-
-    @property
-    def has_triggers(self) -> bool:
-        return bool(self._triggers)
-
     def take_triggers(self, frame: Frame) -> list[FrameTrigger]:
         """Return the triggers whose frame this is. They do not fire again."""
-        fired = [trigger for trigger in self._triggers if trigger.matches(frame)]
+        fired = [trigger for trigger in self.triggers if trigger.matches(frame)]
         for trigger in fired:
-            self._triggers.remove(trigger)
+            self.triggers.remove(trigger)
             self.trace.record(
                 frame.source, "trigger", frame.target, frame.api_key, frame.is_request
             )

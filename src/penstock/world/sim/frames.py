@@ -79,6 +79,19 @@ class FrameReader:
         self._left = 0  # bytes of the current frame that are still to come; -1: no frames at all
         self._header = b""
 
+    def skip(self, data: bytes) -> None:
+        """Read data that no trigger looks at. Most writes are one whole frame."""
+        if not self._left and not self._header and len(data) >= self._struct.size:
+            size, *fields, correlation_id = self._struct.unpack_from(data)
+            if size + 4 == len(data):
+                if self._is_request:
+                    self._apis[correlation_id] = fields[0], fields[1]
+                else:
+                    self._apis.pop(correlation_id, None)
+                self.position += len(data)
+                return
+        self.read(data)
+
     def read(self, data: bytes) -> list[tuple[int, Frame]]:
         """Return the frames whose header ends in `data`, and the position of each in the stream."""
         found: list[tuple[int, Frame]] = []

@@ -16,12 +16,14 @@ exceptions are ignored. A task that waits for a timer while it unwinds waits for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import gc
 import heapq
 import itertools
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 from penstock.world.sim.clock import Speed
@@ -46,11 +48,31 @@ FIRST_TIME = 86_400.0
 MAX_STEPS_AT_ONE_TIME = 1_000_000
 MAX_UNWINDING_STEPS = 1_000_000
 SHOWN_TASKS = 20
+# Garbage is collected when this many objects were made and not freed.
+GARBAGE_OBJECTS = 200_000
+# The number of tasks that may be done and not yet forgotten, beside as many as there are others.
+SWEPT_TASKS = 200
 # A process waits for the time it has computed in steps of at least this much.
 MIN_BUSY_S = 0.000_2
 
 
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Collect garbage rarely, and do not look at what exists already. A run makes many objects and
+    few reference cycles."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 class SimLoop(asyncio.BaseEventLoop):
+    _stopping: bool  # set by BaseEventLoop.stop; typeshed does not declare it
+
     def __init__(self, label: str, max_steps: int) -> None:
         super().__init__()
         self.now = FIRST_TIME
@@ -59,9 +81,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._max_steps = max_steps
         self._queue: deque[SimHandle | SimTimer] = deque()
         self._timers: list[tuple[float, int, SimHandle | SimTimer]] = []
-        self._numbers = itertools.count(1)
+        self.next_number: Callable[[], int] = itertools.count(1).__next__
+        # The steps at the last advance of the clock, and those at which the run may be stuck.
         self._steps_then = 0
-        self._tasks: dict[int, SimTask[Any]] = {}
+        self._steps_limit = min(max_steps, MAX_STEPS_AT_ONE_TIME)
+        self._tasks: dict[int, SimTask[Any]] = {}  # also some that are done
+        self._sweep_above = SWEPT_TASKS
         self._unseen: list[weakref.ref[SimTask[Any]]] = []
         self._failures: list[SimulationFailed] = []
         self._unwinding = False
@@ -89,7 +114,7 @@ class SimLoop(asyncio.BaseEventLoop):
             context, process = contextvars.copy_context(), self._running
         else:
             process = process_of(context)
-        handle = SimHandle(callback, args, self, context, process)
+        handle = SimHandle(callback, args, context, process)
         self._queue.append(handle)
         return handle
 
@@ -105,10 +130,10 @@ class SimLoop(asyncio.BaseEventLoop):
             context, process = contextvars.copy_context(), running
         else:
             process = process_of(context)
-        timer = SimTimer(when, callback, args, self, context, process)
+        timer = SimTimer(when, callback, args, context, process)
         if running is not None and running.clock is not None:
             when = running.clock.virtual(when)
-        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        heapq.heappush(self._timers, (when, self.next_number(), timer))
         return timer
 
     def call_later(
@@ -135,85 +160,88 @@ class SimLoop(asyncio.BaseEventLoop):
         """Run a callback in a process, dead or alive, at a virtual time: a packet arrives. Without
         a process it belongs to the simulation itself."""
         context = NO_PROCESS if process is None else process.context
-        handle = SimHandle(callback, (), self, context, process)
-        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        handle = SimHandle(callback, (), context, process)
+        heapq.heappush(self._timers, (when, self.next_number(), handle))
         return handle
 
     def call_next(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run a callback of no process right after the current callback, before any other. Faults
         use this: a process cannot crash in the middle of a callback."""
-        self._queue.appendleft(SimHandle(callback, args, self, NO_PROCESS, None))
+        self._queue.appendleft(SimHandle(callback, args, NO_PROCESS, None))
 
     def create_future(self) -> asyncio.Future[Any]:
         future: SimFuture[Any] = SimFuture(loop=self)
-        future.number = next(self._numbers)
         future.process = self._running
         return future
 
     def create_task(
         self, coro: Any, *, name: object = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
-        number = next(self._numbers)
+        number = self.next_number()
         context = contextvars.copy_context() if context is None else context
         task = SimTask[Any](
             coro, self, f"task-{number}" if name is None else str(name), number, context
         )
         self._tasks[number] = task
-        task.add_done_callback(self._forget, context=NO_PROCESS)
-        if task.process is not None:
-            task.process.tasks[number] = task
+        if len(self._tasks) > self._sweep_above:
+            self._sweep()
         return task
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        if isinstance(task, SimTask):
-            del self._tasks[task.number]
-            if task.process is not None:
-                del task.process.tasks[task.number]
-            if task._log_traceback:
-                self._unseen.append(weakref.ref(task))
+    def _sweep(self) -> None:
+        """Forget tasks that are done. A callback of each task would cost more."""
+        for number, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[number]
+                if task._log_traceback:
+                    self._unseen.append(weakref.ref(task))
+        self._sweep_above = 2 * len(self._tasks) + SWEPT_TASKS
+
+    def tasks_of(self, process: SimProcess) -> list[asyncio.Task[Any]]:
+        return [task for task in self._tasks.values() if task.process is process]
 
     # Running
 
     def _run_once(self) -> None:
-        """Run one iteration, as BaseEventLoop.run_forever expects."""
-        if not self._queue:
-            self._advance()
-        self._run_ready(len(self._queue))
+        """Run until `stop`, as BaseEventLoop.run_forever expects."""
+        queue = self._queue
+        while not self._stopping:
+            if not queue:
+                self._advance()
+            self._run_next(queue.popleft())
+
+    def _run_next(self, handle: SimHandle | SimTimer) -> None:
+        process, callback = handle.process, handle._callback
+        if process is not None:
+            if process.paused or process.busy:
+                process.backlog.append(handle)
+                return
+            if process.dead and isinstance(handle, SimTimer):
+                return
+        if callback is None:  # cancelled
+            return
+        self.steps += 1
+        self._running = process
+        try:
+            handle._context.run(callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - fails the run
+            self.call_exception_handler({"message": f"in {callback!r}", "exception": error})
+        self._running = None
+        if process is not None and process.speed is not None:
+            self._charge(process, process.speed)
+        if self._failures and not self._unwinding:
+            raise self._failures[0]
+        if self.steps > self._steps_limit and not self._unwinding:
+            self._check_steps()
+
+    def _check_steps(self) -> None:
         if self.steps > self._max_steps:
             raise self._stuck(
                 f"stopped after {self.steps} steps: raise max_steps if the run needs more"
             )
         if self.steps - self._steps_then > MAX_STEPS_AT_ONE_TIME:
             raise self._stuck(f"in a livelock: {MAX_STEPS_AT_ONE_TIME} steps at one time")
-
-    def _run_ready(self, count: int) -> None:
-        popleft = self._queue.popleft
-        for _ in range(count):
-            handle = popleft()
-            process = handle.process
-            if process is not None:
-                if process.paused or process.busy:
-                    process.backlog.append(handle)
-                    continue
-                if process.dead and isinstance(handle, SimTimer):
-                    continue
-            if handle._callback is None:  # cancelled
-                continue
-            self.steps += 1
-            self._running = process
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - fails the run
-                self.call_exception_handler(
-                    {"message": f"Exception in callback of {handle!r}", "exception": error}
-                )
-            if process is not None and process.speed is not None:
-                self._charge(process, process.speed)
-            if self._failures and not self._unwinding:
-                raise self._failures[0]
-        self._running = None
 
     def _advance(self) -> None:
         """Advance the clock to the next timer, and queue all timers that are due then."""
@@ -227,6 +255,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 continue
             if when > self.now:
                 self.now, self._steps_then = when, self.steps
+                self._steps_limit = min(self._max_steps, self.steps + MAX_STEPS_AT_ONE_TIME)
             queue.append(handle)
         if not queue:
             raise self._stuck("in a deadlock: nothing is ready and no timer is set")
@@ -257,13 +286,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run `main` to its end, then cancel all other tasks. Unhandled exceptions fail the
         run."""
-        try:
-            result = self.run_until_complete(main)
-            self._report_unseen()
-            return result
-        finally:
-            self._unwind()
-            self.close()
+        with _rare_collections():
+            try:
+                result = self.run_until_complete(main)
+                self._report_unseen()
+                return result
+            finally:
+                self._unwind()
+                self.close()
 
     def _unwind(self) -> None:
         self._unwinding = True
@@ -277,7 +307,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task.cancel()
             limit = self.steps + MAX_UNWINDING_STEPS
             while self._queue and self.steps < limit:
-                self._run_ready(len(self._queue))
+                self._run_next(self._queue.popleft())
         finally:
             asyncio._set_running_loop(None)
         for task in self._tasks.values():
@@ -311,6 +341,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _report_unseen(self) -> None:
         """Report exceptions that were never retrieved. asyncio does so when a task is garbage
         collected, which may not have happened yet."""
+        self._sweep()
         for reference in self._unseen:
             task = reference()
             if task is not None and task._log_traceback:
@@ -325,6 +356,7 @@ class SimLoop(asyncio.BaseEventLoop):
             raise self._failures[0]
 
     def _stuck(self, reason: str) -> SimulationStuck:
+        self._sweep()
         waiting = [describe(task) for task in self._tasks.values()][:SHOWN_TASKS]
         return SimulationStuck(
             "\n".join(

@@ -4,6 +4,7 @@ not yet durable."""
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -126,6 +127,7 @@ def _paths(parts: Parts, directory: Directory) -> Iterator[tuple[Parts, Inode]]:
             yield (*parts, name), entry
 
 
+@functools.lru_cache(4096)
 def split(path: str) -> Parts:
     """Split a path into its parts. Relative paths start at the root too."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))

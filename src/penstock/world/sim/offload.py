@@ -35,7 +35,6 @@ MAX_CHANGES_IN_CRASH_LOG2 = 12
 class _Work:
     call: Callable[[], Any]
     delay_s: float
-    killable: bool
     outcome: asyncio.Future[Any]
 
 
@@ -85,9 +84,10 @@ class SimOffload:
         self, call: Callable[[], object], delay_s: float, *, killable: bool
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        work = _Work(call, delay_s, killable, loop.create_future())
+        work = _Work(call, delay_s, loop.create_future())
         self._waiting[work] = None
-        work.outcome.add_done_callback(partial(self._cancelled, work))
+        if killable:
+            work.outcome.add_done_callback(partial(self._cancelled, work))
         loop.call_later(self._rng.random() * delay_s, self._run, work)
         return work.outcome
 
@@ -109,7 +109,7 @@ class SimOffload:
     def _cancelled(self, work: _Work, outcome: asyncio.Future[Any]) -> None:
         """Interrupt a call in the child process, which is killed. A thread cannot be
         interrupted."""
-        if outcome.cancelled() and work.killable and work in self._waiting:
+        if outcome.cancelled() and work in self._waiting:
             del self._waiting[work]
             self._run_in_part(work)
             self._drive.stop_after(None)

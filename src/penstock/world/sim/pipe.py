@@ -48,14 +48,16 @@ class Pipe:
         if self._closed:
             return
         self.size += len(data)
-        frames = self._frames.read(data)
-        if self._fabric.has_triggers:
-            self._set_marks(frames)
+        if self._fabric.triggers:
+            self._set_marks(self._frames.read(data))
+        else:
+            self._frames.skip(data)
         if self._marks:
             data = self._send_marked(data)
         if data:
             self._send(data)
-        self._schedule()
+        if self._timer is None:
+            self._schedule()
 
     def push_end(self) -> None:
         if self._end is None and not self._closed:
@@ -63,7 +65,8 @@ class Pipe:
             self._schedule()
 
     def _send(self, data: bytes, mark: _Mark = None) -> None:
-        bandwidth = self._fabric.bandwidth(self.source, self.target)
+        bandwidths = self._fabric.bandwidths
+        bandwidth = bandwidths.get((self.source, self.target)) if bandwidths else None
         if bandwidth is None:
             self._pieces.append((self._arrival(self._loop.now), data, mark))
             return
@@ -76,8 +79,9 @@ class Pipe:
     def _arrival(self, sent: float) -> float:
         if self._fabric.has_closed_paths:
             self._begin_expiry()
-        self._last = max(self._last, sent + self._fabric.delay(self._rng))
-        return self._last
+        arrival = sent + self._fabric.delay(self._rng)
+        self._last = last = arrival if arrival > self._last else self._last
+        return last
 
     # Triggers
 
@@ -190,10 +194,11 @@ class Pipe:
         return not self._fabric.has_closed_paths or self._fabric.open(self.source, self.target)
 
     def _schedule(self) -> None:
-        if self._timer is None and (self._pieces or self._end is not None):
-            when = self._pieces[0][0] if self._pieces else self._end or 0.0
+        when = self._pieces[0][0] if self._pieces else self._end
+        if self._timer is None and when is not None:
+            now = self._loop.now
             self._timer = self._loop.deliver_at(
-                max(when, self._loop.now), self._arrive, self.receiver
+                when if when > now else now, self._arrive, self.receiver
             )
 
     def _arrive(self) -> None:

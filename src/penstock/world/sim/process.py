@@ -39,7 +39,6 @@ class SimProcess:
         "paused",
         "speed",
         "stopped",
-        "tasks",
     )
 
     def __init__(self, name: str) -> None:
@@ -52,7 +51,6 @@ class SimProcess:
         self.speed: Speed | None = None
         self.ahead_s = 0.0
         self.backlog: list[SimHandle | SimTimer] = []
-        self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.context = contextvars.Context()
         self.context.run(_PROCESS.set, self)
 
@@ -78,8 +76,7 @@ def current_name() -> str:
     return "-" if process is None else process.name
 
 
-# A run makes hundreds of thousands of handles. These do without what asyncio's do for its debug
-# mode.
+# A run makes tens of thousands of handles, so they lack what asyncio's have for its debug mode.
 
 
 class SimHandle(asyncio.Handle):
@@ -91,23 +88,23 @@ class SimHandle(asyncio.Handle):
         self,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
         context: contextvars.Context,
         process: SimProcess | None,
     ) -> None:
         self._callback: Callable[..., object] | None = callback
         self._args = args
-        self._loop = loop
         self._context = context
-        self._cancelled = False
-        self._repr: str | None = None
-        self._source_traceback = None
         self.process = process
 
     def cancel(self) -> None:
-        self._cancelled = True
         self._callback = None
         self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
+
+    def __repr__(self) -> str:
+        return f"<SimHandle of {self._callback!r}>"
 
 
 class SimTimer(asyncio.TimerHandle):
@@ -120,25 +117,24 @@ class SimTimer(asyncio.TimerHandle):
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
         context: contextvars.Context,
         process: SimProcess | None,
     ) -> None:
         self._when = when
-        self._scheduled = False
         self._callback: Callable[..., object] | None = callback
         self._args = args
-        self._loop = loop
         self._context = context
-        self._cancelled = False
-        self._repr: str | None = None
-        self._source_traceback = None
         self.process = process
 
     def cancel(self) -> None:
-        self._cancelled = True
         self._callback = None
         self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
+
+    def __repr__(self) -> str:
+        return f"<SimTimer of {self._callback!r} at {self._when}>"
 
 
 # asyncio keeps futures and tasks in sets (TaskGroup, wait, all_tasks). Hashes made of addresses
@@ -147,13 +143,18 @@ class SimTimer(asyncio.TimerHandle):
 
 
 class SimFuture(asyncio.Future[T]):
-    __slots__ = ("number", "process")
+    __slots__ = ("_hash", "process")
 
-    number: int
+    _hash: int
     process: SimProcess | None
 
     def __hash__(self) -> int:
-        return self.number
+        """Return the same number as in every other run: few futures are ever in a set."""
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = self.get_loop().next_number()  # type: ignore[attr-defined]  # a SimLoop
+            return self._hash
 
 
 class SimTask(asyncio.Task[T]):

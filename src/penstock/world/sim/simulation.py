@@ -158,7 +158,7 @@ class Node:
         if power_loss:
             self._simulation.network.set_power(self.name, False)
         self._simulation.loop.resume(self._process)
-        for task in list(self._process.tasks.values()):
+        for task in self._simulation.loop.tasks_of(self._process):
             task.cancel()
 
     def restart(self) -> World:

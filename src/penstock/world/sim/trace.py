@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import marshal
 import zlib
-from collections import deque
 from collections.abc import Callable
 
 from penstock.ids import Buffer
@@ -31,10 +30,16 @@ class Trace:
     ) -> None:
         self._now = now
         self._current_name = current_name
+        self._keep_lines = keep_lines
         self._digest = hashlib.sha256()
+        self._digested = 0
+        # The events that are not digested yet, and the last ones before them.
         self._group: list[_Event] = []
-        self._last: deque[_Event] = deque(maxlen=keep_lines)
-        self.events = 0
+        self._before: list[_Event] = []
+
+    @property
+    def events(self) -> int:
+        return self._digested + len(self._group)
 
     def note(self, *details: Detail) -> None:
         """Record details for the running node. For workloads and checkers: what a run should be
@@ -44,16 +49,15 @@ class Trace:
     def record(self, node: str, kind: str, *details: Detail) -> None:
         if not _PLAIN_TYPES.issuperset(map(type, details)):
             details = tuple(map(_plain, details))
-        event = (self._now(), node, kind, details)
-        self._last.append(event)
-        self._group.append(event)
-        self.events += 1
+        self._group.append((self._now(), node, kind, details))
         if len(self._group) == _GROUP:
-            self._digest_group()
+            self._digest.update(marshal.dumps(self._group, _MARSHAL_VERSION))
+            self._digested += _GROUP
+            self._before = self._last()
+            self._group.clear()
 
-    def _digest_group(self) -> None:
-        self._digest.update(marshal.dumps(self._group, _MARSHAL_VERSION))
-        self._group.clear()
+    def _last(self) -> list[_Event]:
+        return [*self._before, *self._group][-self._keep_lines :] if self._keep_lines else []
 
     def digest(self) -> str:
         """Return the digest of all events so far."""
@@ -65,7 +69,7 @@ class Trace:
         """Return the last lines, oldest first, as many as the trace keeps."""
         return [
             f"{at:.9f} {node} {kind} {' '.join(map(repr, details))}"
-            for at, node, kind, details in self._last
+            for at, node, kind, details in self._last()
         ]
 
 

@@ -87,7 +87,7 @@ class SimTransport(asyncio.Transport):
         return None
 
     def _deliver(self, data: bytes) -> None:
-        self._record("deliver", len(data), fingerprint(data))
+        self._fabric.trace.record(self._node, "deliver", self.label, len(data), fingerprint(data))
         if isinstance(self._protocol, asyncio.BufferedProtocol):
             self._fill(self._protocol, data)
         elif isinstance(self._protocol, asyncio.Protocol):
@@ -99,9 +99,9 @@ class SimTransport(asyncio.Transport):
             count = min(len(buffer), len(data))
             if count == 0:
                 raise RuntimeError("get_buffer() returned an empty buffer")
-            buffer[:count] = data[:count]
+            part, data = data[:count], data[count:]
+            buffer[:count] = part
             protocol.buffer_updated(count)
-            data = data[count:]
         if data and not self._closing:
             self._incoming.put_back(data)
 
@@ -141,7 +141,7 @@ class SimTransport(asyncio.Transport):
         if self._closing or self._gone or not data:
             return
         data = bytes(data)
-        self._record("send", len(data), fingerprint(data))
+        self._fabric.trace.record(self._node, "send", self.label, len(data), fingerprint(data))
         self._outgoing.push(data)
         if (
             self._protocol is not None
