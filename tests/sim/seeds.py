@@ -33,7 +33,12 @@ REGRESSIONS: dict[Kind, tuple[int, ...]] = {
 }
 
 # Walks of explorers that failed once.
-EXPLORER_REGRESSIONS: dict[str, tuple[int, ...]] = {"raft": (), "replica": (), "shard": ()}
+EXPLORER_REGRESSIONS: dict[str, tuple[int, ...]] = {
+    "raft": (),
+    # A broker learned late that it had led an earlier epoch: the law was too strict.
+    "replica": (5892, 8809),
+    "shard": (),
+}
 
 # Each test runs this many seeds, so that parallel workers share them evenly.
 _SEEDS_PER_TEST: dict[Kind, int] = {"log": 100, "broker": 50, "quorum": 25, "cluster": 10}

@@ -203,7 +203,7 @@ class ExploredBroker:
         self._leader = leader
         high_watermark = partition.high_watermark
         if high_watermark > self._high_watermark:
-            laws.committed_up_to(self, self._high_watermark, high_watermark)
+            laws.committed_up_to(self, self._high_watermark, high_watermark, partition.leader_epoch)
         self._high_watermark = high_watermark
 
     # Leading

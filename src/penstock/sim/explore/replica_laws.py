@@ -28,6 +28,8 @@ class ReplicaLaws:
     def __init__(self) -> None:
         # All that was ever committed: below the high watermark of any replica.
         self.committed: list[Entry] = []
+        # The leader epoch in which each of them was committed.
+        self._commit_epochs: list[int] = []
         # Leader epoch -> broker
         self.leaders: dict[int, int] = {}
         # (leader epoch, offset) -> entry and the entry before it
@@ -59,15 +61,21 @@ class ReplicaLaws:
             )
         log = broker.log
         for offset in range(log.start_offset, len(self.committed)):
-            if log.entry(offset) != self.committed[offset]:
+            # A broker may learn late that it led an earlier epoch.
+            if (
+                self._commit_epochs[offset] < leader.epoch
+                and log.entry(offset) != self.committed[offset]
+            ):
                 raise LawBroken(
                     LEADER_COMPLETENESS,
                     f"broker {broker.id} leads in epoch {leader.epoch} with {log.entry(offset)} at "
                     f"{offset}, where {self.committed[offset]} is committed",
                 )
 
-    def committed_up_to(self, broker: ExploredBroker, before: int, high_watermark: int) -> None:
-        """A replica's high watermark advanced."""
+    def committed_up_to(
+        self, broker: ExploredBroker, before: int, high_watermark: int, epoch: int
+    ) -> None:
+        """A replica's high watermark advanced, in a leader epoch."""
         log, committed = broker.log, self.committed
         for offset in range(max(before, log.start_offset), high_watermark):
             entry = log.entry(offset)
@@ -79,6 +87,7 @@ class ReplicaLaws:
                 )
             if offset == len(committed):
                 committed.append(entry)
+                self._commit_epochs.append(epoch)
             elif committed[offset] != entry:
                 raise LawBroken(
                     ONE_VALUE,
