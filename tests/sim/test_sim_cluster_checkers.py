@@ -25,6 +25,7 @@ from penstock.sim.cluster.history import (
     Checker,
     ClocksJumped,
     DiskFails,
+    EpochEndFetched,
     Event,
     Events,
     FileDamaged,
@@ -155,6 +156,10 @@ REJECTED: list[tuple[Checker, History]] = [
     (clients.no_acknowledged_write_is_lost, with_final((0, ONE))),
     (clients.no_acknowledged_write_is_lost, history(OffsetOutOfRange(4, "c", P, 2))),
     (clients.no_created_topic_is_lost, history(TopicCreated(4, "gone"))),
+    (
+        clients.no_consumed_record_is_reported_truncated,
+        history(EpochEndFetched(4, "c", P, 2, 1)),
+    ),
     (clients.no_record_comes_from_elsewhere, with_final((0, ONE), (1, TWO), (2, b"i:other"))),
     (
         clients.retention_deletes_no_more_than_it_may,
@@ -345,6 +350,7 @@ def test_a_correct_history_is_accepted() -> None:
         OffsetCommitStarted(6, 3, "m", 3, {P: 1}, CONSUMER_GROUP),
         OffsetCommitFinished(6, 3, None),
         ReplacedMemberCommitted(6, "m", "FENCED_INSTANCE_ID"),
+        EpochEndFetched(6, "c", P, 2, 2),
         DiskFails(6, 1),
         NodeEnded(6, 1, "its disk failed"),
         FileDamaged(7, 2, "/d/quorum-state", None),

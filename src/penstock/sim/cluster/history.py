@@ -69,6 +69,17 @@ class OffsetOutOfRange(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EpochEndFetched(Event):
+    """A consumer that had read up to `position` asked for the end of the epoch of its last record
+    (OffsetForLeaderEpoch). A smaller `end_offset` says that its records were truncated."""
+
+    consumer: str
+    partition: TopicPartition
+    position: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class ImpostorFetched(Event):
     """A client that posed as a replica received records up to `end_offset`."""
 

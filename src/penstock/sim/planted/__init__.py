@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from penstock.sim.planted.broker import PLANTED_BROKER
 from penstock.sim.planted.cluster import PLANTED_CLUSTER
+from penstock.sim.planted.defects import PLANTED_DEFECTS
 from penstock.sim.planted.groups import PLANTED_GROUPS
 from penstock.sim.planted.log import PLANTED_LOG
 from penstock.sim.planted.workloads import PLANTED_WORKLOADS
@@ -20,7 +22,9 @@ PlantedBug = Callable[[], AbstractContextManager[None]]
 
 # Bugs that cluster runs catch.
 PLANTED: tuple[PlantedBug, ...] = (
+    *PLANTED_BROKER,
     *PLANTED_CLUSTER,
+    *PLANTED_DEFECTS,
     *PLANTED_GROUPS,
     *PLANTED_LOG,
     *PLANTED_WORKLOADS,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.sim.cluster.run import run_cluster
+from penstock.sim.explore.raft import RAFT
+from penstock.sim.explore.replica import REPLICA
+from penstock.sim.explore.shard import SHARD
+from penstock.sim.explore.walk import explore
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.planted import PLANTED, PlantedBug
+from penstock.sim.planted.explore import PLANTED_RAFT, PLANTED_REPLICA, PLANTED_SHARD
 
 # Every bug is caught within so many seeds, which begin with 0.
 CAUGHT_WITHIN_SEEDS = 200
@@ -38,7 +44,18 @@ class Caught(NamedTuple):
     violation: str
 
 
-PLANTS: tuple[Plant, ...] = tuple(Plant(bug, "cluster", run_cluster) for bug in PLANTED)
+def _plants() -> Iterator[Plant]:
+    for bug in PLANTED:
+        yield Plant(bug, "cluster", run_cluster)
+    walks = ((RAFT, PLANTED_RAFT), (REPLICA, PLANTED_REPLICA), (SHARD, PLANTED_SHARD))
+    for explorer, bugs in walks:
+        for bug in bugs:
+            if bug not in PLANTED:
+                yield Plant(bug, f"explore {explorer.name}", partial(explore, explorer))
+
+
+# A bug that both cluster runs and explorers catch is listed once.
+PLANTS: tuple[Plant, ...] = tuple(_plants())
 
 
 def find_seed(plant: Plant, seeds: Iterable[int]) -> Caught | None:

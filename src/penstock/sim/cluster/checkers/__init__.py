@@ -20,6 +20,7 @@ from penstock.sim.cluster.history import Checker
 CHECKERS: tuple[tuple[int, Checker], ...] = (
     (1, clients.no_acknowledged_write_is_lost),
     (1, clients.no_created_topic_is_lost),
+    (1, clients.no_consumed_record_is_reported_truncated),
     (1, clients.retention_deletes_no_more_than_it_may),
     (1, compaction.last_value_of_each_key_survives),
     (2, clients.no_false_acknowledgement),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from penstock.ids import TopicPartition
 from penstock.sim.cluster.history import (
     ClocksJumped,
+    EpochEndFetched,
     History,
     ImpostorFetched,
     OffsetOutOfRange,
@@ -35,6 +36,14 @@ def no_acknowledged_write_is_lost(history: History) -> Iterator[Violation]:
         if history.is_durable(refused.partition):
             text = f"{refused.consumer} had read {refused.partition} up to {refused.offset}"
             yield Violation(refused.at, f"{text}, which is now out of range")
+
+
+def no_consumed_record_is_reported_truncated(history: History) -> Iterator[Violation]:
+    """Rule 1: a new leader does not make a consumer believe that what it has read is gone."""
+    for event in history.of(EpochEndFetched):
+        if event.end_offset < event.position and history.is_durable(event.partition):
+            text = f"{event.consumer} had read {event.partition} up to {event.position}"
+            yield Violation(event.at, f"{text}, but its epoch ends at {event.end_offset}")
 
 
 def no_record_comes_from_elsewhere(history: History) -> Iterator[Violation]:

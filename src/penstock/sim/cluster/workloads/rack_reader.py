@@ -1,7 +1,9 @@
 """A consumer that names its rack, and reads from the follower there (KIP-392).
 
+After a leader change it checks whether its records were truncated (KIP-320).
+
 It must see the same records as a consumer that reads from leaders, and nothing above the high
-watermark (rules 3, 6, 8).
+watermark (rules 3, 6, 8), and no leader may report its records as truncated (rule 1).
 """
 
 from __future__ import annotations
@@ -14,10 +16,16 @@ from typing import cast
 from penstock.client.client import Client
 from penstock.client.consumer.completed_fetch import decode_records
 from penstock.client.errors import check
+from penstock.client.metadata import PartitionInfo
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
-from penstock.sim.cluster.history import OffsetOutOfRange, RecordConsumed
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from penstock.records.batch import batches
+from penstock.sim.cluster.history import EpochEndFetched, OffsetOutOfRange, RecordConsumed
 from penstock.sim.cluster.spec import RACKS
 from penstock.sim.cluster.workloads.workload import RETRY_S, Clients, Workload, WorkloadEnv
 from penstock.world.sim import Node as Machine
@@ -32,6 +40,9 @@ class RackReader(Workload):
         self._rack = env.rng.choice(RACKS)
         # Partitions that a leader redirected to a follower.
         self._preferred: dict[TopicPartition, int] = {}
+        # The leader epoch of the last record, and the last one whose leader was asked for its end.
+        self._last_epochs: dict[TopicPartition, int] = {}
+        self._checked_epochs: dict[TopicPartition, int] = {}
 
     def clients(self, _first: Machine, second: Machine) -> Clients:
         partitions = self.spec.topics[0].all_partitions
@@ -57,6 +68,7 @@ class RackReader(Workload):
     ) -> int:
         """Fetch once and return the next position."""
         topic, info = await client.cluster.leader(partition)
+        await self._check_epoch(now, client, partition, position, info)
         broker = self._preferred.get(partition, info.leader)
         connection = await client.cluster.broker(broker)
         fetched = FetchRequest.Topic.Partition(
@@ -82,9 +94,12 @@ class RackReader(Workload):
         if data.preferred_read_replica >= 0:
             self._preferred[partition] = data.preferred_read_replica
             self.history.count("readers redirected to a follower")
+        fetched_bytes = cast(bytes, data.records or b"")
         records, position = decode_records(
-            partition, cast(bytes, data.records or b""), None, position, check_crcs=True
+            partition, fetched_bytes, None, position, check_crcs=True
         )
+        for _at, header in batches(fetched_bytes):
+            self._last_epochs[partition] = header.leader_epoch
         for record in records:
             mark = self.env.max_high_watermark(partition)
             value = record.value or b""
@@ -96,3 +111,35 @@ class RackReader(Workload):
                 # As a consumer does every metadata.max.age.ms.
                 del self._preferred[partition]
         return position
+
+    async def _check_epoch(
+        self,
+        now: Callable[[], float],
+        client: Client,
+        partition: TopicPartition,
+        position: int,
+        leader: PartitionInfo,
+    ) -> None:
+        """Ask a new leader where the epoch of the last record ends."""
+        last_epoch = self._last_epochs.get(partition)
+        if last_epoch is None or self._checked_epochs.get(partition) == leader.leader_epoch:
+            return
+        kind = OffsetForLeaderEpochRequest.Topic
+        requested = kind.Partition(
+            partition=partition.partition,
+            current_leader_epoch=leader.leader_epoch,
+            leader_epoch=last_epoch,
+        )
+        connection = await client.cluster.broker(leader.leader)
+        response = await connection.call(
+            OffsetForLeaderEpochRequest(
+                replica_id=-1, topics=(kind(topic=partition.topic, partitions=(requested,)),)
+            ),
+            OffsetForLeaderEpochResponse,
+        )
+        found = response.topics[0].partitions[0]
+        check(found.error_code, f"cannot check the epoch of {partition}")
+        self._checked_epochs[partition] = leader.leader_epoch
+        if found.leader_epoch == last_epoch:
+            self.note(EpochEndFetched(now(), NAME, partition, position, found.end_offset))
+            self.history.count("epochs checked by a reader")
