@@ -30,7 +30,6 @@ def main(minutes: int, *only: str) -> int:
         "simulation of logs, brokers, quorums and clusters; planted bugs; determinism": (
             {
                 "PENSTOCK_SIM_SECONDS": str(60 * minutes),
-                "PENSTOCK_PLANTED": "all",
                 "PENSTOCK_DRILL": "1",
                 "PENSTOCK_TWICE": "50",
             },

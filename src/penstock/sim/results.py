@@ -11,7 +11,9 @@ from typing import Protocol
 # `uncounted`.
 _COUNTERS = ("seeds", "uncounted", "failed", "elections", "truncations", "acknowledged")
 _KEY = ("kind", "commit")
-_FIELDS = (*_KEY, *_COUNTERS, "failing_seeds")
+# `totals` has how often each workload and fault of the counted runs did what, as name=number.
+_FIELDS = (*_KEY, *_COUNTERS, "failing_seeds", "totals")
+_BETWEEN_TOTALS = "; "
 
 # The kind of the rows that were written before there was more than one.
 FIRST_KIND = "cluster"
@@ -45,6 +47,7 @@ class Results:
         row = _read(path).get(self._key, {})
         self.numbers = {name: int(row.get(name, 0)) for name in _COUNTERS}
         self._failing = row.get("failing_seeds", "").split()
+        self.totals = _parse_totals(row.get("totals") or "")
 
     def add_passed(self, report: RunReport) -> None:
         if report.counts:
@@ -52,6 +55,8 @@ class Results:
             self.numbers["elections"] += report.elections
             self.numbers["truncations"] += report.truncations
             self.numbers["acknowledged"] += report.acknowledged
+            for name, number in getattr(report, "totals", {}).items():
+                self.totals[name] = self.totals.get(name, 0) + number
         else:
             self.numbers["uncounted"] += 1
 
@@ -66,6 +71,9 @@ class Results:
             **dict(zip(_KEY, self._key, strict=True)),
             **{name: str(number) for name, number in self.numbers.items()},
             "failing_seeds": " ".join(self._failing),
+            "totals": _BETWEEN_TOTALS.join(
+                f"{name}={number}" for name, number in sorted(self.totals.items())
+            ),
         }
         with self._path.open("w", newline="") as file:
             writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")
@@ -73,7 +81,13 @@ class Results:
             writer.writerows(rows.values())
 
     def __str__(self) -> str:
-        return ", ".join(f"{number:,} {name}" for name, number in self.numbers.items())
+        counted = {**self.numbers, **dict(sorted(self.totals.items()))}
+        return ", ".join(f"{number:,} {name}" for name, number in counted.items())
+
+
+def _parse_totals(text: str) -> dict[str, int]:
+    pairs = (total.rsplit("=", 1) for total in text.split(_BETWEEN_TOTALS) if total)
+    return {name: int(number) for name, number in pairs}
 
 
 def _read(path: Path) -> dict[tuple[str, str], Row]:

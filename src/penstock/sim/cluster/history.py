@@ -431,6 +431,8 @@ class History:
     events: Events = field(default_factory=Events)
     # Topics whose records acknowledged with acks=all must survive the faults of this run.
     durable_topics: dict[str, bool] = field(default_factory=dict)
+    # Whether the state of groups must survive the faults of this run.
+    durable_groups: bool = True
     # Topics with unclean.leader.election.enable. Only membership is tested: the order of a set
     # would differ between runs.
     unclean_topics: set[str] = field(default_factory=set)

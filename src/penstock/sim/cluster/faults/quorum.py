@@ -200,6 +200,7 @@ class QuorumFaults:
         env.history.count("nodes that lost power together", len(nodes))
         if not env.spec.flush_every_message:
             env.history.durable_topics.update(dict.fromkeys(env.history.durable_topics, False))
+            env.history.durable_groups = False
         for node in nodes:
             env.observer.mark_data_lost(node.config.node_id)
             node.crash(power_loss=True)

@@ -122,6 +122,6 @@ class FaultTargets:
         self._unclean[node.name] = self._lossy[node.name] = None
         self._observer.mark_data_lost(node.config.node_id)
         if not self._spec.flush_every_message:
-            self._history.durable_topics.update(
-                {topic.name: topic.min_insync > 1 for topic in self._spec.topics}
-            )
+            durable = self._history.durable_topics
+            for topic in self._spec.topics:
+                durable[topic.name] = durable[topic.name] and topic.min_insync > 1
