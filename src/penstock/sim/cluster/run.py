@@ -55,6 +55,8 @@ from penstock.world.sim import Simulation, SimulationStuck
 STARTS_WITHIN_S = 30.0
 HEALS_WITHIN_S = 40.0
 _POLL_S = 0.1
+# Ten times what the longest runs take: more is a loop in which no time passes.
+_MAX_STEPS = 10_000_000
 # A failure report shows all faults, and this many events without the frequent ones.
 _SHOWN_EVENTS = 40
 _FAULTS = (FaultEvent, FileRepaired, NodeEnded, PowerLostTogether)
@@ -97,7 +99,7 @@ def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
     """Run one seed. Raise InvariantViolated if a rule does not hold, with the events before it and
     the command that repeats the run. Without `with_extras` only the basic workloads and faults
     run, which makes speeds comparable."""
-    simulation = Simulation(seed, trace_lines=20)
+    simulation = Simulation(seed, trace_lines=20, max_steps=_MAX_STEPS)
     history = History()
     started = simulation.now()
     try:

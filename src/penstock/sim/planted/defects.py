@@ -8,33 +8,24 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.node.quorum import snapshot_file
-from penstock.node.quorum.quorum import Quorum
 from penstock.node.shards.shard import Shard
 from penstock.raft import follower as raft_follower
 from penstock.raft import leader as raft_leader
 from penstock.sim.harness import replaced
 
 
-@contextlib.contextmanager
-def uncommitted_metadata_is_applied() -> Iterator[None]:
-    """The high watermark advances before a snapshot is installed, and the node applies its log up
-    to it, whatever the log has there."""
+def uncommitted_metadata_is_applied() -> AbstractContextManager[None]:
+    """A node that must install a snapshot first applies its own log up to the snapshot's end,
+    although that may differ from what was committed."""
 
     def make(install: Any) -> Any:
         def early(quorum: Any, state: Any, snapshot: Any) -> None:
-            before = quorum.high_watermark
+            quorum.advance_high_watermark(min(snapshot.offset, quorum.log.end.offset))
             install(quorum, state, snapshot)
-            if snapshot.offset > before:
-                quorum.advance_high_watermark(snapshot.offset)
 
         return early
 
-    live = property(lambda quorum: quorum._raft.high_watermark)
-    with (
-        replaced(raft_follower, "_install_snapshot", make),
-        replaced(Quorum, "committed_offset", lambda _original: live),
-    ):
-        yield
+    return replaced(raft_follower, "_install_snapshot", make)
 
 
 def damaged_snapshots_are_served_and_loaded() -> AbstractContextManager[None]:

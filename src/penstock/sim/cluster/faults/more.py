@@ -26,10 +26,11 @@ class MoreFaults:
             machines.limit_bandwidth: 1,
             damage.damage_file: 3,
             quorum.fall_behind: 2,
+            quorum.depose_and_fall_behind: 1,
             quorum.wipe_node: 1,
         }
         # These need a cluster without other faults.
-        self._alone = (quorum.fall_behind, quorum.wipe_node)
+        self._alone = (quorum.fall_behind, quorum.depose_and_fall_behind, quorum.wipe_node)
         self._lose_power_together = quorum.lose_power_together
 
     def begin(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.client.admin.configs import ConfigResourceType
+from penstock.client.client import Client
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.node.quorum.peers import Peers
@@ -27,6 +28,7 @@ RECOVERS_WITHIN_S = 10.0
 _PIECE_S = 0.02
 _OVERTAKEN_WITHIN_S = 8.0
 _HEALTHY_WITHIN_S = 10.0
+_REQUEST_TIMEOUT_S = 0.5
 
 
 @contextlib.contextmanager
@@ -85,6 +87,35 @@ class QuorumFaults:
         await asyncio.sleep(1 + 2 * rng.random())
         await self._damage.repair()
 
+    async def depose_and_fall_behind(self) -> None:
+        """Isolate the quorum leader until it needs a snapshot. A client writes to it meanwhile, so
+        that its log has records that are never committed."""
+        env = self._env
+        leader = env.quorum_leader
+        if leader is None or not leader.config.is_broker:
+            return
+        env.note(f"quorum leader {leader.name} is isolated from the other nodes")
+        env.network.partition([leader.name], [name for name in env.nodes if name != leader.name])
+        client = Client(
+            env.administrator.world, f"{leader.name}:9092", request_timeout_s=_REQUEST_TIMEOUT_S
+        )
+        writing = env.administrator.start(self._write_uncommitted(client))
+        try:
+            if await self._overtake(leader):
+                env.history.count("deposed quorum leaders behind the log start")
+        finally:
+            writing.cancel()
+            client.cluster.close()
+            env.note("the network is healed")
+            env.network.heal()
+        await asyncio.sleep(1 + 2 * self._rng.random())
+
+    async def _write_uncommitted(self, client: Client) -> None:
+        with contextlib.suppress(KafkaError):
+            await client.cluster.open()
+            while True:
+                await self._alter(client)
+
     async def _overtake(self, node: ClusterNode) -> bool:
         """Write metadata until the leader's log starts after the end of the node's log."""
         env = self._env
@@ -103,16 +134,17 @@ class QuorumFaults:
             writing.cancel()
 
     async def _write_metadata(self) -> None:
-        topic = self._env.spec.topics[0].name
         async with self._env.connected(self._env.administrator) as client:
-            number = 10**8
             while True:
-                number += 1
                 with contextlib.suppress(KafkaError):
-                    await client.admin.alter_configs(
-                        ConfigResourceType.TOPIC, topic, put={"retention.ms": str(number)}
-                    )
+                    await self._alter(client)
                 await asyncio.sleep(0.02)
+
+    async def _alter(self, client: Client) -> None:
+        topic, value = self._env.spec.topics[0].name, str(self._rng.randrange(10**8, 10**9))
+        await client.admin.alter_configs(
+            ConfigResourceType.TOPIC, topic, put={"retention.ms": value}
+        )
 
     async def _return_as_majority(self, node: ClusterNode, spare: ClusterNode) -> None:
         """Restart a voter that is behind while another one is down: with the leader it is a
