@@ -241,10 +241,14 @@ SMALL_HELD_BYTES = 16 * 1024
 # than most round trips.
 MEMORY_STALLED_S = 0.25
 
-# How often stalled connections are looked for while memory is short, and how many are closed each
-# time. Closing one takes some ten microseconds.
+# How often stalled connections are looked for while memory is short, and how many are closed, and
+# how many are read a little further, each time. Either takes some ten microseconds.
 MEMORY_CHECK_S = 0.05
-EVICTIONS_A_TURN = 100
+EVICTIONS_A_TURN = 50
+
+# Connections that are read again in one turn of the event loop when memory is no longer short. Each
+# reads up to READ_BYTES at once.
+RESUMED_A_TURN = 10
 
 # How long memory may be short before the connections that hold the most are closed, although their
 # peers are not stalled. Requests in progress end long before, unless a peer is hostile.

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -30,6 +31,7 @@ from penstock.limits import (
     MEMORY_CHECK_S,
     MEMORY_SHORT_S,
     MEMORY_STALLED_S,
+    RESUMED_A_TURN,
     SHORT_READ_BYTES,
 )
 from penstock.server.receive import NO_LIMIT
@@ -65,6 +67,8 @@ class Memory:
         self._granted: dict[Member, int] = {}
         # Members whose buffers are full, in their order.
         self._line: dict[Member, None] = {}
+        # Members that waited in the line, and are not resumed yet.
+        self._resuming: deque[Member] = deque()
         self._short_since = self._relieved_at = -MEMORY_SHORT_S
         self._check_timer: asyncio.Handle | None = None
         self._logged_at: float | None = None
@@ -138,8 +142,22 @@ class Memory:
         self.short = False
         self._growing = None
         self._granted.clear()
-        self._line.clear()
-        self._set_reading()
+        is_resuming = bool(self._resuming)
+        self._resuming.extend(self._line)
+        waiting, self._line = self._line, {}
+        for member in list(self._holders):
+            if member not in waiting:
+                member.set_reading()
+        if not is_resuming:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Resume some of the members that waited in the line. All of them have bytes to read, and
+        reading from all at once would delay other connections."""
+        for _ in range(min(len(self._resuming), RESUMED_A_TURN)):
+            self._resuming.popleft().set_reading()
+        if self._resuming:
+            self._loop.call_soon(self._resume)
 
     def _set_reading(self) -> None:
         for member in list(self._holders):
@@ -162,8 +180,8 @@ class Memory:
 
     def _grant(self) -> None:
         """Let members of the line read a little more."""
-        free = self._limit // 4 * 5 - self.used
-        for member in list(self._line)[: max(0, free // SHORT_READ_BYTES)]:
+        free = max(0, self._limit // 4 * 5 - self.used)
+        for member in list(self._line)[: min(free // SHORT_READ_BYTES, EVICTIONS_A_TURN)]:
             self._granted[member] = member.memory_held + SHORT_READ_BYTES
             member.set_reading()
 
