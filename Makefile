@@ -8,7 +8,7 @@ ONLY ?=
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-more check format wheel bench test-java test-pythons sim drill fixtures clean
+.PHONY: help setup demo test test-more check format wheel bench test-java test-pythons sim drill siege fixtures clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ sim: setup ## Simulates SEEDS=N fresh seeds on this commit, and walks of the exp
 
 drill: setup ## Runs the long drills, MINUTES=30 each, or ONLY=word; results in docs/DRILLS.md
 	@$(PY) -m tools.drill $(MINUTES) $(ONLY)
+
+siege: setup ## Measures a client of a node under hostile clients; needs an idle machine and ulimit -Hn 17000
+	@PENSTOCK_SIEGE=1 $(PY) -m pytest -n 0 -m more tests/e2e/test_e2e_siege.py
 
 test-pythons: ## Runs the tests on every Python from 3.11 on, each in its own environment
 	@tools/test-pythons

@@ -47,6 +47,10 @@ def main(minutes: int, *only: str) -> int:
             {"PENSTOCK_LOOP_DELAY_GB": "5"},
             ["tests/e2e/test_e2e_loop_delay.py", "tests/e2e/test_e2e_loop_delay_compaction.py"],
         ),
+        "siege: a client of a node under hostile clients of several kinds": (
+            {"PENSTOCK_SIEGE": "1"},
+            ["tests/e2e/test_e2e_siege.py"],
+        ),
         "compaction: 100 times kill -9, and a million updates": (
             {"PENSTOCK_DRILL": "1"},
             ["tests/e2e/test_e2e_compaction.py"],
@@ -80,7 +84,10 @@ def main(minutes: int, *only: str) -> int:
         workers = (
             "0"
             if all(
-                test.startswith(("tests/spark/", "tests/e2e/test_e2e_loop_delay")) for test in tests
+                test.startswith(
+                    ("tests/spark/", "tests/e2e/test_e2e_loop_delay", "tests/e2e/test_e2e_siege")
+                )
+                for test in tests
             )
             else "2"
         )
