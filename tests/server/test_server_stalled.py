@@ -16,10 +16,12 @@ from penstock.limits import (
     MEMORY_SHORT_S,
     MEMORY_STALLED_S,
     MIN_FRAME_BYTES_PER_S,
+    RESUMED_A_TURN,
     SWEEP_INTERVAL_S,
 )
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.server.dispatch import Handler
+from penstock.server.memory import Memory
 from penstock.server.quotas import ConnectionLimits
 from penstock.server.state import Bounds, bounds_of
 from penstock.world import World
@@ -234,3 +236,44 @@ def test_responses_that_peers_do_not_read_count_and_stalled_readers_are_closed()
     evicted, order = run_simulated(scenario)
     assert order == [7]
     assert evicted >= 1
+
+
+class FakeMember:
+    def __init__(self) -> None:
+        self.memory_held = 0
+        self.resumed = 0
+
+    def trim(self) -> None:
+        """It has nothing to release."""
+
+    def set_reading(self) -> None:
+        self.resumed += 1
+
+    def stalled_s(self, _now: float) -> float:
+        return 0.0
+
+    def evict(self, _reason: str) -> None:
+        raise AssertionError("it is not stalled")
+
+
+def test_connections_that_waited_for_memory_are_resumed_a_few_at_a_time() -> None:
+    async def scenario(_world: World) -> list[int]:
+        shared = Memory(1_000)
+        members, last = [FakeMember() for _ in range(100)], FakeMember()
+        for member in members:
+            shared.hold(member, 1)
+        shared.hold(last, 1_000)
+        assert shared.may_read(last, partial=True, full=True), "the first may grow"
+        for member in members:
+            assert not shared.may_read(member, partial=True, full=True)
+            member.resumed = 0
+        resumed = []
+        shared.hold(last, 0)
+        for _ in range(12):
+            resumed.append(sum(member.resumed for member in members))
+            await asyncio.sleep(0)
+        return resumed
+
+    resumed = run_simulated(scenario)
+    assert resumed[:2] == [RESUMED_A_TURN, 2 * RESUMED_A_TURN]
+    assert resumed[-1] == 100
