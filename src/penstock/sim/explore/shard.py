@@ -99,7 +99,9 @@ class ShardWalk:
     # The shard
 
     def _new_machine(self) -> GroupMachine:
-        return GroupMachine(self._settings, self._image, lambda: UUID(int=next(self._uuids)))
+        return GroupMachine(
+            lambda: self._settings, self._image, lambda: UUID(int=next(self._uuids))
+        )
 
     def _load(self) -> ExploredShard:
         clock = SimpleNamespace(

@@ -70,12 +70,17 @@ def whole_state(machine: GroupMachine, *, with_deadlines: bool) -> object:
     groups = machine.groups
     return (
         {
-            group.id: (group.kind, list(getattr(group, "members", ())), vars(group.copy()))
+            group.id: (group.kind, list(getattr(group, "members", ())), _copied(vars(group)))
             for group in groups.by_id.values()
         },
         {group_id: dict(groups.offsets.of_group(group_id)) for group_id, _ in groups.offsets},
         dict(groups.deadlines._due) if with_deadlines else None,
     )
+
+
+def _copied(value: object) -> object:
+    """Copy nested dictionaries. What they hold are values."""
+    return {key: _copied(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 class ShardLaws:
