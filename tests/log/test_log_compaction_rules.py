@@ -19,7 +19,7 @@ from penstock.log.compaction.filter import LastOffsets
 from penstock.log.compaction.run import Pace
 from penstock.log.compaction.work import Job, JobLost, abandon, advance
 from penstock.log.log import Log
-from penstock.log.store import LogStore
+from penstock.log.store import LogStore, StillListed
 from penstock.records.batch import read_header
 from penstock.records.compression import Codec
 from penstock.records.record import open_batch
@@ -228,6 +228,9 @@ def test_the_cleaner_checkpoint_forgets_a_partition_that_is_created_again() -> N
         again = await open_store(world, "/data", COMPACTED)
         assert again.logs[PARTITION].clean_offset == 100
         again.delete(PARTITION)
+        with pytest.raises(StillListed):
+            again.create(PARTITION, TOPIC_ID, COMPACTED)
+        await again.forget_deleted({})
         again.create(PARTITION, TOPIC_ID, COMPACTED)
         assert parse_offsets(world.disk.read(checkpoint)) == {}
 
@@ -258,6 +261,7 @@ async def _delete(store: LogStore, _log: Log) -> None:
 
 async def _recreate(store: LogStore, _log: Log) -> None:
     store.delete(PARTITION)
+    await store.forget_deleted({})
     write(store.create(PARTITION, TOPIC_ID, COMPACTED), 100, 5)
 
 

@@ -382,6 +382,7 @@ def test_of_two_directories_the_target_of_the_move_is_valid(
     async def main(world: World, path: str) -> None:
         for name in ("a", "b"):
             store = await two_directories(world, path)
+            await store.forget_deleted({})
             store.create(
                 PARTITION, TOPIC_ID, SMALL, store.directories["ab".index(name)]
             ).append_as_leader(batch(name, name), 0)
@@ -421,6 +422,7 @@ def test_a_move_can_be_reversed_and_a_moving_partition_deleted() -> None:
         running = asyncio.create_task(store.moves.run(second))
         await asyncio.sleep(0.002)
         store.delete(PARTITION)
+        await store.forget_deleted({})
         again = store.create(PARTITION, UUID(int=4712), SMALL, b)
         await running
         assert again.path == f"/b/{PARTITION}"

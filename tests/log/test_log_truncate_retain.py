@@ -11,6 +11,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.log.lookup import offset_for_timestamp, offset_of_max_timestamp
 from penstock.log.names import DELETED
 from penstock.log.retention import SegmentFacts, expired
+from penstock.log.store import StillListed
 from penstock.records.compression import Codec
 from penstock.world import World
 from tests.log.making import (
@@ -209,6 +210,7 @@ def test_a_deleted_partition_is_removed_after_its_delay_and_its_name_can_be_reus
         store.create(PARTITION, TOPIC_ID, config).append_as_leader(batch("a"), 0)
         store.delete(PARTITION)
         assert [name for name in world.disk.list(path) if name.endswith("-delete")]
+        await store.forget_deleted({})
         again = store.create(PARTITION, TOPIC_ID, config)
         assert again.end_offset == 0
         await store.remove_due_files()
@@ -234,11 +236,15 @@ def test_a_partition_created_again_does_not_inherit_its_offsets(tmp_path: Path) 
             store.delete(PARTITION)
             if reopened:
                 store = await open_store(world, path)
+            with pytest.raises(StillListed):
+                store.create(PARTITION, TOPIC_ID, SMALL)
+            await store.forget_deleted({})
             store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch("new"), 0)
             crashed = await open_store(world, path)
             assert crashed.read_high_watermarks() == {}
             assert crashed.logs[PARTITION].start_offset == 0
             crashed.delete(PARTITION)
+            await crashed.forget_deleted({})
 
     in_real_world(tmp_path, main)
 
@@ -254,6 +260,7 @@ def test_a_partition_created_again_does_not_inherit_its_recovery_point(
         await log.flushing.all()
         await store.save_recovery_points()
         store.delete(PARTITION)
+        await store.forget_deleted({})
         store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch("new"), 0)
         crashed = await open_store(world, path)
         assert crashed.damaged == {}

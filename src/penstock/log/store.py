@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 from penstock import limits
@@ -16,7 +17,7 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, TopicPartition
 from penstock.log import names
-from penstock.log.checkpoint import Checkpoints, offsets_text
+from penstock.log.checkpoint import Checkpoints
 from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.files import OpenFiles
@@ -31,6 +32,18 @@ from penstock.world import World
 logger = logging.getLogger(__name__)
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class StillListed(KafkaError):
+    """A checkpoint may have offsets of a deleted log of the same name. With its recovery point the
+    new log would look damaged after a crash, and with its high watermark uncommitted records would
+    look committed. Call `forget_deleted`, then create the log."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"the checkpoints still list the deleted log of {partition}",
+        )
 
 
 class LogStore:
@@ -59,7 +72,13 @@ class LogStore:
         self._removals: list[tuple[float, str]] = []
         # By checkpoint: the partitions without a log that the files on disk may still list.
         self._deleted: dict[str, set[TopicPartition]] = {
-            name: set() for name in (names.RECOVERY_POINTS, names.LOG_STARTS, names.HIGH_WATERMARKS)
+            name: set()
+            for name in (
+                names.RECOVERY_POINTS,
+                names.LOG_STARTS,
+                names.HIGH_WATERMARKS,
+                names.CLEAN_OFFSETS,
+            )
         }
         self.checkpoints = Checkpoints(world)
         # The log directory for a partition that is created later (AlterReplicaLogDirs).
@@ -112,14 +131,15 @@ class LogStore:
             )
         await self.moves.settle_arrived()
         self.moves.resume()
-        for name, deleted in self._deleted.items():
-            for directory in self.online:
-                deleted |= self.checkpoints.read(directory.path, name).keys() - self.logs.keys()
+        for deleted in self._deleted.values():
+            deleted.difference_update(self.logs)
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
         epoch = self.clean_epochs[directory.path]
-        recovery_points = self.checkpoints.read(directory.path, names.RECOVERY_POINTS)
-        starts = self.checkpoints.read(directory.path, names.LOG_STARTS)
+        read = partial(self.checkpoints.read, directory.path)
+        for checkpoint, deleted in self._deleted.items():
+            deleted.update(read(checkpoint))
+        recovery_points, starts = read(names.RECOVERY_POINTS), read(names.LOG_STARTS)
         for name in self._disk.list(directory.path):
             path = f"{directory.path}/{name}"
             partition = names.parse_partition_dir(name)
@@ -145,9 +165,7 @@ class LogStore:
                     epoch is not None, recovery_points.get(partition, 0), start_offset
                 )
                 await self._open_log(partition, directory, config_of(partition), found)
-        self.compactions.opened(
-            directory, self.checkpoints.read(directory.path, names.CLEAN_OFFSETS)
-        )
+        self.compactions.opened(directory, read(names.CLEAN_OFFSETS))
 
     async def _open_log(
         self,
@@ -184,12 +202,14 @@ class LogStore:
         config: LogConfig,
         directory: LogDirectory | None = None,
     ) -> Log:
-        """Create a log in the given directory, the preferred one, or the one with the fewest
-        logs."""
+        """Create a log in the given directory, the preferred one, or the one with the fewest logs.
+        Raises StillListed if a log of this name was deleted since the checkpoints were saved."""
         if partition in self.logs or partition in self.damaged:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} exists already")
         if not self.online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
+        if any(partition in deleted for deleted in self._deleted.values()):
+            raise StillListed(partition)
         counts = {
             d.path: sum(log.directory is d for log in self.logs.values()) for d in self.online
         }
@@ -200,16 +220,10 @@ class LogStore:
             or min(self.online, key=lambda d: counts[d.path])
         )
         try:
-            # With the recovery point of the deleted log the new one would look damaged after a
-            # crash, and with its high watermark uncommitted records would look committed.
-            for name, deleted in self._deleted.items():
-                if partition in deleted:
-                    self._forget_deleted(name)
             log = create_log(partition, topic_id, chosen, self._files, self._world, config)
         except OSError as error:
             raise chosen.fail(f"creating {partition}", error) from error
         self.logs[partition] = log
-        self.compactions.created(partition)
         return log
 
     def give_topic_id(self, partition: TopicPartition, topic_id: UUID) -> None:
@@ -360,6 +374,13 @@ class LogStore:
                     if self.logs.get(log.partition) is log:
                         log.directory.fail(f"writing out {log.partition}", error)
 
+    async def forget_deleted(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Save all checkpoints, so that the names of deleted logs can be used again."""
+        await self.save_high_watermarks(high_watermarks)
+        await self.save_recovery_points()
+        await self.save_start_offsets()
+        await self.save_clean_offsets()
+
     async def save_recovery_points(self) -> None:
         await self._save(
             names.RECOVERY_POINTS,
@@ -372,6 +393,11 @@ class LogStore:
 
     async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition, 0))
+
+    async def save_clean_offsets(self) -> None:
+        await self._save(
+            names.CLEAN_OFFSETS, lambda log: log.clean_offset or 0, self._with_clean_offsets
+        )
 
     async def _save(
         self,
@@ -388,19 +414,6 @@ class LogStore:
             await self.checkpoints.save(name, logs(), offset_of)
         deleted -= unlisted
 
-    def _forget_deleted(self, name: str) -> None:
-        """Remove the offsets of all deleted logs from a checkpoint."""
-        deleted = self._deleted[name]
-        for directory in self.online:
-            offsets = self.checkpoints.read(directory.path, name)
-            kept = {
-                partition: offset
-                for partition, offset in offsets.items()
-                if partition not in deleted
-            }
-            if len(kept) < len(offsets):
-                self._disk.replace(f"{directory.path}/{name}", offsets_text(kept.items()))
-
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for directory in self.online:
@@ -411,6 +424,12 @@ class LogStore:
         return [
             (directory, [log for log in self.logs.values() if log.directory is directory])
             for directory in self.online
+        ]
+
+    def _with_clean_offsets(self) -> list[tuple[LogDirectory, list[Log]]]:
+        return [
+            (directory, [log for log in logs if log.clean_offset is not None])
+            for directory, logs in self._by_directory()
         ]
 
     def _with_recovery_points(self) -> list[tuple[LogDirectory, list[Log]]]:

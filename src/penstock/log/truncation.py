@@ -74,7 +74,7 @@ class Truncations:
         for log, offset in lowered:
             log.clean_offset = offset
         if lowered:
-            await self._store.compactions.save()
+            await self._store.save_clean_offsets()
 
     async def _load_producers(self, log: Log, offset: int) -> ProducerStates:
         """Return the producer state of the log at the batch that holds an offset. It is complete

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.log import names
-from penstock.log.checkpoint import offsets_text
 from penstock.log.compaction.cleanable import (
     Cleanable,
     SegmentExtent,
@@ -73,7 +72,6 @@ class Compactions:
         # Logs that are not compacted any more because they are damaged, with the reason.
         self.uncleanable: dict[TopicPartition, str] = {}
         # Partitions that the checkpoints on disk list.
-        self._saved: set[TopicPartition] = set()
 
     async def run_once(self, stable_offsets: Mapping[TopicPartition, int], pace: Pace) -> bool:
         """Compact one log below its last stable offset. Return False if none was compacted."""
@@ -233,7 +231,7 @@ class Compactions:
                 max(0.0, started + processed / pace.max_bytes_per_second - clock.monotonic())
             )
         run.log.clean_offset = done.clean_offset
-        await self.save()
+        await self._store.save_clean_offsets()
         seconds = clock.monotonic() - started
         logger.info(
             "%s: compacted up to offset %d, %d of %d records left, %.1f MB read and written in "
@@ -300,42 +298,10 @@ class Compactions:
 
     def opened(self, directory: LogDirectory, clean_offsets: Mapping[TopicPartition, int]) -> None:
         """Apply the cleaner-offset-checkpoint of a directory to its open logs."""
-        self._saved |= clean_offsets.keys()
         for partition, offset in clean_offsets.items():
             log = self._store.logs.get(partition)
             if log is not None and log.directory is directory:
                 log.clean_offset = offset
-
-    def created(self, partition: TopicPartition) -> None:
-        """Remove a deleted partition from the checkpoint: its entry must not apply to a new
-        partition of the same name."""
-        if partition in self._saved:
-            self._saved.discard(partition)
-            for directory, logs in self._clean_logs():
-                with contextlib.suppress(OSError):  # the next save reports it
-                    text = offsets_text([(log.partition, log.clean_offset or 0) for log in logs])
-                    self._world.disk.replace(f"{directory.path}/{names.CLEAN_OFFSETS}", text)
-
-    async def save(self) -> None:
-        while True:
-            self._saved = {log.partition for _directory, logs in self._clean_logs() for log in logs}
-            await self._store.checkpoints.save(
-                names.CLEAN_OFFSETS, self._clean_logs(), lambda log: log.clean_offset or 0
-            )
-            # Repeat if a log was deleted and created again during the save.
-            if all(
-                partition in self._store.logs
-                and self._store.logs[partition].clean_offset is not None
-                for partition in self._saved
-            ):
-                return
-
-    def _clean_logs(self) -> list[tuple[LogDirectory, list[Log]]]:
-        logs = [log for log in self._store.logs.values() if log.clean_offset is not None]
-        return [
-            (directory, [log for log in logs if log.directory is directory])
-            for directory in self._store.online
-        ]
 
 
 def _last_of_producers(states: ProducerStates, end_offset: int) -> dict[int, LastOfProducer]:

@@ -22,7 +22,7 @@ from penstock.limits import (
 )
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.log import Log
-from penstock.log.store import LogStore
+from penstock.log.store import LogStore, StillListed
 from penstock.metadata.image import (
     BROKER,
     TOPIC,
@@ -68,6 +68,10 @@ class Replicas:
         # Partitions that metadata changed.
         self._changed = 0
         self._is_closed = False
+        # Partitions whose names were in use before; their logs are created when no checkpoint lists
+        # the deleted ones.
+        self._still_listed: dict[TopicPartition, None] = {}
+        self._is_creating = False
         self._world = world
         self._config = config
         self._node_id = config.node_id
@@ -117,9 +121,10 @@ class Replicas:
         await self.store.close(self._lifecycle.broker_epoch)
 
     async def save_high_watermarks(self) -> None:
-        await self.store.save_high_watermarks(
-            {name: partition.high_watermark for name, partition in self.partitions.items()}
-        )
+        await self.store.save_high_watermarks(self._high_watermarks())
+
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        return {name: partition.high_watermark for name, partition in self.partitions.items()}
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         """Apply a metadata change in steps: creating or deleting a partition is one, and changing
@@ -248,6 +253,12 @@ class Replicas:
             log = self.store.logs.get(name) or self._new_log(topic.id, name, state, config)
             if log.topic_id == NO_UUID:
                 self.store.give_topic_id(name, topic.id)
+        except StillListed:
+            self._still_listed[name] = None
+            if not self._is_creating:
+                self._is_creating = True
+                self._supervisor.spawn(self._create_unlisted())
+            return None
         except TooManyFiles as error:
             logger.error("cannot serve %s yet, retrying: %s", name, error.message)
             asyncio.get_running_loop().call_later(FILES_RETRY_S, self._retry_creation, name)
@@ -257,6 +268,17 @@ class Replicas:
             return None
         partition = self.partitions[name] = Partition(log, self._env, high_watermark)
         return partition
+
+    async def _create_unlisted(self) -> None:
+        """Save the checkpoints, then create the logs that reuse names of deleted ones."""
+        while self._still_listed and not self._is_closed:
+            names = list(self._still_listed)
+            await self.store.forget_deleted(self._high_watermarks())
+            for name in names:
+                del self._still_listed[name]
+                self._retry_creation(name)
+                await asyncio.sleep(0)
+        self._is_creating = False
 
     def _retry_creation(self, name: TopicPartition) -> None:
         topic = self._metadata.image.topics.get(name.topic)
