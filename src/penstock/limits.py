@@ -295,6 +295,9 @@ CHECKS_A_TURN = 500
 # max.request.partition.size.limit).
 MAX_DESCRIBED_PARTITIONS = 2_000
 
+# Partitions of such a response that are built in one turn of the event loop: a millisecond.
+DESCRIBED_A_TURN = 100
+
 # Topics in encoded form that a node keeps for Metadata responses: one version of 100,000 partitions
 # takes 6 MB, and clients of one kind use one or two versions.
 MAX_CACHED_METADATA_BYTES = 64 * 1024 * 1024

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import DESCRIBED_A_TURN
 from penstock.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.handlers.fake_node import FakeNode, answer, run
@@ -292,5 +293,46 @@ def test_a_cursor_of_a_deleted_topic_continues_with_the_next_topic() -> None:
         assert described(
             await answer(node, 75, 0, DescribeTopicPartitionsRequest(cursor=cursor))
         ) == [("c", [0, 1])]
+
+    run(main)
+
+
+def test_a_large_page_is_built_over_several_turns() -> None:
+    async def main(node: FakeNode) -> None:
+        for number in range(5):
+            node.create(f"topic-{number}", 300)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count_turns())
+        request = DescribeTopicPartitionsRequest(response_partition_limit=1_400)
+        response = await answer(node, 75, 0, request)
+        counting.cancel()
+        assert described(response) == [
+            *((f"topic-{number}", list(range(300))) for number in range(4)),
+            ("topic-4", list(range(200))),
+        ]
+        assert (response.next_cursor.topic_name, response.next_cursor.partition_index) == (
+            "topic-4",
+            200,
+        )
+        assert turns >= 1_400 // DESCRIBED_A_TURN
+
+    run(main)
+
+
+def test_the_names_of_all_topics_are_sorted_once_for_each_change() -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("b")
+        names = node.metadata.sorted_topic_names
+        assert names == ["b"]
+        assert node.metadata.sorted_topic_names is names
+        node.create("a")
+        assert node.metadata.sorted_topic_names == ["a", "b"]
 
     run(main)

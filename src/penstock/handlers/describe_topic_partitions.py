@@ -16,11 +16,15 @@ Not implemented
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
 from penstock.handlers.authorized_operations import ResourceType, authorized_operations
-from penstock.handlers.context import RequestContext
+from penstock.handlers.context import Exclusive, RequestContext
 from penstock.handlers.topic_view import (
     INTERNAL_TOPICS,
     absence,
@@ -28,7 +32,7 @@ from penstock.handlers.topic_view import (
     offline_replicas,
     partition_error,
 )
-from penstock.limits import MAX_DESCRIBED_PARTITIONS
+from penstock.limits import DESCRIBED_A_TURN, MAX_DESCRIBED_PARTITIONS
 from penstock.metadata.image import TopicImage
 from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -51,53 +55,93 @@ class Parts(Protocol):
 
 def handle(
     parts: Parts, request: DescribeTopicPartitionsRequest, _context: RequestContext
-) -> DescribeTopicPartitionsResponse:
-    cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
+) -> DescribeTopicPartitionsResponse | Exclusive[DescribeTopicPartitionsResponse]:
+    if request.cursor is not None and request.cursor.partition_index < 0:
         raise ProtocolError(
-            f"a DescribeTopicPartitions cursor has the negative partition {cursor.partition_index}"
+            "a DescribeTopicPartitions cursor has the negative partition "
+            f"{request.cursor.partition_index}"
         )
+    page, next_cursor = _page(parts.metadata, request)
+    topics = _topics(page, live_brokers(parts))
+    if sum(len(indexes) for _topic, indexes in page) > DESCRIBED_A_TURN:
+        return Exclusive(_respond_later(topics, next_cursor))
+    return _response(list(filter(None, topics)), next_cursor)
+
+
+def _page(
+    metadata: MetadataView, request: DescribeTopicPartitionsRequest
+) -> tuple[list[tuple[TopicImage | str, list[int]]], NextCursor | None]:
+    """Return the topics and the partitions of a page, and the cursor of the next page. A topic that
+    does not exist is a name."""
+    cursor = request.cursor
     first_name, first_index = (
         (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     )
-    names = {topic.name for topic in request.topics} or set(parts.metadata.image.topics)
-    live = live_brokers(parts)
+    names = sorted({topic.name for topic in request.topics}) or metadata.sorted_topic_names
     remaining = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
-    described: list[Topic] = []
-    for name in sorted(name for name in names if name >= first_name):
-        topic = parts.metadata.image.topics.get(name)
+    page: list[tuple[TopicImage | str, list[int]]] = []
+    for name in islice(names, bisect_left(names, first_name), None):
+        topic = metadata.image.topics.get(name)
         if topic is None:
-            described.append(
-                Topic(error_code=absence(name), name=name, topic_authorized_operations=_OPERATIONS)
+            page.append((name, []))
+            continue
+        start = first_index if name == first_name else 0
+        unlimited = (index for index in topic.partitions if index >= start)
+        indexes = list(islice(unlimited, remaining + 1))
+        if remaining == 0:
+            first = indexes[0] if indexes else 0
+            return page, NextCursor(topic_name=name, partition_index=first)
+        page.append((topic, indexes[:remaining]))
+        if len(indexes) > remaining:
+            return page, NextCursor(topic_name=name, partition_index=indexes[remaining])
+        remaining -= len(indexes)
+    return page, None
+
+
+def _topics(
+    page: list[tuple[TopicImage | str, list[int]]], live: set[int]
+) -> Iterator[Topic | None]:
+    """Yield the topics of a page, and None after each DESCRIBED_A_TURN partitions."""
+    for topic, indexes in page:
+        if isinstance(topic, str):
+            yield Topic(
+                error_code=absence(topic), name=topic, topic_authorized_operations=_OPERATIONS
             )
             continue
-        indexes = [
-            index for index in topic.partitions if name != first_name or index >= first_index
-        ]
-        if remaining == 0:
-            return _page(
-                described, NextCursor(topic_name=name, partition_index=indexes[0] if indexes else 0)
+        partitions: list[Topic.Partition] = []
+        for position in range(0, len(indexes), DESCRIBED_A_TURN):
+            partitions += (
+                _partition(topic, index, live)
+                for index in indexes[position : position + DESCRIBED_A_TURN]
             )
-        described.append(_topic(topic, indexes[:remaining], live))
-        if len(indexes) > remaining:
-            return _page(described, NextCursor(topic_name=name, partition_index=indexes[remaining]))
-        remaining -= len(indexes)
-    return _page(described, None)
+            yield None
+        yield Topic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=tuple(partitions),
+            topic_authorized_operations=_OPERATIONS,
+        )
 
 
-def _page(topics: list[Topic], next_cursor: NextCursor | None) -> DescribeTopicPartitionsResponse:
+async def _respond_later(
+    topics: Iterator[Topic | None], next_cursor: NextCursor | None
+) -> DescribeTopicPartitionsResponse:
+    """Build a page over several turns of the event loop."""
+    described: list[Topic] = []
+    for topic in topics:
+        if topic is None:
+            await asyncio.sleep(0)
+        else:
+            described.append(topic)
+    return _response(described, next_cursor)
+
+
+def _response(
+    topics: list[Topic], next_cursor: NextCursor | None
+) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=next_cursor)
-
-
-def _topic(topic: TopicImage, indexes: list[int], live: set[int]) -> Topic:
-    return Topic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(_partition(topic, index, live) for index in indexes),
-        topic_authorized_operations=_OPERATIONS,
-    )
 
 
 def _partition(topic: TopicImage, index: int, live: set[int]) -> Topic.Partition:

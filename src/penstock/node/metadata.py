@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -55,6 +55,7 @@ class MetadataView:
         self._broker_configs = DynamicBrokerConfigs(config)
         self._is_disconnected = is_disconnected
         self._changed = asyncio.Event()
+        self._sorted: tuple[Mapping[str, TopicImage], list[str]] = self.image.topics, []
         self._unfenced: set[int] = set()
         # Time at which an unfenced broker was fenced.
         self._fenced_at: dict[int, float] = {}
@@ -92,6 +93,15 @@ class MetadataView:
     def topic_config(self, name: str) -> LogConfig:
         """Return the topic's configs, with this broker's dynamic and static configs as defaults."""
         return self.broker_config.log_config(self.image.topic_configs(name))
+
+    @property
+    def sorted_topic_names(self) -> list[str]:
+        """The names of all topics. They are sorted once for each change of topics."""
+        topics, names = self._sorted
+        if topics is not self.image.topics:
+            names = sorted(self.image.topics)
+            self._sorted = self.image.topics, names
+        return names
 
     @property
     def broker_config(self) -> DynamicBrokerConfig:
