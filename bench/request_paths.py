@@ -105,8 +105,13 @@ class _Client:
         self._connection.connection_made(self.transport)
 
     def send(self, frame: bytes) -> None:
-        self._connection.get_buffer(-1)[: len(frame)] = frame
-        self._connection.buffer_updated(len(frame))
+        # Usually at once. If a turn ended early, frames are left, and there is less room.
+        while frame:
+            room = self._connection.get_buffer(-1)
+            count = min(len(room), len(frame))
+            room[:count] = frame[:count]
+            self._connection.buffer_updated(count)
+            frame = frame[count:]
 
     async def responded(self, count: int) -> None:
         while self.transport.writes < count:

@@ -199,12 +199,21 @@ class Connection(asyncio.BufferedProtocol):
                 self._advancing = False
             if self._draining and not self._responses.slots and not self._writer.blocked:
                 self.close("the server stops", logging.DEBUG)
-            self._count_memory()
+            if (
+                self.memory_held
+                or self._responses.slots
+                or not self._buffer.is_empty
+                or self._writer.blocked
+            ):
+                self._count_memory()
             self.set_reading()
 
     def _take_frames(self) -> None:
-        buffer, turn_end = self._buffer, self._monotonic() + TURN_S
-        while not buffer.is_empty and self._may_take():
+        buffer = self._buffer
+        if buffer.is_empty:
+            return
+        turn_end = self._monotonic() + TURN_S
+        while self._may_take():
             frame = buffer.next_frame()
             if frame is None:
                 if self._frame_began is None:
@@ -212,6 +221,8 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._frame_began = None
             self._take(frame)
+            if buffer.is_empty:
+                return
             if self._monotonic() >= turn_end:
                 self._end_turn()
                 return
