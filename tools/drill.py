@@ -45,7 +45,11 @@ def main(minutes: int, *only: str) -> int:
         ),
         "loop delay during produce, a cold read of 5 GB, retention, recovery and compaction": (
             {"PENSTOCK_LOOP_DELAY_GB": "5"},
-            ["tests/e2e/test_e2e_loop_delay.py", "tests/e2e/test_e2e_loop_delay_compaction.py"],
+            [
+                "tests/e2e/test_e2e_loop_delay.py",
+                "tests/e2e/test_e2e_loop_delay_compaction.py",
+                "tests/e2e/test_e2e_loop_delay_long_work.py",
+            ],
         ),
         "siege: a client of a node under hostile clients of several kinds": (
             {"PENSTOCK_SIEGE": "1"},

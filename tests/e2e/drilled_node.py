@@ -75,7 +75,14 @@ class DrilledNode:
         return line.removeprefix(word).strip()
 
     def recover(self) -> None:
-        _pipe(self.process.stdin).write(b"\n")
+        self._command("")
+
+    def truncate(self, topic: str, offset: int) -> None:
+        """Truncate a log of the other directory."""
+        self._command(f"{topic} {offset}")
+
+    def _command(self, line: str) -> None:
+        _pipe(self.process.stdin).write(line.encode() + b"\n")
         _pipe(self.process.stdin).flush()
 
     def stop(self) -> tuple[LoopDelayReport, LoopDelayReport]:

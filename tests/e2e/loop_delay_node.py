@@ -3,8 +3,9 @@ delay when it ends.
 
     python -m tests.e2e.loop_delay_node DIRECTORY OTHER_DIRECTORY KEY=VALUE ...
 
-It prints "ready HOST:PORT". A line on stdin makes it open OTHER_DIRECTORY, and print "recovered
-SECONDS"; the end of stdin ends it.
+It prints "ready HOST:PORT". An empty line on stdin makes it open OTHER_DIRECTORY, and print
+"recovered SECONDS". A line "TOPIC OFFSET" makes it open OTHER_DIRECTORY, truncate partition 0 of a
+topic there, and print "truncated SECONDS". The end of stdin ends it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.config.topic import log_config
+from penstock.ids import TopicPartition
 from penstock.log.directory import formatted_directory
 from penstock.log.store import LogStore
 from penstock.node.broker.formatting import format_directories
@@ -79,12 +81,16 @@ async def serve(world: World, config: NodeConfig, other: str) -> None:
         gc.freeze()
         say(f"ready {bootstrap}")
         own.start()
-        while await loop.run_in_executor(None, sys.stdin.readline):
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
             start = time.monotonic()
-            await LogStore(world, [formatted_directory(world.disk, other, config.node_id)]).open(
-                lambda _: log_config(config, {})
-            )
-            say(f"recovered {time.monotonic() - start:.2f}")
+            store = LogStore(world, [formatted_directory(world.disk, other, config.node_id)])
+            await store.open(lambda _: log_config(config, {}))
+            if line.strip():
+                topic, offset = line.split()
+                await store.truncate({TopicPartition(topic, 0): int(offset)})
+                say(f"truncated {time.monotonic() - start:.2f}")
+            else:
+                say(f"recovered {time.monotonic() - start:.2f}")
         own.stop()
         say(f"own {own}")
 
