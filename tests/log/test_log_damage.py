@@ -87,6 +87,26 @@ def test_a_damaged_segment_expires_by_its_last_write(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
+def test_retention_outlives_a_damaged_active_segment(tmp_path: Path) -> None:
+    """The segment is rolled if it is expired, which needs its largest timestamp."""
+
+    async def main(world: World, path: str) -> None:
+        config = replace(SMALL, retention_ms=1_000)
+        store = await open_store(world, path, config)
+        log = store.create(PARTITION, TOPIC_ID, config)
+        for number in range(10):
+            log.append_as_leader(batch("x", timestamp=NOW_MS - number), 0)
+        await store.close()
+        world.disk.open(log.active.path).pwrite(b"\x03", MAGIC_AT)
+        store = await open_store(world, path, config)
+        os.utime(log.active.path, (1, 1))
+        assert await store.apply_retention({PARTITION: FAR}) == 0
+        assert store.logs[PARTITION].damage is not None
+        assert store.online == store.directories
+
+    in_real_world(tmp_path, main)
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -303,12 +303,18 @@ class LogStore:
         while True:
             try:
                 number = log.expired(high_watermark, self._world.clock.now_ms())
+                retired = log.retire(number)
             except TimesUnknown as unknown:
                 await learn_times(log, self._world, [unknown.segment])
                 if not unknown.segment.has_times or self.logs.get(log.partition) is not log:
                     return 0  # the segment or the log was removed
                 continue
-            for path in log.retire(number):
+            except KafkaError as error:
+                if isinstance(error, TooManyFiles) or log.directory.failure is not None:
+                    raise
+                log.mark_damaged(error)  # the active segment, which is rolled if all are expired
+                return 0
+            for path in retired:
                 self.remove_later(path, log.config.file_delete_delay_ms)
             return number
 
