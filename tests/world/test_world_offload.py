@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import select
 import signal
@@ -81,6 +82,29 @@ def test_calls_in_the_child_process_must_be_picklable(play: Play) -> None:
     async def scenario(world: World) -> None:
         with pytest.raises((AttributeError, TypeError)):
             await world.offload.process(lambda disk: disk.exists("a"))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_call_that_fails_because_too_many_files_are_open_is_repeated(
+    play: Play, number: int
+) -> None:
+    async def scenario(world: World) -> None:
+        errors = [OSError(number, "too many open files"), OSError(number, "still")]
+
+        def call() -> str:
+            if errors:
+                raise errors.pop()
+            return "done"
+
+        assert await world.offload.thread(call) == "done"
+        errors = [OSError(errno.EIO, "broken")]
+        with pytest.raises(OSError, match="broken"):
+            await world.offload.thread(call)
+        errors = [OSError(number, "too many open files")]
+        with pytest.raises(OSError, match="too many"):
+            await world.offload.read(call)
 
     play(scenario)
 

@@ -35,17 +35,21 @@ class RealOffload:
 
     async def thread(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = partial(call, *args, **kwargs)
+        attempt = 0
         while True:
+            attempt += 1
             try:
                 return await _in_thread(self._threads, work)
             except OSError as error:
                 if error.errno not in TOO_MANY_FILES:
                     raise
-                logger.warning(
-                    "retrying: %s. Raise the limit of open files (ulimit -n), or lower "
-                    "max.connections",
-                    error,
-                )
+                if attempt & (attempt - 1) == 0:  # 1, 2, 4, ...: not a line for each attempt
+                    logger.warning(
+                        "retrying: %s (%d times so far). Raise the limit of open files "
+                        "(ulimit -n), or lower max.connections",
+                        error,
+                        attempt,
+                    )
             await asyncio.sleep(FILES_RETRY_S)
 
     async def read(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
