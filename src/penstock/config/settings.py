@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -134,6 +135,7 @@ def find_setting(name: str) -> Setting[Any] | None:
     return listener_setting(match[1], _PER_LISTENER[match[2]])
 
 
+@lru_cache(1_000)
 def find_unsupported(name: str) -> UnsupportedSetting | None:
     """Return the entry for an unsupported setting.
 

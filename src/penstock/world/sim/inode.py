@@ -7,15 +7,14 @@ independently of the content.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.ids import Buffer
 
 SECTOR_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     position: int
     data: bytes
 
@@ -48,8 +47,7 @@ class Write:
             _put(content, self.position + cut, self.data[cut:])
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(NamedTuple):
     size: int
 
     def apply(self, content: bytearray) -> None:

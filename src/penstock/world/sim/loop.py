@@ -82,9 +82,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue: deque[SimHandle | SimTimer] = deque()
         self._timers: list[tuple[float, int, SimHandle | SimTimer]] = []
         self.next_number: Callable[[], int] = itertools.count(1).__next__
-        # The steps at the last advance of the clock, and those at which the run may be stuck.
-        self._steps_then = 0
-        self._steps_limit = min(max_steps, MAX_STEPS_AT_ONE_TIME)
+        self._steps_limit = MAX_STEPS_AT_ONE_TIME  # until the clock advances
         self._tasks: dict[int, SimTask[Any]] = {}  # also some that are done
         self._sweep_above = SWEPT_TASKS
         self._unseen: list[weakref.ref[SimTask[Any]]] = []
@@ -233,19 +231,15 @@ class SimLoop(asyncio.BaseEventLoop):
         if self._failures and not self._unwinding:
             raise self._failures[0]
         if self.steps > self._steps_limit and not self._unwinding:
-            self._check_steps()
-
-    def _check_steps(self) -> None:
-        if self.steps > self._max_steps:
-            raise self._stuck(
-                f"stopped after {self.steps} steps: raise max_steps if the run needs more"
-            )
-        if self.steps - self._steps_then > MAX_STEPS_AT_ONE_TIME:
             raise self._stuck(f"in a livelock: {MAX_STEPS_AT_ONE_TIME} steps at one time")
 
     def _advance(self) -> None:
         """Advance the clock to the next timer, and queue all timers that are due then."""
         timers, queue = self._timers, self._queue
+        if self.steps > self._max_steps:
+            raise self._stuck(
+                f"stopped after {self.steps} steps: raise max_steps if the run needs more"
+            )
         while timers and (not queue or timers[0][0] <= self.now):
             when, _, handle = heapq.heappop(timers)
             if handle._callback is None:  # cancelled
@@ -254,8 +248,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if process is not None and process.dead and isinstance(handle, SimTimer):
                 continue
             if when > self.now:
-                self.now, self._steps_then = when, self.steps
-                self._steps_limit = min(self._max_steps, self.steps + MAX_STEPS_AT_ONE_TIME)
+                self.now, self._steps_limit = when, self.steps + MAX_STEPS_AT_ONE_TIME
             queue.append(handle)
         if not queue:
             raise self._stuck("in a deadlock: nothing is ready and no timer is set")
