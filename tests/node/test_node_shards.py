@@ -502,19 +502,19 @@ def test_a_refused_step_of_due_work_does_not_stop_the_timer() -> None:
     run(test)
 
 
-def test_a_shard_is_loaded_when_min_insync_replicas_is_lowered() -> None:
+def test_a_shard_is_loaded_below_min_insync_and_writes_when_it_is_lowered() -> None:
     async def test(current: Run) -> None:
         current.put((b"a", b"1"))
         current.commit()
         shrunk = replace(PAIR, isr=(1,), partition_epoch=2)
         current.partition.become(shrunk)
         current.partition.config = replace(CONFIG, min_insync_replicas=2)
-        loading = asyncio.ensure_future(current.load())
-        await asyncio.sleep(1)
-        assert not loading.done()
+        await asyncio.wait_for(current.load(), 60)
+        assert current.machine.loaded_at is not None
+        assert current.shard.read(lambda machine: machine.values, lambda _error: {}) == {b"a": b"1"}
+        assert current.put((b"b", b"1")).code is ErrorCode.NOT_ENOUGH_REPLICAS
         current.partition.config = CONFIG
-        await asyncio.wait_for(loading, 60)
-        assert current.shard.loaded
+        assert current.put((b"b", b"1")) == "ok"
 
     run(test)
 

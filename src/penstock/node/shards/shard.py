@@ -106,24 +106,25 @@ class Shard(Generic[M, E]):
         return not self._unloaded and partition.is_leader and partition.leader_epoch == self.epoch
 
     @property
-    def _is_ready(self) -> bool:
-        """True if the loaded state cannot be lost any more, and steps can be written."""
-        return self.partition.is_committed(self._end) and self._enough_in_sync
+    def _is_committed(self) -> bool:
+        """True if the state cannot be lost any more."""
+        return self.partition.is_committed(self._end)
 
     def load_empty(self) -> bool:
         """Load the shard synchronously if its log is empty; return True if it is loaded."""
-        if self.partition.log_start_offset == self._end and self._is_ready:
+        if self.partition.log_start_offset == self._end and self._is_committed:
             self._start()
         return self.loaded
 
     async def load(self, loader: ShardLoader) -> None:
-        """Replay the log up to its end at the election, and wait until that is committed."""
+        """Replay the log up to its end at the election, and wait until that is committed. Too few
+        replicas in sync do not prevent it: members send heartbeats and fetch offsets even then."""
         name, began = self.partition.topic_partition, self._world.clock.monotonic()
         try:
             count = await loader.load(
                 self.partition, self._end, self.machine.replay, lambda: self.leads
             )
-            await wait_until(self.partition, lambda: self._is_ready or not self.leads)
+            await wait_until(self.partition, lambda: self._is_committed or not self.leads)
         except Exception as error:
             logger.exception("%s: the shard cannot be loaded", name)
             self.unload(
@@ -141,7 +142,8 @@ class Shard(Generic[M, E]):
 
     def _start(self) -> None:
         self.loaded = True
-        self._run_unasked(lambda: self._run(self.machine.loaded))
+        with contextlib.suppress(KafkaError):
+            self._run(self.machine.loaded)
 
     def unload(self, error: KafkaError) -> None:
         """Refuse all requests that wait and drop effects that are not committed."""
@@ -180,7 +182,7 @@ class Shard(Generic[M, E]):
             self._run_unasked(self._apply_image)
             self._check_loaded()
         response = look(self.machine)
-        if self.partition.is_committed(self._end):
+        if self._is_committed:
             return response
         ticket = self._replies.new_ticket()
         self._reply_when_committed((Reply(ticket, response),))
@@ -305,7 +307,7 @@ class Shard(Generic[M, E]):
         for line in step.log_lines:
             logger.info("%s", line)
         if step.replies:
-            if step.immediate or self.partition.is_committed(self._end):
+            if step.immediate or self._is_committed:
                 self._replies.deliver(step.replies)
             else:
                 self._reply_when_committed(step.replies)
