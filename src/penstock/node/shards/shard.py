@@ -31,8 +31,8 @@ from penstock.metadata.image import MetadataImage
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.loading import ShardLoader, wait_until
 from penstock.node.shards.replies import Refused, Replies
+from penstock.node.shards.step_batch import check_size, step_batch
 from penstock.node.shards.step_clock import StepClock
-from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
 from penstock.world import World
 
@@ -337,8 +337,8 @@ class Shard(Generic[M, E]):
         try:
             if not self._enough_in_sync:
                 raise self._too_few_in_sync()
-            batch = self._batch(step, now)
-            self._check_size(batch)
+            batch = step_batch(step, now, self._codec)
+            check_size(batch, self.partition)
             appended = self.partition.append(batch, acks_all=True, from_client=False)
         except Exception as error:
             if self._is_refusal(error):
@@ -364,39 +364,6 @@ class Shard(Generic[M, E]):
         self.unload(error)
         self._on_failed()
         return error
-
-    def _batch(self, step: Step[E], now: Now) -> bytes:
-        declared = step.batch
-        if declared.marker is not None:
-            return end_transaction_marker(
-                commit=declared.marker.commit,
-                producer_id=declared.producer_id,
-                producer_epoch=declared.producer_epoch,
-                coordinator_epoch=declared.marker.coordinator_epoch,
-                timestamp=now.wall_ms,
-            )
-        return build_batch(
-            [(key, value, (), now.wall_ms) for key, value in step.records],
-            codec=self._codec,
-            producer_id=declared.producer_id,
-            producer_epoch=declared.producer_epoch,
-            transactional=declared.transactional,
-        )
-
-    def _check_size(self, batch: bytes) -> None:
-        config = self.partition.config
-        if len(batch) > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the request needs a batch of {len(batch)} bytes, and max.message.bytes of "
-                f"{self.partition.topic_partition.topic} is {config.max_message_bytes}",
-            )
-        if len(batch) > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the request needs a batch of {len(batch)} bytes, and segment.bytes of "
-                f"{self.partition.topic_partition.topic} is {config.segment_bytes}",
-            )
 
     def _reply_when_committed(self, replies: tuple[Reply, ...]) -> None:
         deadline = self._world.clock.monotonic() + self._commit_timeout_s
