@@ -279,3 +279,25 @@ def test_a_migrated_group_survives_a_move_of_the_coordinator(goes_back: bool) ->
     assert kind(world) == before
     settle(world, c0, c1, *([] if goes_back else [new]))
     assert world.beat(c0.id, c0.generation) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_downgrade_that_no_batch_can_hold_leaves_classic_members_in_a_consumer_group(
+    leaves: bool,
+) -> None:
+    """Otherwise the last member of the consumer protocol could never leave, nor be removed."""
+    world, (c0, c1) = classic_world()
+    new = world.consumer("new").join()
+    settle(world, c0, c1, new)
+    world.settings = replace(world.settings, max_batch_bytes=700)
+    world.machine.groups.settings = world.settings
+    if leaves:
+        assert new.leave() is ErrorCode.NONE
+    else:
+        for _ in range(10):
+            world.wait(5_000)
+            c0.run()
+            c1.run()
+    settle(world, c0, c1)
+    assert (kind(world), set(world.consumers.members)) == ("consumer", {c0.id, c1.id})
+    assert c0.owned | c1.owned == everything(world)

@@ -66,8 +66,7 @@ def remove_members(
 ) -> None:
     """Remove members. The others learn of it with their next heartbeats. If only members of the
     classic protocol remain, the group becomes a classic group."""
-    if may_downgrade(step.groups, group, leaving):
-        downgrade(step, group, leaving, reason)
+    if may_downgrade(step.groups, group, leaving) and downgrade(step, group, leaving, reason):
         return
     for member in leaving:
         remove_member(step, group.id, member.id)

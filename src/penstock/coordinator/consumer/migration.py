@@ -37,8 +37,9 @@ from penstock.coordinator.consumer.records import (
     write_target_epoch,
 )
 from penstock.coordinator.consumer.timeouts import cancel_deadlines, extend_session
-from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.groups.step import GroupStep, record
 from penstock.coordinator.groups.table import GroupTable
+from penstock.coordinator.runtime.step import batch_bytes
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.internal.classic_group_records import GroupMetadataKey
 
@@ -139,11 +140,16 @@ def downgrade(
     leaving: Collection[ConsumerMember],
     reason: str,
     rebalances: bool = True,
-) -> None:
-    """Convert the group to a classic one. Its members rejoin, unless each of them owns its
-    target."""
+) -> bool:
+    """Convert the group to a classic one. Its members rejoin, unless each of them owns its target.
+    Return False, and change nothing, if the records do not fit into this step: classic members may
+    stay in a consumer group."""
     draft = _classic_group(step, group, {member.id for member in leaving})
     value = stable_value(draft, draft.members.values(), step.wall_ms)
+    tombstones = [record(key, None) for key in group.tombstone_keys()]
+    written = record(GroupMetadataKey(group=group.id), value)
+    if not step.has_room(batch_bytes([*tombstones, written])):
+        return False
     for member_id in group.members:
         cancel_deadlines(step, group.id, member_id)
     step.delete(*group.tombstone_keys())
@@ -160,6 +166,7 @@ def downgrade(
     )
     if rebalances:
         prepare(step, classic, f"only members of the classic protocol remain: {reason}")
+    return True
 
 
 def _classic_group(step: GroupStep, group: ConsumerGroup, leaving_ids: set[str]) -> ClassicGroup:
