@@ -12,6 +12,7 @@ from penstock.controller.decision import ControllerContext
 from penstock.metadata.image import BrokerImage, Endpoint
 from penstock.metadata.snapshot import partition_record, register_broker_record
 from penstock.node.controller.controller import NodeController
+from penstock.node.quorum import batches as quorum_batches
 from penstock.node.quorum import log as quorum_log
 from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.internal.metadata_nodes import UnregisterBrokerRecord
@@ -79,7 +80,7 @@ def test_broker_is_fenced_although_the_records_do_not_fit_into_a_batch(
 ) -> None:
     """With 180,000 replicas they did not fit into the 8 MB of a batch: each controller failed."""
     monkeypatch.setattr(quorum_log, "MAX_METADATA_BATCH_BYTES", 10_000)
-    monkeypatch.setattr(quorum_log, "METADATA_FETCH_BYTES", 4_000)
+    monkeypatch.setattr(quorum_batches, "METADATA_FETCH_BYTES", 4_000)
 
     async def fences(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
         base_offset = quorum.log_end_offset

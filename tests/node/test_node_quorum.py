@@ -255,7 +255,8 @@ def test_voter_behind_the_log_start_loads_a_snapshot(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         settings = {
             "metadata.log.max.record.bytes.between.snapshots": 5_000,
-            "log.segment.bytes": 4_000,
+            "metadata.log.segment.bytes": 4_000,
+            "metadata.max.retention.bytes": 0,
         }
         members = Members(world, tmp_path, voters=3, settings=settings)
         await members.start(1, 2)

@@ -16,7 +16,7 @@ from penstock.ids import METADATA_TOPIC, NO_UUID
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, delta_between
 from penstock.node.quorum import quorum as quorum_module
-from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.log import MetadataLog, MetadataLogConfig
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import SnapshotStore
@@ -213,7 +213,7 @@ def test_damaged_snapshot_is_ignored_if_the_log_has_its_records(tmp_path: Path) 
 
 def test_damaged_snapshot_is_set_aside_and_the_previous_one_used(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        voter = SingleVoter(world, tmp_path)
+        voter = SingleVoter(world, tmp_path, {"metadata.max.retention.bytes": 0})
         quorum = await voter.start()
         for number in range(3):
             await quorum.append((*RECORDS, config(str(number))) if number == 0 else (config("n"),))
@@ -338,13 +338,13 @@ def test_log_behind_a_downloaded_snapshot_restarts_after_it(tmp_path: Path) -> N
 
     async def main(world: World) -> None:
         directory = LogDirectory(str(tmp_path), UUID(int=1))
-        log = MetadataLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, MetadataLogConfig())
         await log.open()
         log.append(RECORDS[:1], 1)
         await log.sync()
         image, _delta = MetadataImage.empty().replay(RECORDS, 1_300)
         await log.snapshots.write(image, OffsetAndEpoch(1_301, 3), 0)
-        log = MetadataLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, MetadataLogConfig())
         await log.open()
         assert log.end == OffsetAndEpoch(1_301, 3)
         assert log.start_offset == log.synced_end == 1_301
@@ -362,7 +362,7 @@ def test_log_that_diverges_from_a_downloaded_snapshot_restarts_after_it(
 
     async def main(world: World) -> None:
         directory = LogDirectory(str(tmp_path), UUID(int=1))
-        log = MetadataLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, MetadataLogConfig())
         await log.open()
         for epoch in (1, 1, 5, 5, 5):
             log.append((config("x"),), epoch)
@@ -371,7 +371,7 @@ def test_log_that_diverges_from_a_downloaded_snapshot_restarts_after_it(
         await log.snapshots.write(image, OffsetAndEpoch(4, 4), 0)
         if is_damaged:
             damage(Path(log.snapshots.path(OffsetAndEpoch(4, 4))), 100)
-        log = MetadataLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, MetadataLogConfig())
         await log.open()
         assert log.end == (OffsetAndEpoch(5, 5) if is_damaged else OffsetAndEpoch(4, 4))
         assert log.start_offset == (0 if is_damaged else 4)
@@ -383,7 +383,7 @@ def test_log_that_diverges_from_a_downloaded_snapshot_restarts_after_it(
 def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         directory = LogDirectory(str(tmp_path), UUID(int=1))
-        log = MetadataLog(world, directory, 1_000_000)
+        log = MetadataLog(world, directory, MetadataLogConfig())
         await log.open()
         for _ in range(16):
             log.append((config("x"),), 1)
@@ -397,7 +397,7 @@ def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
                 flipped = bytearray(data)
                 flipped[position] ^= 1 << bit
                 path.write_bytes(flipped)
-                log = MetadataLog(world, directory, 1_000_000)
+                log = MetadataLog(world, directory, MetadataLogConfig())
                 await log.open()
                 found.add(log.committed)
         assert found == {0}
@@ -406,6 +406,72 @@ def test_damaged_committed_offset_is_ignored(tmp_path: Path) -> None:
         assert log.committed == 12
 
     in_real_world(main)
+
+
+@pytest.mark.parametrize(
+    ("retention", "snapshots", "start"),
+    [
+        (MetadataLogConfig(), 4, 0),
+        (MetadataLogConfig(retention_bytes=-1, retention_ms=-1), 4, 0),
+        (MetadataLogConfig(retention_bytes=0, retention_ms=-1), 2, 30),
+        (MetadataLogConfig(segment_bytes=1_000, retention_bytes=17_500, retention_ms=-1), 3, 20),
+        (MetadataLogConfig(retention_bytes=-1, retention_ms=1_000), 2, 30),
+        (MetadataLogConfig(retention_bytes=-1, retention_ms=3_500), 3, 20),
+    ],
+)
+def test_snapshots_and_records_are_kept_as_long_as_the_retention_settings_say(
+    retention: MetadataLogConfig, snapshots: int, start: int
+) -> None:
+    """Four snapshots, a second apart: at offsets 10, 20, 30 and 40."""
+    simulation = Simulation(3)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        node.world.disk.make_dirs("/d")
+        log = MetadataLog(node.world, LogDirectory("/d", UUID(int=1)), retention)
+        await log.open()
+        image = MetadataImage.empty()
+        for number in range(40):
+            log.append((config("x" * 100, f"n.{number}"),), 1)
+            image, _delta = image.replay((config("x" * 100, f"n.{number}"),), number)
+            if number % 10 == 9:
+                await log.sync()
+                await log.snapshots.write(image, OffsetAndEpoch(number + 1, 1), 0)
+                await asyncio.sleep(1.0)
+        await log.delete_old(applied=40)
+        assert (len(log.snapshots.all), log.start_offset) == (snapshots, start)
+        log = MetadataLog(node.world, LogDirectory("/d", UUID(int=1)), retention)
+        await log.open()
+        assert log.end == OffsetAndEpoch(40, 1)
+        assert log.start_offset == log.snapshots.all[0].offset
+
+    simulation.run(node.run(main()))
+
+
+def test_segments_of_the_metadata_log_have_kafkas_settings() -> None:
+    settings = {
+        "metadata.log.segment.bytes": 1,
+        "metadata.log.segment.ms": 2,
+        "metadata.max.retention.bytes": 3,
+        "metadata.max.retention.ms": 4,
+    }
+    node_config = quorum_config(1, {1: "127.0.0.1:9"}, "/d", settings)
+    assert MetadataLogConfig.of(node_config) == MetadataLogConfig(1, 2, 3, 4)
+    simulation = Simulation(3)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        node.world.disk.make_dirs("/d")
+        directory = LogDirectory("/d", UUID(int=1))
+        log = MetadataLog(node.world, directory, MetadataLogConfig(segment_ms=1_000))
+        await log.open()
+        for _ in range(3):
+            log.append((config("x"),), 1)
+            log.append((config("x"),), 1)
+            await asyncio.sleep(2.0)
+        assert len(log._log.segments) == 3
+
+    simulation.run(node.run(main()))
 
 
 @pytest.mark.parametrize(("voters", "is_refused"), [((1,), False), ((1, 2), True), ((2,), True)])
@@ -419,7 +485,9 @@ def test_log_with_other_voters_than_the_configured_ones_is_refused(
         quorum = await voter.start()
         await quorum.append((config("1"),))
         await voter.stop()
-        log = MetadataLog(world, LogDirectory(str(tmp_path / "d"), UUID(int=1)), 1_000_000)
+        log = MetadataLog(
+            world, LogDirectory(str(tmp_path / "d"), UUID(int=1)), MetadataLogConfig()
+        )
         await log.open()
         record = VotersRecord(
             voters=tuple(VotersRecord.Voter(voter_id=voter_id) for voter_id in voters)

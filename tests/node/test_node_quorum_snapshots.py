@@ -28,7 +28,11 @@ from tests.node.simulated_quorum import (
 )
 
 # A snapshot every few records.
-SMALL = {"metadata.log.max.record.bytes.between.snapshots": 400, "log.segment.bytes": 2_000}
+SMALL = {
+    "metadata.log.max.record.bytes.between.snapshots": 400,
+    "metadata.log.segment.bytes": 2_000,
+    "metadata.max.retention.bytes": 0,
+}
 
 
 async def try_to_append(quorum: Quorum, name: str) -> None:
@@ -219,7 +223,8 @@ def test_snapshot_that_is_damaged_before_it_is_installed_is_fetched_again(
 
 LONG = {
     "metadata.log.max.record.bytes.between.snapshots": 2_000_000,
-    "log.segment.bytes": 1_000_000,
+    "metadata.log.segment.bytes": 1_000_000,
+    "metadata.max.retention.bytes": 0,
 }
 
 

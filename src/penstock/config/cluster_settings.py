@@ -105,6 +105,38 @@ METADATA_MAX_SNAPSHOT_INTERVAL_MS = Setting(
     "that the latest one does not include. 0 disables this.",
     at_least(0),
 )
+METADATA_LOG_SEGMENT_BYTES = Setting(
+    "metadata.log.segment.bytes",
+    INT,
+    1024**3,
+    HIGH,
+    "The maximum size of a segment file of the metadata log.",
+    at_least(8 * 1024 * 1024),
+)
+METADATA_LOG_SEGMENT_MS = Setting(
+    "metadata.log.segment.ms",
+    LONG,
+    604_800_000,
+    HIGH,
+    "The maximum time before a new segment file of the metadata log is rolled.",
+)
+METADATA_MAX_RETENTION_BYTES = Setting(
+    "metadata.max.retention.bytes",
+    LONG,
+    100 * 1024 * 1024,
+    HIGH,
+    "The maximum combined size of the metadata log and its snapshots before old snapshots, and the "
+    "records that they include, are deleted. The two latest snapshots are never deleted. A "
+    "negative value sets no limit.",
+)
+METADATA_MAX_RETENTION_MS = Setting(
+    "metadata.max.retention.ms",
+    LONG,
+    604_800_000,
+    HIGH,
+    "The time after which a snapshot of the metadata, and the records that it includes, are "
+    "deleted. The two latest snapshots are never deleted. A negative value sets no limit.",
+)
 
 # Broker sessions.
 BROKER_HEARTBEAT_INTERVAL_MS = Setting(

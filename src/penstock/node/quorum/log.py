@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from penstock.config import cluster_settings as settings
+from penstock.config.node import NodeConfig
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import (
@@ -23,20 +24,11 @@ from penstock.log.flush import sync_log, truncating
 from penstock.log.log import Log
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.log.producers.state import ProducerStates
+from penstock.node.quorum.batches import build_batches, leader_change_batch
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
-from penstock.node.quorum.voter_records import check_voters
-from penstock.protocol.internal.control_records import (
-    ControlType,
-    LeaderChangeMessage,
-    encode_control_key,
-    encode_control_value,
-)
-from penstock.protocol.internal.metadata_records import decode_record, encode_record
 from penstock.raft.log import OffsetAndEpoch
-from penstock.records.batch import BatchHeader, batches, crc_matches
-from penstock.records.build import NewRecord, build_batch
-from penstock.records.record import records_of
+from penstock.records.batch import batches
 from penstock.world import World
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
@@ -47,6 +39,25 @@ COMMITTED = ".penstock_committed"
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class MetadataLogConfig:
+    """Kafka's settings of the metadata log. A negative retention sets no limit."""
+
+    segment_bytes: int = settings.METADATA_LOG_SEGMENT_BYTES.default_value()
+    segment_ms: int = settings.METADATA_LOG_SEGMENT_MS.default_value()
+    retention_bytes: int = settings.METADATA_MAX_RETENTION_BYTES.default_value()
+    retention_ms: int = settings.METADATA_MAX_RETENTION_MS.default_value()
+
+    @staticmethod
+    def of(config: NodeConfig) -> MetadataLogConfig:
+        return MetadataLogConfig(
+            config[settings.METADATA_LOG_SEGMENT_BYTES],
+            config[settings.METADATA_LOG_SEGMENT_MS],
+            config[settings.METADATA_MAX_RETENTION_BYTES],
+            config[settings.METADATA_MAX_RETENTION_MS],
+        )
+
+
 class MetadataLog:
     """Call `open` first. `voters` are the configured ones; empty on an observer without them."""
 
@@ -54,16 +65,18 @@ class MetadataLog:
         self,
         world: World,
         directory: LogDirectory,
-        segment_bytes: int,
+        config: MetadataLogConfig,
         voters: tuple[int, ...] = (),
     ) -> None:
         self.voters = voters
+        self._retention = config
         self._world = world
         self._directory = directory
         self._files = OpenFiles(world.disk)
         self._config = replace(
             LogConfig(),
-            segment_bytes=segment_bytes,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
             max_message_bytes=MAX_METADATA_BATCH_BYTES,
             retention_ms=-1,
         )
@@ -249,11 +262,9 @@ class MetadataLog:
     ) -> list[int]:
         """Append records as leader, in one batch if they are atomic. Return the end offset of each
         batch. Raises KafkaError MESSAGE_TOO_LARGE if atomic records do not fit into a batch."""
-        now_ms = self._world.clock.now_ms()
-        encoded = [NewRecord(None, encode_record(record), (), now_ms) for record in records]
         ends = []
-        for part in [encoded] if is_atomic else _parts(encoded):
-            batch = build_batch(part)
+        now_ms = self._world.clock.now_ms()
+        for batch in build_batches(records, now_ms, is_atomic=is_atomic):
             appended = self._log.append_as_leader(batch, epoch, from_client=False)
             self.bytes_since_snapshot += len(batch)
             ends.append(appended.end_offset)
@@ -262,20 +273,9 @@ class MetadataLog:
     def append_leader_change(
         self, epoch: int, leader_id: int, voters: tuple[int, ...], granting_voters: tuple[int, ...]
     ) -> None:
-        change = LeaderChangeMessage(
-            leader_id=leader_id,
-            voters=tuple(LeaderChangeMessage.Voter(voter_id=voter) for voter in voters),
-            granting_voters=tuple(
-                LeaderChangeMessage.Voter(voter_id=voter) for voter in granting_voters
-            ),
-        )
-        record = NewRecord(
-            encode_control_key(ControlType.LEADER_CHANGE),
-            encode_control_value(change),
-            (),
-            self._world.clock.now_ms(),
-        )
-        self._log.append_as_leader(build_batch([record], control=True), epoch, from_client=False)
+        now_ms = self._world.clock.now_ms()
+        batch = leader_change_batch(leader_id, voters, granting_voters, now_ms)
+        self._log.append_as_leader(batch, epoch, from_client=False)
 
     def append_fetched(self, records: Buffer) -> None:
         self.bytes_since_snapshot += len(records)
@@ -313,24 +313,41 @@ class MetadataLog:
         self._log.flushing.recovery_point = snapshot.offset
         await self.snapshots.remove([older for older in self.snapshots.all if older != snapshot])
 
-    async def delete_before_snapshot(self, latest: OffsetAndEpoch) -> None:
-        """Delete what the oldest retained snapshot covers. `latest` was just generated.
+    async def delete_old(self, applied: int) -> None:
+        """Delete the oldest snapshots and the records that the next one covers, until what is left
+        is within the retention settings. `applied` is the end offset of the committed image.
 
         The log start offset advances first, then older snapshots go, then segments: after a crash
         in between, the log still reaches back to a snapshot.
         """
-        # The log does not reach a later one, which was downloaded but not installed.
         start = self._log.start_offset
-        usable = [each for each in self.snapshots.all if start <= each.offset <= latest.offset]
-        if len(usable) < RETAINED_SNAPSHOTS:
+        # The log does not reach a later one, which was downloaded but not installed.
+        kept = [each for each in self.snapshots.all if start <= each.offset <= applied]
+        while len(kept) >= RETAINED_SNAPSHOTS and self._is_beyond_retention(start, kept):
+            if start == kept[0].offset:
+                if len(kept) == RETAINED_SNAPSHOTS:
+                    break
+                kept = kept[1:]
+            start = kept[0].offset
+        if start == self._log.start_offset:
             return
-        self._advance_start(usable[-RETAINED_SNAPSHOTS])
+        self._advance_start(kept[0])
         await self.snapshots.remove(
             [each for each in self.snapshots.all if each.offset < self._log.start_offset]
         )
-        ends = [segment.base_offset for segment in self._log.segments[1:]]
-        for path in self._log.retire(sum(end <= self._log.start_offset for end in ends)):
+        for path in self._log.retire(self._segments_before(start)):
             await self._world.offload.thread(self._world.disk.remove, path)
+
+    def _is_beyond_retention(self, start: int, kept: list[OffsetAndEpoch]) -> bool:
+        """Return True if a log that starts there, with these snapshots, is too large or too old."""
+        retention = self._retention
+        segments = self._log.segments[self._segments_before(start) :]
+        size = sum(segment.size for segment in segments) + sum(map(self.snapshots.size, kept))
+        age_ms = self._world.clock.now_ms() - self.snapshots.modified_ms(kept[0])
+        return 0 <= retention.retention_bytes < size or 0 <= retention.retention_ms < age_ms
+
+    def _segments_before(self, offset: int) -> int:
+        return sum(segment.base_offset <= offset for segment in self._log.segments[1:])
 
     async def close(self) -> None:
         await self.sync()
@@ -350,40 +367,6 @@ class MetadataLog:
         return data[:whole]
 
 
-def _parts(records: list[NewRecord]) -> Iterator[list[NewRecord]]:
-    """Divide records into batches that replicas fetch one at a time."""
-    part: list[NewRecord] = []
-    size = 0
-    for record in records:
-        part.append(record)
-        size += len(record.value or b"")
-        if size >= METADATA_FETCH_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
 def _checksum(digits: bytes) -> bytes:
     """A damaged committed offset must not make uncommitted records committed."""
     return b"%08x" % zlib.crc32(digits)
-
-
-def decode_batches(
-    data: bytes, voters: tuple[int, ...]
-) -> Iterator[tuple[BatchHeader, list[object]]]:
-    """Yield the header and the metadata records of each batch; control batches have none, but must
-    have these voters."""
-    for position, header in batches(data):
-        if not crc_matches(data, position, header):
-            message = (
-                "the metadata log is damaged: the batch at offset "
-                f"{header.base_offset} has a wrong CRC"
-            )
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        if header.is_control:
-            check_voters(data, header, position, voters)
-            yield header, []
-        else:
-            records = records_of(data, header, position)
-            yield header, [decode_record(record.value or b"") for record in records]

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataDelta, MetadataImage, delta_between
-from penstock.node.quorum.log import MetadataLog, decode_batches
+from penstock.node.quorum.batches import decode_batches
+from penstock.node.quorum.log import MetadataLog
 
 # Called with each committed image. Returns the steps by which the node applies it; the next image
 # is published after the last step.

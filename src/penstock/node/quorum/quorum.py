@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.config import cluster_settings as settings
-from penstock.config import log_settings
 from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
 from penstock.errors import invariant
@@ -29,7 +28,7 @@ from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataImage
 from penstock.node.quorum.client_rpc import RequestEncoder
 from penstock.node.quorum.driver import Callbacks, RaftDriver, Spawn
-from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.log import MetadataLog, MetadataLogConfig
 from penstock.node.quorum.metadata_loader import MetadataLoader, Publisher, not_controller
 from penstock.node.quorum.peers import Peers
 from penstock.node.quorum.quorum_state_store import QuorumStateStore
@@ -53,8 +52,10 @@ from penstock.raft.messages import FetchSnapshot
 from penstock.raft.states import LeaderState, Timing
 from penstock.world import World
 
-# How often the node checks whether a snapshot is due, and how often it saves the committed offset.
+# How often the node checks whether a snapshot is due, whether old ones are to be deleted (as in
+# Kafka), and how often it saves the committed offset.
 SNAPSHOT_CHECK_S = 1.0
+RETENTION_CHECK_S = 60.0
 SAVE_COMMITTED_S = 5.0
 # The pause between two parts of a long image; 0 only yields to the event loop. Simulated runs set
 # it, because there a turn of the event loop takes no time.
@@ -100,9 +101,7 @@ class Quorum:
         self._voters = tuple(voter.node_id for voter in config.voters) or (
             (self.node_id,) if config.is_own_quorum else ()
         )
-        self._log = MetadataLog(
-            world, directory, config[log_settings.LOG_SEGMENT_BYTES], self._voters
-        )
+        self._log = MetadataLog(world, directory, MetadataLogConfig.of(config), self._voters)
         self._loader = MetadataLoader(self._log, on_applied)
         timeout_s = config[settings.QUORUM_REQUEST_TIMEOUT_MS] / 1000
         self._peers = Peers(world, f"quorum-{self.node_id}", timeout_s, self._addresses.get)
@@ -390,10 +389,10 @@ class Quorum:
     # Maintenance
 
     async def _maintain(self) -> None:
-        """Save the committed offset and generate snapshots, each when it is due."""
+        """Save the committed offset, generate snapshots, delete old ones, each when it is due."""
         max_bytes = self._config[settings.METADATA_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
         max_interval_s = self._config[settings.METADATA_MAX_SNAPSHOT_INTERVAL_MS] / 1000
-        snapshot_at = saved_at = self._world.clock.monotonic()
+        snapshot_at = saved_at = checked_at = self._world.clock.monotonic()
         while True:
             await asyncio.sleep(SNAPSHOT_CHECK_S)
             async with self._maintaining:
@@ -407,3 +406,6 @@ class Quorum:
                 if is_due or self._log.bytes_since_snapshot >= max_bytes:
                     snapshot_at = now
                     await self._snapshots.generate()
+                elif now - checked_at >= RETENTION_CHECK_S:
+                    checked_at = now
+                    await self._snapshots.delete_old()

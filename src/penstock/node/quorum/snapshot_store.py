@@ -29,8 +29,8 @@ from penstock.world import Disk, File, World
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _PART, _DAMAGED = ".part", ".damaged"
-# The log starts at the oldest retained snapshot, so that a replica that is slightly behind needs no
-# snapshot.
+# Snapshots that are retained whatever the settings say: one more than in Kafka, so that a damaged
+# one can be replaced by the previous one.
 RETAINED_SNAPSHOTS = 2
 
 _WRITING, _READING = "writing a metadata snapshot", "reading a metadata snapshot"
@@ -154,6 +154,14 @@ class SnapshotStore:
             self._positions.pop(snapshot, None)
 
     # Reading
+
+    def size(self, snapshot: OffsetAndEpoch) -> int:
+        with self._log_directory.failing(_READING):
+            return self._disk.size(self.path(snapshot))
+
+    def modified_ms(self, snapshot: OffsetAndEpoch) -> int:
+        with self._log_directory.failing(_READING):
+            return self._disk.modified_ms(self.path(snapshot))
 
     async def check(self, snapshot: OffsetAndEpoch) -> None:
         """Read a whole snapshot. Raises SnapshotDamaged."""

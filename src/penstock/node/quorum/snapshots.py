@@ -40,7 +40,7 @@ class MetadataSnapshots:
     # Generating and loading
 
     async def generate(self) -> None:
-        """Write a snapshot of the committed image, and delete the log before the previous one."""
+        """Write a snapshot of the committed image, and delete old ones."""
         image = self._loader.image
         snapshot = OffsetAndEpoch(image.offset + 1, self._log.epoch_at(image.offset))
         latest = self._store.latest
@@ -58,7 +58,11 @@ class MetadataSnapshots:
             return
         self.is_due = False
         logger.info("wrote snapshot %s", self._store.path(snapshot))
-        await self._log.delete_before_snapshot(snapshot)
+        await self.delete_old()
+
+    async def delete_old(self) -> None:
+        """Delete snapshots and records beyond the retention settings."""
+        await self._log.delete_old(self._loader.image.offset + 1)
 
     async def load_latest(self) -> MetadataImage | None:
         """Return the image of the latest snapshot; None if there is no snapshot."""

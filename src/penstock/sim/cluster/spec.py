@@ -33,6 +33,7 @@ controller.quorum.fetch.timeout.ms=1000
 controller.quorum.election.backoff.max.ms=200
 controller.quorum.request.timeout.ms=600
 metadata.log.max.record.bytes.between.snapshots={snapshot_bytes}
+metadata.max.retention.bytes=0
 broker.heartbeat.interval.ms=200
 broker.session.timeout.ms=1000
 penstock.broker.disconnect.grace.ms={disconnect_grace_ms}

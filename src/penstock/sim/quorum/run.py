@@ -147,7 +147,8 @@ class QuorumRun:
             "metadata.log.max.record.bytes.between.snapshots": self.rng.choice(
                 (200, 1_000, 20_000_000)
             ),
-            "log.segment.bytes": self.rng.choice((2_000, 1_000_000)),
+            "metadata.log.segment.bytes": self.rng.choice((2_000, 1_000_000)),
+            "metadata.max.retention.bytes": 0,
         }
 
     async def main(self) -> None:
