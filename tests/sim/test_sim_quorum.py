@@ -1,4 +1,5 @@
-"""Simulated quorums under crashes, power loss, partitions and slow disks (rules 16, 17, 18)."""
+"""Simulated quorums under crashes, power loss, partitions, damaged and wiped disks (rules 16 to 20,
+24 and 25)."""
 
 from __future__ import annotations
 
@@ -7,19 +8,22 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.node.quorum.driver import RaftDriver
-from penstock.node.quorum.quorum_state_store import QuorumStateStore
-from penstock.raft import follower, leader
-from penstock.raft.messages import ElectionState, Synced
-from penstock.raft.quorum_state import QuorumState
-from penstock.raft.states import LeaderState
 from penstock.sim.harness import InvariantViolated, quiet
+from penstock.sim.planted import PlantedBug
+from penstock.sim.planted.explore import (
+    PLANTED_QUORUM,
+    damaged_snapshots_are_served,
+    earlier_epochs_are_committed_by_counting,
+    snapshot_downloads_do_not_count,
+)
 from penstock.sim.quorum.run import run_quorum
 from tests.sim.seeds import Seeds, seeds_of
 
 # Planted bugs that take more than a few seconds to find are left to `make drill`.
-DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
-SEEDS = 400
+SLOW = (damaged_snapshots_are_served, snapshot_downloads_do_not_count)
+IS_DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
+PLANTED = [bug for bug in PLANTED_QUORUM if IS_DRILL or bug not in SLOW]
+CAUGHT_WITHIN_SEEDS = 200
 
 
 @seeds_of("quorum")
@@ -28,6 +32,7 @@ def test_rules_hold(seeds: Seeds) -> None:
         reports = [run_quorum(seed) for seed in seeds]
     assert sum(report.elections for report in reports) > len(reports)
     assert sum(report.acknowledged for report in reports) > len(reports)
+    assert any(report.snapshots_fetched for report in reports)
 
 
 def test_a_seed_determines_its_run() -> None:
@@ -37,62 +42,32 @@ def test_a_seed_determines_its_run() -> None:
     assert first.digest != other.digest
 
 
-# Planted bugs: the checkers must find each of them.
-
-
-async def _save_nothing(_store: QuorumStateStore, _state: ElectionState) -> None: ...
-
-
-def votes_are_not_saved(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QuorumStateStore, "save", _save_nothing)
-
-
-def _always(_state: LeaderState, _offset: int) -> bool:
-    return True
-
-
-def earlier_epochs_are_committed_by_counting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leader, "is_committable", _always)
-
-
-def _unsynced_end(quorum: QuorumState) -> int:
-    return quorum.log.end.offset
-
-
-def leader_counts_its_unsynced_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leader, "local_end_offset", _unsynced_end)
-
-
-_sync = RaftDriver._sync
-
-
-async def _deliver_synced_first(driver: RaftDriver) -> None:
-    driver.deliver(Synced())
-    await _sync(driver)
-
-
-def _always_synced(_quorum: QuorumState) -> bool:
-    return True
-
-
-def followers_fetch_with_their_unsynced_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(follower, "is_log_synced", _always_synced)
-    patch.setattr(RaftDriver, "_sync", _deliver_synced_first)
-
-
-PLANTED: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
-    votes_are_not_saved,
-    followers_fetch_with_their_unsynced_end,
-    leader_counts_its_unsynced_end,
-    earlier_epochs_are_committed_by_counting,
-)
-
-
-@pytest.mark.parametrize("plant", PLANTED if DRILL else PLANTED[:2])
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    plant: PlantedBug, record_property: Callable[[str, object], None]
 ) -> None:
-    plant(monkeypatch)
-    with quiet(), pytest.raises(InvariantViolated):
-        for seed in range(SEEDS):
+    with quiet(), plant(), pytest.raises(InvariantViolated) as caught:
+        for seed in range(CAUGHT_WITHIN_SEEDS):
+            run_quorum(seed)
+    record_property("note", f"planted, {plant.__name__}: {str(caught.value).splitlines()[0]}")
+
+
+def test_figure_8_is_found_by_its_rule() -> None:
+    """An entry of an earlier epoch is committed by counting alone (rule 17)."""
+    with (
+        quiet(),
+        earlier_epochs_are_committed_by_counting(),
+        pytest.raises(InvariantViolated, match="by an entry of epoch"),
+    ):
+        for seed in range(CAUGHT_WITHIN_SEEDS):
+            run_quorum(seed)
+
+
+def test_a_failure_says_how_to_repeat_it() -> None:
+    with (
+        quiet(),
+        earlier_epochs_are_committed_by_counting(),
+        pytest.raises(InvariantViolated, match=r"python -m penstock.sim --quorum --seed \d+$"),
+    ):
+        for seed in range(CAUGHT_WITHIN_SEEDS):
             run_quorum(seed)

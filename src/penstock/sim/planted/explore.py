@@ -1,17 +1,23 @@
-"""Bugs planted in the machines that the explorers walk."""
+"""Bugs planted in the machines that the explorers walk, and in the metadata quorum."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.coordinator.groups.step import GroupStep
+from penstock.node.quorum.driver import RaftDriver
+from penstock.node.quorum.snapshot_download import SnapshotDownloads
+from penstock.node.quorum.snapshot_store import SnapshotStore
 from penstock.node.shards.shard import Shard
 from penstock.protocol.internal.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberKey,
 )
 from penstock.raft import elections, follower, leader
-from penstock.raft.messages import VoteRequest
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.messages import Synced, VoteRequest
 from penstock.raft.quorum_state import QuorumState
 from penstock.replica.leader import IsrProposal, Leader
 from penstock.sim.harness import replaced
@@ -19,9 +25,12 @@ from penstock.sim.planted.cluster import (
     elected_outside_the_isr,
     high_watermark_moved_by_one_follower,
     high_watermark_of_the_proposed_isr,
+    metadata_committed_by_a_minority,
     min_insync_ignored,
     stale_broker_epochs_accepted,
     truncated_at_the_high_watermark,
+    unsynced_metadata_counts,
+    vote_not_persisted,
     votes_for_outdated_logs,
 )
 from penstock.sim.planted.groups import commits_answered_before_they_are_committed
@@ -118,6 +127,59 @@ def unloaded_shards_drop_their_requests() -> AbstractContextManager[None]:
     return replaced(Shard, "unload", make)
 
 
+# The quorum around the raft machine
+
+
+@contextlib.contextmanager
+def followers_acknowledge_before_they_sync() -> Iterator[None]:
+    """A follower fetches again before the records of the last fetch are on disk."""
+
+    def make(sync: Any) -> Any:
+        async def early(driver: RaftDriver) -> None:
+            driver.deliver(Synced())
+            await sync(driver)
+
+        return early
+
+    with followers_fetch_with_their_unsynced_end(), replaced(RaftDriver, "_sync", make):
+        yield
+
+
+@contextlib.contextmanager
+def damaged_snapshots_are_served() -> Iterator[None]:
+    """A leader serves a snapshot with a flipped bit, and a follower publishes it."""
+
+    async def read(
+        store: SnapshotStore, snapshot: OffsetAndEpoch, position: int, length: int
+    ) -> tuple[int, bytes]:
+        data = store._disk.read(store.path(snapshot))
+        return len(data), data[position : position + length]
+
+    async def check_nothing(_store: SnapshotStore, _path: str) -> list[int]:
+        return []
+
+    with (
+        replaced(SnapshotStore, "read", lambda _original: read),
+        replaced(SnapshotStore, "_check", lambda _original: check_nothing),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def snapshot_downloads_do_not_count() -> Iterator[None]:
+    """A leader takes a voter that fetches a long snapshot for dead and resigns, and the download
+    starts over."""
+
+    async def begin_again(_downloads: SnapshotDownloads, _effect: Any) -> None:
+        return None
+
+    with (
+        replaced(leader, "handle_snapshot_piece_served", lambda _original: lambda *_args: None),
+        replaced(SnapshotDownloads, "_resume", lambda _original: begin_again),
+    ):
+        yield
+
+
 PLANTED_RAFT = (
     earlier_epochs_are_committed_by_counting,
     leader_counts_its_unsynced_end,
@@ -142,4 +204,17 @@ PLANTED_SHARD = (
     refused_offsets_stay,
     target_assignments_are_not_written,
     unloaded_shards_drop_their_requests,
+)
+
+PLANTED_QUORUM = (
+    earlier_epochs_are_committed_by_counting,
+    leader_counts_its_unsynced_end,
+    followers_acknowledge_before_they_sync,
+    two_votes_in_one_epoch,
+    vote_not_persisted,
+    votes_for_outdated_logs,
+    metadata_committed_by_a_minority,
+    unsynced_metadata_counts,
+    damaged_snapshots_are_served,
+    snapshot_downloads_do_not_count,
 )

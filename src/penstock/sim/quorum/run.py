@@ -1,28 +1,35 @@
-"""Runs a quorum of three or five controllers and an observer under faults (rules 16, 17, 18).
+"""Runs a quorum of three or five controllers and an observer under faults (rules 16 to 20, 24).
 
-The leader writes one numbered setting after the other. Crashes, power loss, network partitions
-(also one-way), cut connections, pauses, slow disks and clock jumps occur at random. Then the faults
-end, and the quorum must recover within a bound (rule 25).
+The leader writes one numbered setting after the other while `faults` injects faults. Then the
+faults end, and the quorum must recover within a bound (rule 25). Voters that refuse to start,
+because their files are damaged or wiped, are formatted again once all others have every record.
+Sometimes another voter is replaced by an empty one at the end, which then makes the majority.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.config.node import NodeConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import METADATA_FETCH_BYTES
-from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
+from penstock.metadata.image import MetadataDelta, MetadataImage
+from penstock.node.quorum import quorum as quorum_module
+from penstock.node.quorum.driver import RaftDriver
 from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.internal.metadata_settings import ConfigRecord
-from penstock.raft.messages import FetchSnapshot
+from penstock.raft.messages import Effect, FetchSnapshot, Truncate
 from penstock.raft.states import LeaderState
-from penstock.sim.harness import InvariantViolated
+from penstock.sim.cluster.history import History as ObservedHistory
+from penstock.sim.cluster.observers.quorum import QuorumObserver
+from penstock.sim.harness import InvariantViolated, replaced
+from penstock.sim.quorum.faults import OBSERVER, QuorumFaults
+from penstock.sim.quorum.history import RESOURCE, History, check
 from penstock.sim.quorum.node import (
     Listener,
     SlowDisk,
@@ -34,15 +41,11 @@ from penstock.world import World
 from penstock.world.sim import Node, NodeCrashed, Simulation
 
 PORT = 9093
-OBSERVER = 9
-FAULTS = 8
-# The probability that a fault follows an election, and that one follows an acknowledgement.
-FAULT_AFTER_ELECTION = 0.5
-FAULT_AFTER_ACKNOWLEDGEMENT = 0.05
-RECOVERED_WITHIN_S = 15.0
-
-# The resource whose settings the run writes.
-RESOURCE = (BROKER, "1")
+FAULTS = 10
+# Fetching a snapshot byte by byte takes some seconds.
+RECOVERED_WITHIN_S = 60.0
+# The probability that a voter is replaced at the end.
+REPLACED_AT_THE_END = 0.4
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class QuorumReport:
     truncations: int = 0
     acknowledged: int = 0
     snapshots_fetched: int = 0
+    damaged: int = 0
+    refused: int = 0
 
     @property
     def counts(self) -> bool:
@@ -65,7 +70,9 @@ def run_quorum(seed: int) -> QuorumReport:
     simulation = Simulation(seed, trace_lines=40)
     run = QuorumRun(simulation)
     try:
-        simulation.run(run.main())
+        with run.observing():
+            simulation.run(run.main())
+        check(run.observed)
     except BaseException as error:
         tail = "\n".join(simulation.trace.lines())
         raise InvariantViolated(
@@ -75,34 +82,18 @@ def run_quorum(seed: int) -> QuorumReport:
     run.report.digest = simulation.trace.digest()
     run.report.elections = len(run.history.leaders)
     run.report.acknowledged = len(run.history.acknowledged)
+    run.report.damaged = len(run.faults.damaged)
     return run.report
 
 
-@dataclass(slots=True)
-class History:
-    """Everything that any node has reported during the run, checked as it arrives."""
+class RunObserver(QuorumObserver):
+    """Counts truncations too."""
 
-    leaders: dict[int, str] = field(default_factory=dict)
-    # Offset -> the settings after the record at this offset, as the first node committed them.
-    committed: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    acknowledged: list[str] = field(default_factory=list)
+    report: QuorumReport
 
-    def add_leader(self, node: str, epoch: int) -> bool:
-        """Return True if the epoch had no leader yet."""
-        is_new = epoch not in self.leaders
-        other = self.leaders.setdefault(epoch, node)
-        if other != node:
-            raise InvariantViolated(f"{other} and {node} both lead epoch {epoch} (rule 16)")
-        return is_new
-
-    def add_image(self, node: str, image: MetadataImage) -> None:
-        settings = image.configs.get(RESOURCE, {})
-        before = self.committed.setdefault(image.offset, settings)
-        if before != settings:
-            raise InvariantViolated(
-                f"{node} committed other settings up to offset {image.offset} than a node before "
-                "it (rule 17)"
-            )
+    def _on_message(self, driver: RaftDriver, effect: Effect) -> None:
+        super()._on_message(driver, effect)
+        self.report.truncations += isinstance(effect, Truncate)
 
 
 class ObservedQuorum(Quorum):
@@ -110,8 +101,14 @@ class ObservedQuorum(Quorum):
 
     run: QuorumRun
 
+    @property
+    def is_synced(self) -> bool:
+        """True if the node's whole log is committed and on disk."""
+        return self._log.synced_end == self.log_end_offset == self.high_watermark
+
     async def open(self) -> None:
         self._log.fetch_max_bytes = self.run.fetch_max_bytes
+        self._downloads.piece_bytes = self.run.piece_bytes
         await super().open()
 
     async def _download_snapshot(self, effect: FetchSnapshot) -> None:
@@ -131,85 +128,147 @@ class QuorumRun:
         self.trace = simulation.trace
         self.history = History()
         self.report = QuorumReport()
+        self.observed = ObservedHistory()
+        self._observer = RunObserver(self.observed, simulation.now)
+        self._observer.report = self.report
         self.ids = range(1, self.rng.choice((3, 3, 5)) + 1)
         self.voters = {node_id: simulation.node(f"c{node_id}") for node_id in self.ids}
         self.nodes: dict[int, Node] = {**self.voters, OBSERVER: simulation.node("o9")}
-        self.quorums: dict[int, Quorum] = {}
+        self.quorums: dict[int, ObservedQuorum] = {}
+        # Nodes that may refuse to start because of damage, those that did, and wiped ones.
+        self.may_refuse: set[int] = set()
+        self.refused: set[int] = set()
+        self.wiped: set[int] = set()
         self.written = 0
-        self.settling = False
-        self.faults_ended = False
-        self.context = contextvars.copy_context()
+        self.is_settling = False
         self.fetch_max_bytes = self.rng.choice((1, METADATA_FETCH_BYTES))
+        self.piece_bytes = self.rng.choice((1, 7, 100, 100, METADATA_FETCH_BYTES))
+        # How a node applies an image: in how many steps, and how long it pauses after some.
+        self._steps_per_image = self.rng.choice((0, 0, 8))
+        self._publish_pause_s = self.rng.choice((0.0, 0.1, 1.0))
         self.disk_delays = {
             node_id: self.rng.choice((0.0, 0.0, 0.0, 0.1, 0.5)) for node_id in self.nodes
         }
-        self.settings = {
+        settings: dict[str, object] = {
             "metadata.log.max.record.bytes.between.snapshots": self.rng.choice(
-                (200, 1_000, 20_000_000)
+                (200, 200, 1_000, 20_000_000)
             ),
             "metadata.log.segment.bytes": self.rng.choice((2_000, 1_000_000)),
             "metadata.max.retention.bytes": 0,
         }
+        voters = {voter: f"c{voter}:{PORT}" for voter in self.ids}
+        self._configs: dict[int, NodeConfig] = {
+            node_id: quorum_config(
+                node_id,
+                voters,
+                "/d",
+                settings,
+                listener="o9:9092" if node_id == OBSERVER else None,
+            )
+            for node_id in self.nodes
+        }
+        self._kind = type("ObservedQuorumOfRun", (ObservedQuorum,), {"run": self})
+        self.faults = QuorumFaults(self)
+
+    def observing(self) -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        stack.enter_context(self._observer.observing())
+        stack.enter_context(
+            replaced(quorum_module, "PUBLISH_PAUSE_S", lambda _original: self._publish_pause_s)
+        )
+        return stack
 
     async def main(self) -> None:
-        for node_id in self.nodes:
+        for node_id, node in self.nodes.items():
+            node.set_drift(self.rng.choice((1.0, 1.0, 0.98, 1.03)))
             self._format(node_id)
-            self._start(node_id)
+            self.start(node_id)
         for _fault in range(FAULTS):
             await asyncio.sleep(self.rng.random() ** 2 * 2)
-            self._fault()
-        self._end_faults()
+            self.faults.inject()
+        self.faults.end()
+        quorum_module.PUBLISH_PAUSE_S = 0.0
         await self._recover()
 
     # Nodes
 
     def _format(self, node_id: int) -> None:
         world = self.nodes[node_id].world
-        format_quorum_node(world, self._config(node_id))
+        format_quorum_node(world, self._configs[node_id])
         world.disk.sync_dir("/")
 
-    def _config(self, node_id: int) -> NodeConfig:
-        voters = {voter: f"c{voter}:{PORT}" for voter in self.ids}
-        return quorum_config(
-            node_id,
-            voters,
-            "/d",
-            self.settings,
-            listener="o9:9092" if node_id == OBSERVER else None,
-        )
+    def reformat(self, node_id: int) -> None:
+        """Empty and format the directory of a node that has been restarted but not started."""
+        self.faults.forget_triggers(node_id)
+        disk = self.nodes[node_id].world.disk
+        if disk.exists("/d"):
+            disk.remove_tree("/d")
+        self._format(node_id)
+        for nodes in (self.may_refuse, self.refused, self.wiped):
+            nodes.discard(node_id)
 
-    def _start(self, node_id: int) -> None:
+    def restart(self, node_id: int) -> None:
+        """Start a new process on what survived."""
+        self.nodes[node_id].restart()
+        self.start(node_id)
+
+    def start(self, node_id: int) -> None:
         node = self.nodes[node_id]
         self.quorums.pop(node_id, None)
-        world, delay = node.world, self.disk_delays[node_id]
-        if delay:
+        world = node.world
+        if self.disk_delays[node_id]:
+            delay = partial(self.disk_delays.__getitem__, node_id)
             world = replace(world, offload=SlowDisk(world.offload, self.rng, delay))
         node.start(self._live(node_id, world))
 
     async def _live(self, node_id: int, world: World) -> None:
         listener = Listener(partial(self._on_applied, node_id))
-        kind = type("ObservedQuorumOfRun", (ObservedQuorum,), {"run": self})
         try:
-            async with quorum_node(world, self._config(node_id), listener, kind) as quorum:
+            async with quorum_node(world, self._configs[node_id], listener, self._kind) as quorum:
+                if node_id in self.wiped:
+                    raise InvariantViolated(
+                        f"voter {node_id} starts with an empty directory (rule 19)"
+                    )
+                assert isinstance(quorum, ObservedQuorum)
                 self.quorums[node_id] = quorum
                 await self._write(quorum)
         except* NodeCrashed:
             # The simulated drive stopped at a write: the node is down until a fault restarts it.
             self.trace.note("stopped")
             self.quorums.pop(node_id, None)
+        except* KafkaError as errors:
+            self._refuse(node_id, errors)
+
+    def _refuse(self, node_id: int, errors: BaseExceptionGroup[KafkaError]) -> None:
+        """A node with damaged files may stop and refuse to start; a healthy one may not."""
+        codes = {error.code for error in _leaves(errors)}
+        if node_id not in self.may_refuse or codes != {ErrorCode.KAFKA_STORAGE_ERROR}:
+            raise errors
+        self.trace.note("refuses", self.nodes[node_id].name)
+        self.quorums.pop(node_id, None)
+        self.refused.add(node_id)
+        self.report.refused += 1
 
     def _on_applied(
         self, node_id: int, image: MetadataImage, _delta: MetadataDelta
     ) -> Iterable[None]:
         self.history.add_image(self.nodes[node_id].name, image)
         self.trace.note("applied", image.offset)
-        return ()
+        return [None] * self._steps_per_image
+
+    def on_leader(self, node_id: int, epoch: int) -> None:
+        name = self.nodes[node_id].name
+        if self.history.add_leader(name, epoch):
+            self.trace.note("leads", name, epoch)
+            self.faults.after_election(node_id)
+
+    # Writes
 
     async def _write(self, quorum: Quorum) -> None:
         """Write settings while this node is the leader, sometimes several concurrently."""
         while True:
             await asyncio.sleep(self.rng.random() * 0.4)
-            if quorum.is_leader and not self.settling:
+            if quorum.is_leader and not self.is_settling:
                 await asyncio.gather(
                     *(self._write_setting(quorum) for _ in range(self.rng.choice((1, 1, 3))))
                 )
@@ -228,140 +287,58 @@ class QuorumRun:
         else:
             self.history.acknowledged.append(name)
             self.trace.note("acknowledged", offset, name)
-            self._maybe_fault(
-                FAULT_AFTER_ACKNOWLEDGEMENT,
-                0.0,
-                partial(self._lose_power_and_isolate, quorum.node_id),
-            )
+            self.faults.after_acknowledgement(quorum.node_id)
             if name not in quorum.image.configs.get(RESOURCE, {}):
                 raise InvariantViolated(f"{name} is acknowledged but not in the leader's image")
-
-    # Faults
-
-    def on_leader(self, node_id: int, epoch: int) -> None:
-        name = self.nodes[node_id].name
-        if self.history.add_leader(name, epoch):
-            self.trace.note("leads", name, epoch)
-            self._maybe_fault(
-                FAULT_AFTER_ELECTION,
-                self.rng.choice((0.0, 0.01, 0.03)),
-                partial(self._isolate_new_leader, node_id),
-            )
-
-    def _maybe_fault(self, probability: float, within_s: float, inject: Callable[[], None]) -> None:
-        """Inject a fault soon after a promise, when it is most likely to find a bug."""
-        if not self.settling and not self.faults_ended and self.rng.random() < probability:
-            pause = self.rng.random() * within_s
-            asyncio.get_running_loop().call_later(pause, self._inject, inject, context=self.context)
-
-    def _inject(self, inject: Callable[[], None]) -> None:
-        if not self.faults_ended:
-            inject()
-            asyncio.get_running_loop().call_later(self.rng.random() * 3, self.network.heal)
-
-    def _isolate_new_leader(self, leader: int) -> None:
-        """Isolate the leader and power-cycle voters, which then get another vote request."""
-        self._isolate(leader)
-        for node_id in self.voters:
-            if node_id != leader and self.rng.random() < 0.5:
-                self._power_cycle(node_id)
-
-    def _lose_power_and_isolate(self, leader: int) -> None:
-        """Power-cycle the followers, or the leader and some of them, and isolate another voter.
-
-        The acknowledged write must be on the disks of a majority.
-        """
-        if self.rng.random() < 0.5:
-            cycled = [node_id for node_id in self.voters if node_id != leader]
-        else:
-            cycled = [
-                node_id for node_id in self.voters if node_id == leader or self.rng.random() < 0.3
-            ]
-        for node_id in cycled:
-            self._power_cycle(node_id)
-        left = [node_id for node_id in self.voters if node_id not in cycled]
-        if left:
-            self._isolate(self.rng.choice(left))
-
-    def _isolate(self, node_id: int) -> None:
-        self.network.partition(
-            [self.nodes[node_id].name],
-            [node.name for other, node in self.nodes.items() if other != node_id],
-        )
-
-    def _power_cycle(self, node_id: int) -> None:
-        if self.nodes[node_id].alive:
-            self.nodes[node_id].crash(power_loss=True)
-        self.nodes[node_id].restart()
-        self._start(node_id)
-
-    def _fault(self) -> None:
-        node_id = self.rng.choice(list(self.nodes))
-        name, node = self.nodes[node_id].name, self.nodes[node_id]
-        names = [peer.name for peer in self.nodes.values() if peer.name != name]
-        other = self.rng.choice(names)
-        dice = self.rng.random()
-        if dice < 0.35:
-            self._crash_or_restart(node_id)
-        elif dice < 0.45:
-            others = [peer for peer in names if self.rng.random() < 0.7]
-            self.network.partition([name], others)
-        elif dice < 0.55:
-            self.network.block(name, other)
-        elif dice < 0.70:
-            self.network.heal()
-        elif dice < 0.78:
-            self.network.cut(name, other)
-        elif dice < 0.84:
-            node.clock.jump(self.rng.randrange(-100_000, 100_000))
-        elif dice < 0.92 and node.alive:
-            node.pause()
-            asyncio.get_running_loop().call_later(self.rng.random() * 4, self._resume, node)
-        elif node.alive:
-            node.drive.stop_after(self.rng.randrange(60))
-
-    def _resume(self, node: Node) -> None:
-        if node.alive:
-            node.resume()
-
-    def _crash_or_restart(self, node_id: int) -> None:
-        node = self.nodes[node_id]
-        if node.alive:
-            node.crash(power_loss=self.rng.random() < 0.7)
-            if self.rng.random() < 0.5:
-                return
-        self._restart(node_id)
-
-    def _restart(self, node_id: int) -> None:
-        """Restart a node; the observer sometimes with an empty directory, since it is no voter."""
-        world = self.nodes[node_id].restart()
-        if node_id == OBSERVER and self.rng.random() < 0.5:
-            world.disk.remove_tree("/d")
-            self._format(node_id)
-        self._start(node_id)
-
-    def _end_faults(self) -> None:
-        """Start or resume all nodes, and heal the network."""
-        self.faults_ended = True
-        self.network.heal()
-        for node_id, node in self.nodes.items():
-            self.disk_delays[node_id] = 0.0
-            node.drive.stop_after(None)
-            if node.alive and node_id in self.quorums and self.rng.random() < 0.5:
-                node.resume()
-            else:
-                self._restart(node_id)
 
     # Recovery
 
     async def _recover(self) -> None:
+        """A write is accepted, then all healthy nodes get everything, then the refused ones."""
         before = len(self.history.acknowledged)
         await self._within(lambda: len(self.history.acknowledged) > before, "accepted a write")
-        self.settling = True
-        await self._within(
-            lambda: self._all_have(self.history.acknowledged),
-            "replicated all acknowledged writes to all nodes",
+        self.is_settling = True
+        await self._within(self._all_have, "replicated all acknowledged writes to all nodes")
+        while self.refused:
+            for node_id in sorted(self.refused):
+                self._replace(node_id)
+            await self._within(self._all_have, "replicated all to the nodes formatted again")
+        if self.rng.random() < REPLACED_AT_THE_END:
+            await self._replace_a_voter()
+
+    def _replace(self, node_id: int) -> None:
+        """Start a node with an empty directory."""
+        self.nodes[node_id].restart()
+        self.reformat(node_id)
+        self.start(node_id)
+
+    async def _replace_a_voter(self) -> None:
+        """Replace a voter by an empty one. Meanwhile so many others are down that it makes the
+        majority, or the leader's latest snapshot is damaged. It must get everything."""
+        await self._within(self._has_leader, "elected a leader")
+        leader = next(quorum.node_id for quorum in self.quorums.values() if quorum.is_leader)
+        replaced, *others = self.rng.sample(
+            [voter for voter in self.ids if voter != leader], k=len(self.ids) - 1
         )
+        down: list[int] = []
+        if self.rng.random() < 0.5:
+            down = others[: (len(self.ids) - 1) // 2]
+            for node_id in down:
+                self.nodes[node_id].crash()
+                self.quorums.pop(node_id, None)
+        else:
+            self.faults.damage_latest_snapshot(leader)
+        self._replace(replaced)
+        before = len(self.history.acknowledged)
+        self.is_settling = False
+        await self._within(lambda: len(self.history.acknowledged) > before, "accepted a write")
+        self.is_settling = True
+        for node_id in down:
+            self.restart(node_id)
+        await self._within(self._all_have, "replicated all to the replaced voter")
+
+    def _has_leader(self) -> bool:
+        return any(quorum.is_leader for quorum in self.quorums.values())
 
     async def _within(self, condition: Callable[[], bool], outcome: str) -> None:
         deadline = asyncio.get_running_loop().time() + RECOVERED_WITHIN_S
@@ -378,13 +355,25 @@ class QuorumRun:
                     for node_id, quorum in self.quorums.items()
                 }
                 raise InvariantViolated(
-                    f"the quorum has not {outcome} within {RECOVERED_WITHIN_S:g} s; node: (leader, "
-                    f"epoch, high watermark, log end offset) {states}"
+                    f"the quorum has not {outcome} within {RECOVERED_WITHIN_S:g} s (rule 25); "
+                    f"node: (leader, epoch, high watermark, log end offset) {states}, refused: "
+                    f"{sorted(self.refused)}"
                 )
 
-    def _all_have(self, names: list[str]) -> bool:
-        """Return True if the image of every node has these settings."""
-        images = [quorum.image.configs.get(RESOURCE, {}) for quorum in self.quorums.values()]
-        return len(images) == len(self.nodes) and all(
-            name in image for image in images for name in names
+    def _all_have(self) -> bool:
+        """Return True if the image of every node that has not refused has all acknowledged
+        settings."""
+        if {*self.quorums, *self.refused} != set(self.nodes):
+            return False
+        return all(
+            name in quorum.image.configs.get(RESOURCE, {})
+            for quorum in self.quorums.values()
+            for name in self.history.acknowledged
         )
+
+
+def _leaves(errors: BaseExceptionGroup[KafkaError]) -> list[KafkaError]:
+    leaves: list[KafkaError] = []
+    for error in errors.exceptions:
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
