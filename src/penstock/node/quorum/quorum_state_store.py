@@ -34,10 +34,13 @@ class QuorumStateStore:
         self._voters = voters
 
     def read(self, last_epoch: int) -> ElectionState:
-        """Return the saved state, or an empty one if the log's last epoch is higher.
+        """Return the saved state. `last_epoch` is the log's last epoch.
 
         A voter without its vote must not vote again under the same identity (rule 19), so an
-        unreadable file is an error.
+        unreadable file is an error. So is a log with a higher epoch: an epoch is saved before its
+        first record is written. The leader epoch of a batch is not covered by its CRC, and a node
+        that takes a flipped bit of it for an epoch never finds a leader, or raises the epoch of the
+        whole quorum (rule 20).
         """
         if not self._world.disk.exists(self._file):
             return ElectionState(last_epoch, None)
@@ -55,7 +58,12 @@ class QuorumStateStore:
                 f"{self._file} belongs to cluster {state.cluster_id}, not to {self._cluster_id}",
             )
         if state.leader_epoch < last_epoch:
-            return ElectionState(last_epoch, None)
+            message = (
+                f"the metadata log has a record of epoch {last_epoch}, and {self._file} has epoch "
+                f"{state.leader_epoch}: one of them is damaged. Empty the metadata directory and "
+                "format it again: the node then fetches all metadata from the other controllers"
+            )
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         return ElectionState(
             max(state.leader_epoch, 0), None if state.voted_id == _NONE else state.voted_id
         )
