@@ -17,25 +17,21 @@ from penstock.sim.cluster.checkers import (
     quorum,
     replication,
 )
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     CLASSIC_GROUP,
     CONSUMER_GROUP,
     BecameLeader,
     BecameQuorumLeader,
-    Checker,
     ClocksJumped,
     DiskFails,
     EpochEndFetched,
     Event,
-    Events,
     FileDamaged,
     FileRepaired,
     FollowerFetchAccepted,
     HeartbeatAnswered,
     HighWatermarkAdvanced,
-    History,
     ImpostorFetched,
-    KeyedRecord,
     KeyedRecordAcknowledged,
     KeyedRecordSent,
     LeaderAppended,
@@ -50,16 +46,22 @@ from penstock.sim.cluster.history import (
     OffsetOutOfRange,
     OffsetsFetched,
     PowerLostTogether,
-    ProducerKind,
     QuorumHighWatermarkAdvanced,
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
     ReplacedMemberCommitted,
-    ReplicaLog,
     TopicCreated,
-    Violation,
     VoteGranted,
+)
+from penstock.sim.cluster.history import (
+    Checker,
+    Events,
+    History,
+    KeyedRecord,
+    ProducerKind,
+    ReplicaLog,
+    Violation,
 )
 
 P = TopicPartition("t", 0)

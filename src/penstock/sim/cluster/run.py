@@ -10,17 +10,13 @@ from typing import Any
 
 from penstock.records.record import read_records
 from penstock.sim.cluster.checkers import CHECKERS
-from penstock.sim.cluster.faults.injector import CLIENTS, FaultInjector
-from penstock.sim.cluster.faults.quorum import snapshot_pieces
-from penstock.sim.cluster.health import find_problem
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameQuorumLeader,
     FaultEvent,
     FileRepaired,
     FollowerFetchAccepted,
     HeartbeatAnswered,
     HighWatermarkAdvanced,
-    History,
     KeyedRecordAcknowledged,
     KeyedRecordSent,
     LeaderAppended,
@@ -34,9 +30,12 @@ from penstock.sim.cluster.history import (
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
-    ReplicaLog,
     SnapshotPieceFetched,
 )
+from penstock.sim.cluster.faults.injector import CLIENTS, FaultInjector
+from penstock.sim.cluster.faults.quorum import snapshot_pieces
+from penstock.sim.cluster.health import find_problem
+from penstock.sim.cluster.history import History, ReplicaLog
 from penstock.sim.cluster.nodes import build_nodes
 from penstock.sim.cluster.observers.logs import read_batches
 from penstock.sim.cluster.observers.partitions import PartitionObserver

@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     ClocksJumped,
     EpochEndFetched,
-    History,
     ImpostorFetched,
     OffsetOutOfRange,
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
     TopicCreated,
-    Violation,
 )
+from penstock.sim.cluster.history import History, Violation
 
 
 def no_acknowledged_write_is_lost(history: History) -> Iterator[Violation]:

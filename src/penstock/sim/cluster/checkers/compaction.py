@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from penstock.sim.cluster.history import (
-    History,
-    KeyedRecord,
-    KeyedRecordAcknowledged,
-    KeyedRecordSent,
-    Violation,
-)
+from penstock.sim.cluster.events import KeyedRecordAcknowledged, KeyedRecordSent
+from penstock.sim.cluster.history import History, KeyedRecord, Violation
 
 
 def last_value_of_each_key_survives(history: History) -> Iterator[Violation]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     DiskFails,
     FileDamaged,
     FileRepaired,
-    History,
     MajorityStarted,
     NodeEnded,
     PowerLostTogether,
     RecordAcknowledged,
-    Violation,
 )
+from penstock.sim.cluster.history import History, Violation
 
 
 def damage_is_contained(history: History) -> Iterator[Violation]:

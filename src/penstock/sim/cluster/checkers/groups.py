@@ -11,19 +11,18 @@ from itertools import pairwise
 from penstock.ids import TopicPartition
 from penstock.node.shards.internal_topics import OFFSETS_TOPIC
 from penstock.node.shards.shard_set import positive_hash
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     CLASSIC_GROUP,
     CONSUMER_GROUP,
     BecameLeader,
     HeartbeatAnswered,
-    History,
     MemberAssigned,
     OffsetCommitFinished,
     OffsetCommitStarted,
     OffsetsFetched,
     ReplacedMemberCommitted,
-    Violation,
 )
+from penstock.sim.cluster.history import History, Violation
 from penstock.sim.cluster.spec import OFFSETS_PARTITIONS
 from penstock.sim.cluster.workloads.consumer_group import SESSION_S
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameQuorumLeader,
-    History,
     MetadataBatchCommitted,
     QuorumHighWatermarkAdvanced,
-    Violation,
     VoteGranted,
 )
+from penstock.sim.cluster.history import History, Violation
 
 
 def one_vote_per_epoch(history: History) -> Iterator[Violation]:

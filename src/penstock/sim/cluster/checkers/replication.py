@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameLeader,
     FollowerFetchAccepted,
     HighWatermarkAdvanced,
-    History,
     LeaderAppended,
     LeaderElected,
     LogTruncated,
-    Violation,
 )
+from penstock.sim.cluster.history import History, Violation
 
 
 def no_commit_below_min_insync(history: History) -> Iterator[Violation]:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from penstock.ids import TopicPartition
 from penstock.log import names as log_names
 from penstock.records.batch import batches
+from penstock.sim.cluster.events import FileDamaged, FileRepaired
 from penstock.sim.cluster.faults.env import FaultEnv
-from penstock.sim.cluster.history import FileDamaged, FileRepaired
 from penstock.sim.cluster.nodes import CLUSTER_ID, ClusterNode
 from penstock.world.sim.drive import SimDrive
 from penstock.world.sim.kinds import METADATA_SNAPSHOT, file_kind

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from penstock.client.client import Client
 from penstock.node.node import Node
+from penstock.sim.cluster.events import Event, FaultEvent
 from penstock.sim.cluster.faults.targets import POLL_S, FaultTargets
-from penstock.sim.cluster.history import Event, FaultEvent, History
+from penstock.sim.cluster.history import History
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.spec import ClusterSpec

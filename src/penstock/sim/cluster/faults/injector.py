@@ -10,19 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from penstock.client.client import Client
-from penstock.sim.cluster.faults.env import FaultEnv
-from penstock.sim.cluster.faults.more import MoreFaults
-from penstock.sim.cluster.faults.targets import POLL_S, FaultTargets
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameQuorumLeader,
     ClocksJumped,
     DiskFails,
     FaultEvent,
-    History,
     LeaderElected,
     LogTruncated,
     VoteGranted,
 )
+from penstock.sim.cluster.faults.env import FaultEnv
+from penstock.sim.cluster.faults.more import MoreFaults
+from penstock.sim.cluster.faults.targets import POLL_S, FaultTargets
+from penstock.sim.cluster.history import History
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.spec import ClusterSpec

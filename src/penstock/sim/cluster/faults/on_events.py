@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from penstock.sim.cluster.faults.env import FaultEnv
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameLeader,
     BecameQuorumLeader,
     Event,
@@ -19,6 +18,7 @@ from penstock.sim.cluster.history import (
     SnapshotPieceFetched,
     VoteGranted,
 )
+from penstock.sim.cluster.faults.env import FaultEnv
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.world.sim import KINDS, Frame
 

@@ -15,9 +15,9 @@ from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.node.quorum.peers import Peers
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from penstock.sim.cluster.events import MajorityStarted, PowerLostTogether
 from penstock.sim.cluster.faults.damage import DamageFaults, wipe
 from penstock.sim.cluster.faults.env import FaultEnv
-from penstock.sim.cluster.history import MajorityStarted, PowerLostTogether
 from penstock.sim.cluster.nodes import ClusterNode
 from penstock.sim.harness import replaced
 from penstock.world.sim.kinds import METADATA_SNAPSHOT

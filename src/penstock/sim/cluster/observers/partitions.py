@@ -16,17 +16,17 @@ from penstock.node.node import Node
 from penstock.node.partition.follower import FollowerRole
 from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameLeader,
     Event,
     FollowerFetchAccepted,
     HighWatermarkAdvanced,
-    History,
     LeaderAppended,
     LeaderElected,
     LogTruncated,
     incarnation,
 )
+from penstock.sim.cluster.history import History
 from penstock.sim.cluster.observers.logs import common_end, read_batches
 from penstock.sim.harness import replaced
 

@@ -27,15 +27,15 @@ from penstock.raft.messages import (
 )
 from penstock.raft.states import LeaderState
 from penstock.records.batch import batches
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     BecameQuorumLeader,
-    History,
     MetadataBatchCommitted,
     QuorumHighWatermarkAdvanced,
     SnapshotInstalling,
     SnapshotPieceFetched,
     VoteGranted,
 )
+from penstock.sim.cluster.history import History
 from penstock.sim.harness import replaced
 
 

@@ -16,16 +16,15 @@ from penstock.client.producer.accumulator import RecordMetadata
 from penstock.client.producer.producer import Producer
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     Event,
-    History,
     OffsetOutOfRange,
-    ProducerKind,
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
     TopicCreated,
 )
+from penstock.sim.cluster.history import History, ProducerKind
 from penstock.sim.cluster.spec import ClusterSpec, TopicSpec
 from penstock.world.sim import Node as Machine
 

@@ -16,11 +16,8 @@ from penstock.client.producer.producer import Producer
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.records.record import Record
-from penstock.sim.cluster.history import (
-    KeyedRecord,
-    KeyedRecordAcknowledged,
-    KeyedRecordSent,
-)
+from penstock.sim.cluster.events import KeyedRecordAcknowledged, KeyedRecordSent
+from penstock.sim.cluster.history import KeyedRecord
 from penstock.sim.cluster.workloads.workload import (
     RETRY_S,
     Clients,

@@ -21,7 +21,7 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     CONSUMER_GROUP,
     HeartbeatAnswered,
     MemberAssigned,

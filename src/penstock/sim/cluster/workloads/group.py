@@ -13,7 +13,7 @@ from penstock.client.client import Client
 from penstock.client.consumer.group_consumer import GroupConsumer
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import (
+from penstock.sim.cluster.events import (
     CLASSIC_GROUP,
     Event,
     MemberAssigned,

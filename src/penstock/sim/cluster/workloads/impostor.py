@@ -18,7 +18,8 @@ from penstock.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.records.batch import batches
-from penstock.sim.cluster.history import History, ImpostorFetched
+from penstock.sim.cluster.events import ImpostorFetched
+from penstock.sim.cluster.history import History
 from penstock.sim.cluster.spec import ClusterSpec
 from penstock.world.sim import Node as Machine
 

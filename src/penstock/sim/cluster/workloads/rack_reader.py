@@ -25,7 +25,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from penstock.records.batch import batches
-from penstock.sim.cluster.history import EpochEndFetched, OffsetOutOfRange, RecordConsumed
+from penstock.sim.cluster.events import EpochEndFetched, OffsetOutOfRange, RecordConsumed
 from penstock.sim.cluster.spec import RACKS
 from penstock.sim.cluster.workloads.workload import RETRY_S, Clients, Workload, WorkloadEnv
 from penstock.world.sim import Node as Machine

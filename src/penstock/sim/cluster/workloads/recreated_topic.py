@@ -20,13 +20,8 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.records.build import NewRecord, build_batch
-from penstock.sim.cluster.history import (
-    ProducerKind,
-    RecordAcknowledged,
-    RecordSent,
-    TopicDeleted,
-    incarnation,
-)
+from penstock.sim.cluster.events import RecordAcknowledged, RecordSent, TopicDeleted, incarnation
+from penstock.sim.cluster.history import ProducerKind
 from penstock.sim.cluster.workloads.workload import (
     RETRY_S,
     Clients,

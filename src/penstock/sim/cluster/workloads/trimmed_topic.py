@@ -18,7 +18,8 @@ from penstock.client.producer.accumulator import RecordMetadata
 from penstock.client.producer.producer import Producer
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import ProducerKind, RecordAcknowledged, RecordSent
+from penstock.sim.cluster.events import RecordAcknowledged, RecordSent
+from penstock.sim.cluster.history import ProducerKind
 from penstock.sim.cluster.workloads.workload import (
     RETRY_S,
     Clients,

@@ -13,7 +13,8 @@ from typing import Any
 from penstock.client.client import Client
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
-from penstock.sim.cluster.history import Event, History
+from penstock.sim.cluster.events import Event
+from penstock.sim.cluster.history import History
 from penstock.sim.cluster.spec import ClusterSpec
 from penstock.world.sim import Node as Machine
 
