@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._frame_began = None
             self._take(frame)
-            if buffer.is_empty:
+            if self._buffer.is_empty:
                 return
             if self._monotonic() >= turn_end:
                 self._end_turn()
