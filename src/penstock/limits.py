@@ -307,6 +307,10 @@ MAX_CACHED_METADATA_BYTES = 64 * 1024 * 1024
 METADATA_SLICE_S = 0.002
 METADATA_SLICE_PARTITIONS = 32
 
+# Names of a Metadata request that are looked at in one turn of the event loop before the response
+# is built: some milliseconds.
+METADATA_SLICE_TOPICS = 1_000
+
 # Bytes of records in one Fetch response, whatever the request allows (Kafka's fetch.max.bytes).
 MAX_FETCH_BYTES = 55 * 1024 * 1024
 

@@ -15,6 +15,7 @@ from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.topic_view import INTERNAL_TOPICS, live_brokers
 from penstock.limits import METADATA_SLICE_PARTITIONS, METADATA_SLICE_S
 from penstock.metadata.image import TopicImage
+from penstock.protocol import codec
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.world import Clock
@@ -144,7 +145,7 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         cache = node.parts.encoded_topics
         for version in range(1, 14):
             assert len((await answer(node, METADATA, version, ALL)).topics) == 20
-            assert sum(len(data) for _topic, data in cache._topics.values()) <= 10_000
+            assert sum(cached.size for cached in cache._forms.values()) <= 10_000
 
     monkeypatch.setattr(encoded_topics, "MAX_CACHED_METADATA_BYTES", 10_000)
     run(main)
@@ -192,6 +193,80 @@ def test_many_partitions_are_encoded_over_several_turns(
         assert 1_000 <= sum(turns) < 2 * 1_000 + 50 * 100, "not once for each request"
         # Each request runs its first slice when it arrives.
         assert max(turns[52:], default=0) <= 50 + METADATA_SLICE_PARTITIONS
+
+    run(main)
+
+
+def test_many_unknown_names_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(node: FakeNode) -> None:
+        clock = WorkClock()
+        encode_struct = codec.encode_struct
+
+        def counted(*args: Any) -> bytes:
+            clock.work()
+            return encode_struct(*args)
+
+        monkeypatch.setattr(encoded_topics, "encode_struct", counted)
+        node.parts.encoded_topics = EncodedTopics(cast(Clock, clock))
+        names = tuple(MetadataRequest.Topic(name=f"unknown-{number}") for number in range(5_000))
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        response = call(node, METADATA, 12, request)
+        assert isinstance(response, Exclusive)
+        task = asyncio.ensure_future(response.response)
+        while not task.done():
+            before = clock.now_s
+            await asyncio.sleep(0)
+            assert clock.now_s - before <= METADATA_SLICE_S * 1.1
+        decoded = decode(MetadataResponse, 12, cast(bytes, encode(await task, 12)[0]))
+        assert len(decoded.topics) == 5_000
+
+    run(main)
+
+
+def test_a_small_request_does_not_wait_for_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(node: FakeNode) -> None:
+        clock = WorkClock()
+        CountedPartitions(monkeypatch, clock.work)
+        node.parts.encoded_topics = EncodedTopics(cast(Clock, clock))
+        node.create("large", 1_000)
+        node.create("small")
+        large = call(node, METADATA, 12, ALL)
+        assert isinstance(large, Exclusive)
+        task = asyncio.ensure_future(large.response)
+        await asyncio.sleep(0)
+        named = MetadataRequest(topics=(MetadataRequest.Topic(name="small"),))
+        assert isinstance(call(node, METADATA, 12, named), MetadataResponse)
+        assert not task.done()
+        await task
+
+    run(main)
+
+
+def test_responses_that_wait_describe_the_metadata_of_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of them share what is encoded for the new live brokers."""
+
+    async def main(node: FakeNode) -> None:
+        clock = WorkClock()
+        encoded = CountedPartitions(monkeypatch, clock.work)
+        node.parts.encoded_topics = EncodedTopics(cast(Clock, clock))
+        node.create("a", 1_000)
+        add_broker(node, 2, fenced=True)
+        tasks = [asyncio.ensure_future(answer(node, METADATA, 12, ALL)) for _ in range(10)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        encoded.take()
+        add_broker(node, 2, fenced=False)
+        with_leader(node, "a", 2)
+        tasks += [asyncio.ensure_future(answer(node, METADATA, 12, ALL)) for _ in range(10)]
+        first, *others = await asyncio.gather(*tasks)
+        # The one that was being built, the first slices of the new ones, and one for all.
+        assert encoded.take() <= 2 * 1_000 + 10 * 100
+        assert first.topics[0].partitions[0].leader_id == 1
+        for response in others:
+            assert {broker.node_id for broker in response.brokers} == {1, 2}
+            assert response.topics[0].partitions[0].leader_id == 2
 
     run(main)
 

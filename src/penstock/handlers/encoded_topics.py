@@ -5,16 +5,19 @@ Encoding takes some ten microseconds per partition, and the smallest request ask
 The cache has the bytes of a topic by version and authorized operations, as long as the topic's
 image and the set of live brokers are the same. It also has the bytes of all topics together.
 
-What is not cached is encoded in slices of METADATA_SLICE_S. Other connections have their turn
-between two slices, and one request at a time is encoded that way. The next one starts over, and
-finds most topics in the cache.
+A response that takes longer is built in slices of METADATA_SLICE_S. The first slice is taken at
+once, so that a small response waits for no other. The further slices of one response after the
+other are taken in turns of the event loop. A response that waited for that starts over with the
+metadata of the moment, and finds most topics in the cache.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Generator, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from penstock.handlers.topic_view import INTERNAL_TOPICS, offline_replicas, partition_error
 from penstock.limits import (
@@ -29,14 +32,9 @@ from penstock.protocol.schema import EncodedArray
 from penstock.world import Clock
 
 Topic = MetadataResponse.Topic
-# Encodes topics in slices, and returns the result.
-Slices = Generator[None, None, EncodedArray]
-
-
-class Encode(Protocol):
-    """`all_topics` or `some_topics` with their other arguments."""
-
-    def __call__(self, *, only_cached: bool) -> Slices: ...
+T = TypeVar("T")
+# Builds something in slices, and returns the result.
+Slices = Generator[None, None, T]
 
 
 class Form(NamedTuple):
@@ -46,82 +44,79 @@ class Form(NamedTuple):
     operations: int
 
 
+@dataclass(slots=True)
+class _Cached:
+    """The topics of one form."""
+
+    topics: dict[str, tuple[TopicImage, bytes]] = field(default_factory=dict)
+    # All topics of an image together.
+    all: tuple[Mapping[str, TopicImage], EncodedArray] | None = None
+    size: int = 0
+
+
 class EncodedTopics:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._live: frozenset[int] = frozenset()
-        self._topics: dict[tuple[Form, str], tuple[TopicImage, bytes]] = {}
-        self._all: dict[Form, tuple[Mapping[str, TopicImage], EncodedArray]] = {}
-        self._bytes = 0
+        # The forms in the order of their last use.
+        self._forms: OrderedDict[Form, _Cached] = OrderedDict()
         self._slicing = asyncio.Lock()
 
-    def encode_now(self, encode: Encode) -> EncodedArray | None:
-        """Return the encoded topics, or None if one slice is not enough."""
-        return _next_slice(encode(only_cached=self._slicing.locked()))
-
-    async def encode_later(self, encode: Encode) -> EncodedArray:
-        """Encode topics, a slice in each turn of the event loop."""
+    async def build_later(self, build: Callable[[], Slices[T]]) -> T:
+        """Build a response, a slice in each turn of the event loop, after those that wait."""
         async with self._slicing:
-            slices = encode(only_cached=False)
-            while (encoded := _next_slice(slices)) is None:
+            slices = build()
+            while (built := next_slice(slices)) is None:
                 await asyncio.sleep(0)
-            return encoded
+            return built
+
+    def renew(self, live: frozenset[int]) -> None:
+        """Drop what was encoded for other live brokers than the current ones."""
+        if self._live != live:
+            self._forms.clear()
+            self._live = live
 
     def all_topics(
-        self,
-        topics: Mapping[str, TopicImage],
-        form: Form,
-        live: Collection[int],
-        *,
-        only_cached: bool,
-    ) -> Slices:
+        self, topics: Mapping[str, TopicImage], form: Form, live: frozenset[int]
+    ) -> Slices[EncodedArray]:
         """Encode all topics of an image."""
-        self._keep(live)
-        known = self._all.get(form)
-        if known is not None and known[0] is topics:
-            return known[1]
-        encoded = yield from self.some_topics(topics.values(), form, live, only_cached=only_cached)
-        self._keep(live)
-        self._all[form] = topics, encoded
-        self._count(len(encoded.data))
+        cached = self._cached(form, live)
+        if cached.all is not None and cached.all[0] is topics:
+            return cached.all[1]
+        encoded = yield from self.some_topics(topics.values(), form, live)
+        cached = self._cached(form, live)
+        if cached.all is not None:
+            cached.size -= len(cached.all[1].data)
+        cached.all = topics, encoded
+        cached.size += len(encoded.data)
+        self._evict()
         return encoded
 
     def some_topics(
-        self,
-        topics: Iterable[TopicImage | Topic],
-        form: Form,
-        live: Collection[int],
-        *,
-        only_cached: bool,
-    ) -> Slices:
-        """Encode topics. A topic without an image has an error. With `only_cached`, end the slice
-        before a topic that is not cached."""
+        self, topics: Iterable[TopicImage | Topic], form: Form, live: frozenset[int]
+    ) -> Slices[EncodedArray]:
+        """Encode topics. A topic without an image has an error."""
         pieces: list[bytes] = []
         slice_end = self._clock.monotonic() + METADATA_SLICE_S
         for topic in topics:
             if isinstance(topic, Topic):
                 pieces.append(encode_struct(MetadataResponse, topic, form.version))
-                continue
-            self._keep(live)
-            known = self._topics.get((form, topic.name))
-            if known is not None and known[0] is topic:
-                pieces.append(known[1])
             else:
-                if only_cached:
-                    yield
-                encoded = yield from self._encode(topic, form, live, slice_end)
-                self._keep(live)
-                self._topics[form, topic.name] = topic, encoded
-                self._count(len(encoded))
-                pieces.append(encoded)
+                known = self._cached(form, live).topics.get(topic.name)
+                if known is not None and known[0] is topic:
+                    pieces.append(known[1])
+                else:
+                    encoded = yield from self._encode(topic, form, live, slice_end)
+                    self._put(topic, encoded, form, live)
+                    pieces.append(encoded)
             if self._clock.monotonic() >= slice_end:
                 yield
                 slice_end = self._clock.monotonic() + METADATA_SLICE_S
         return EncodedArray(len(pieces), b"".join(pieces))
 
     def _encode(
-        self, topic: TopicImage, form: Form, live: Collection[int], slice_end: float
-    ) -> Generator[None, None, bytes]:
+        self, topic: TopicImage, form: Form, live: frozenset[int], slice_end: float
+    ) -> Slices[bytes]:
         pieces: list[bytes] = []
         for number, (index, state) in enumerate(topic.partitions.items(), 1):
             pieces.append(_partition(index, state, form.version, live))
@@ -130,34 +125,44 @@ class EncodedTopics:
                 slice_end = self._clock.monotonic() + METADATA_SLICE_S
         return _topic(topic, EncodedArray(len(pieces), b"".join(pieces)), form)
 
-    def _keep(self, live: Collection[int]) -> None:
-        """Keep the cache if it is for these live brokers, else clear it."""
-        if self._live != live:
-            self._clear()
-            self._live = frozenset(live)
+    # The cache
 
-    def _count(self, size: int) -> None:
-        """Clear the cache when it is full. Entries of deleted topics are in it until then."""
-        self._bytes += size
-        if self._bytes > MAX_CACHED_METADATA_BYTES:
-            self._clear()
+    def _cached(self, form: Form, live: frozenset[int]) -> _Cached:
+        """Return the topics of a form. A response that was begun before the live brokers changed
+        gets an empty cache of its own."""
+        if live != self._live:
+            return _Cached()
+        cached = self._forms.get(form)
+        if cached is None:
+            cached = self._forms[form] = _Cached()
+        self._forms.move_to_end(form)
+        return cached
 
-    def _clear(self) -> None:
-        self._topics.clear()
-        self._all.clear()
-        self._bytes = 0
+    def _put(self, topic: TopicImage, encoded: bytes, form: Form, live: frozenset[int]) -> None:
+        cached = self._cached(form, live)
+        known = cached.topics.get(topic.name)
+        cached.topics[topic.name] = topic, encoded
+        cached.size += len(encoded) - (0 if known is None else len(known[1]))
+        self._evict()
+
+    def _evict(self) -> None:
+        """Drop the forms that were not used for the longest time while the cache is too large.
+        Entries of deleted topics stay until then."""
+        while sum(cached.size for cached in self._forms.values()) > MAX_CACHED_METADATA_BYTES:
+            self._forms.popitem(last=False)
 
 
-def _next_slice(slices: Slices) -> EncodedArray | None:
+def next_slice(slices: Slices[T]) -> T | None:
+    """Build one slice. Return the result, or None if it was not the last one."""
     try:
         next(slices)
     except StopIteration as end:
-        encoded: EncodedArray = end.value
-        return encoded
+        built: T = end.value
+        return built
     return None
 
 
-def _partition(index: int, state: PartitionState, version: int, live: Collection[int]) -> bytes:
+def _partition(index: int, state: PartitionState, version: int, live: frozenset[int]) -> bytes:
     partition = Topic.Partition(
         error_code=partition_error(state, live),
         partition_index=index,

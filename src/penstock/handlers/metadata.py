@@ -21,7 +21,7 @@ Not implemented
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -30,12 +30,12 @@ from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import Exclusive, RequestContext
-from penstock.handlers.encoded_topics import Encode, EncodedTopics, Form
+from penstock.handlers.encoded_topics import EncodedTopics, Form, Slices, next_slice
 from penstock.handlers.topic_view import INTERNAL_TOPICS, absence, live_brokers
 from penstock.ids import NO_UUID
+from penstock.limits import METADATA_SLICE_TOPICS
 from penstock.metadata.image import MetadataImage, TopicImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.protocol.schema import EncodedArray
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
@@ -66,51 +66,57 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Exclusive[MetadataResponse]:
-    if request.topics is None or (context.version == 0 and not request.topics):
-        return _respond(
-            parts,
-            request,
-            context,
-            partial(
-                parts.encoded_topics.all_topics,
-                parts.metadata.image.topics,
-                _form(request, context),
-                live_brokers(parts),
-            ),
-        )
-    if context.version < 12 and any(
-        topic.name is None or topic.topic_id != NO_UUID for topic in request.topics
-    ):
-        invalid = [
-            Topic(
-                error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
-            )
-            for topic in request.topics
-        ]
-        return _response(parts, request, context, tuple(invalid))
-    missing = _to_create(parts, request)
-    if missing:
-        return Exclusive(_create_and_describe(parts, request, context, missing))
-    if parts.metadata.has_disconnected_leader(_names(parts, request)) or (
+    is_small = _is_all(request, context) or len(request.topics or ()) <= METADATA_SLICE_TOPICS
+    if not is_small or _must_wait(parts, request, context):
+        return Exclusive(_respond_later(parts, request, context))
+    build = partial(_build, parts, request, context, {})
+    response = next_slice(build())
+    return Exclusive(parts.encoded_topics.build_later(build)) if response is None else response
+
+
+def _is_all(request: MetadataRequest, context: RequestContext) -> bool:
+    return request.topics is None or (context.version == 0 and not request.topics)
+
+
+def _is_invalid(request: MetadataRequest, context: RequestContext) -> bool:
+    return context.version < 12 and any(
+        topic.name is None or topic.topic_id != NO_UUID for topic in request.topics or ()
+    )
+
+
+def _must_wait(parts: Parts, request: MetadataRequest, context: RequestContext) -> bool:
+    """Return True if topics must be created, or leaders may have to be elected."""
+    if _is_all(request, context) or _is_invalid(request, context):
+        return False
+    topics = request.topics or ()
+    return (
+        bool(_to_create(parts, request, topics))
+        or parts.metadata.has_disconnected_leader(_names(parts, topics))
+        or _may_have_lost_leader(parts, context)
+    )
+
+
+def _may_have_lost_leader(parts: Parts, context: RequestContext) -> bool:
+    """A client that sends Metadata on a connection that it has had for a while may have lost a
+    leader."""
+    return (
         len(parts.metadata.image.brokers) > 1
         and context.received - context.connection.opened > _NEW_CONNECTION_S
-    ):
-        return Exclusive(_describe_after_election(parts, request, context))
-    return _describe(parts, request, context, {})
+    )
 
 
-def _names(parts: Parts, request: MetadataRequest) -> list[str]:
+def _names(parts: Parts, topics: Sequence[MetadataRequest.Topic]) -> list[str]:
     topic_names = parts.metadata.image.topic_names
-    return [topic.name or topic_names.get(topic.topic_id, "") for topic in request.topics or ()]
+    return [topic.name or topic_names.get(topic.topic_id, "") for topic in topics]
 
 
-def _to_create(parts: Parts, request: MetadataRequest) -> list[str]:
+def _to_create(
+    parts: Parts, request: MetadataRequest, topics: Sequence[MetadataRequest.Topic]
+) -> list[str]:
     if not (request.allow_auto_topic_creation and parts.config[AUTO_CREATE_TOPICS_ENABLE]):
         return []
     names = dict.fromkeys(
-        topic.name
-        for topic in request.topics or ()
-        if topic.name is not None and topic.topic_id == NO_UUID
+        topic.name for topic in topics if topic.name is not None and topic.topic_id == NO_UUID
     )
     return [
         name
@@ -120,54 +126,99 @@ def _to_create(parts: Parts, request: MetadataRequest) -> list[str]:
     ]
 
 
-async def _create_and_describe(
-    parts: Parts, request: MetadataRequest, context: RequestContext, missing: list[str]
-) -> MetadataResponse:
-    try:
-        errors: CreationErrors = await parts.controllers.create_missing(missing)
-    except KafkaError as error:
-        errors = dict.fromkeys(missing, error)
-    return await _in_slices(_describe(parts, request, context, errors))
-
-
-async def _describe_after_election(
+async def _respond_later(
     parts: Parts, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
-    """Respond when all leaders are connected. A client that sends Metadata on a connection that it
-    has had for a while may have lost a leader."""
-    for _ in range(_DISCONNECT_TURNS):
-        await asyncio.sleep(0)
-    await parts.metadata.wait_leaders(_names(parts, request))
-    return await _in_slices(_describe(parts, request, context, {}))
+    """Create missing topics, and respond when all leaders are connected."""
+    errors: CreationErrors = {}
+    if not _is_invalid(request, context):
+        missing: dict[str, None] = {}
+        names: list[str] = []
+        for topics in _slices_of(request.topics or ()):
+            missing.update(dict.fromkeys(_to_create(parts, request, topics)))
+            names += _names(parts, topics)
+            await asyncio.sleep(0)
+        if missing:
+            errors = await _create(parts, list(missing))
+        else:
+            for _ in range(_DISCONNECT_TURNS):
+                await asyncio.sleep(0)
+            await parts.metadata.wait_leaders(names)
+    build = partial(_build, parts, request, context, errors)
+    return await parts.encoded_topics.build_later(build)
 
 
-async def _in_slices(
-    response: MetadataResponse | Exclusive[MetadataResponse],
-) -> MetadataResponse:
-    return await response if isinstance(response, Exclusive) else response
+def _slices_of(
+    topics: Sequence[MetadataRequest.Topic],
+) -> Iterator[Sequence[MetadataRequest.Topic]]:
+    for start in range(0, len(topics), METADATA_SLICE_TOPICS):
+        yield topics[start : start + METADATA_SLICE_TOPICS]
 
 
-def _describe(
+async def _create(parts: Parts, missing: list[str]) -> CreationErrors:
+    try:
+        return await parts.controllers.create_missing(missing)
+    except KafkaError as error:
+        return dict.fromkeys(missing, error)
+
+
+# Building the response
+
+
+def _build(
     parts: Parts, request: MetadataRequest, context: RequestContext, errors: CreationErrors
-) -> MetadataResponse | Exclusive[MetadataResponse]:
-    requested = dict.fromkeys(
-        (topic.name if topic.topic_id == NO_UUID else None, topic.topic_id)
-        for topic in request.topics or ()
+) -> Slices[MetadataResponse]:
+    """Build the response in slices, from the metadata of the first one."""
+    image, live = parts.metadata.image, frozenset(live_brokers(parts))
+    brokers = tuple(
+        MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in parts.metadata.advertised(
+            context.listener_name, context.local_host
+        )
     )
-    image, form = parts.metadata.image, _form(request, context)
-    topics = [
-        _topic_with_id(image, topic_id)
-        if name is None
-        else _topic_with_name(image, name, form.operations, errors)
-        for name, topic_id in requested
-    ]
-    encode = partial(parts.encoded_topics.some_topics, topics, form, live_brokers(parts))
-    return _respond(parts, request, context, encode)
+    form = Form(
+        context.version,
+        authorized_operations(ResourceType.TOPIC, request.include_topic_authorized_operations),
+    )
+    encoded = parts.encoded_topics
+    encoded.renew(live)
+    if _is_all(request, context):
+        topics = yield from encoded.all_topics(image.topics, form, live)
+    elif _is_invalid(request, context):
+        topics = yield from encoded.some_topics(map(_invalid, request.topics or ()), form, live)
+    else:
+        found = _found(image, request, form.operations, errors)
+        topics = yield from encoded.some_topics(found, form, live)
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=parts.cluster_id,
+        controller_id=parts.node_id,
+        topics=topics,  # type: ignore[arg-type]  # see may_be_encoded
+        cluster_authorized_operations=authorized_operations(
+            ResourceType.CLUSTER, request.include_cluster_authorized_operations
+        ),
+    )
 
 
-def _form(request: MetadataRequest, context: RequestContext) -> Form:
-    included = request.include_topic_authorized_operations
-    return Form(context.version, authorized_operations(ResourceType.TOPIC, included))
+def _invalid(topic: MetadataRequest.Topic) -> Topic:
+    return Topic(
+        error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+    )
+
+
+def _found(
+    image: MetadataImage, request: MetadataRequest, operations: int, errors: CreationErrors
+) -> Iterator[TopicImage | Topic]:
+    """Yield the requested topics, each once."""
+    seen: set[tuple[str | None, UUID]] = set()
+    for topic in request.topics or ():
+        name = topic.name if topic.topic_id == NO_UUID else None
+        if (name, topic.topic_id) not in seen:
+            seen.add((name, topic.topic_id))
+            if name is None:
+                yield _topic_with_id(image, topic.topic_id)
+            else:
+                yield _topic_with_name(image, name, operations, errors)
 
 
 def _topic_with_id(image: MetadataImage, topic_id: UUID) -> TopicImage | Topic:
@@ -193,44 +244,4 @@ def _topic_with_name(
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         topic_authorized_operations=operations,
-    )
-
-
-def _respond(
-    parts: Parts, request: MetadataRequest, context: RequestContext, encode: Encode
-) -> MetadataResponse | Exclusive[MetadataResponse]:
-    """Respond now if one slice is enough."""
-    topics = parts.encoded_topics.encode_now(encode)
-    if topics is not None:
-        return _response(parts, request, context, topics)
-    return Exclusive(_respond_later(parts, request, context, encode))
-
-
-async def _respond_later(
-    parts: Parts, request: MetadataRequest, context: RequestContext, encode: Encode
-) -> MetadataResponse:
-    topics = await parts.encoded_topics.encode_later(encode)
-    return _response(parts, request, context, topics)
-
-
-def _response(
-    parts: Parts,
-    request: MetadataRequest,
-    context: RequestContext,
-    topics: EncodedArray | tuple[Topic, ...],
-) -> MetadataResponse:
-    brokers = tuple(
-        MetadataResponse.Broker(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in parts.metadata.advertised(
-            context.listener_name, context.local_host
-        )
-    )
-    return MetadataResponse(
-        brokers=brokers,
-        cluster_id=parts.cluster_id,
-        controller_id=parts.node_id,
-        topics=topics,  # type: ignore[arg-type]  # see may_be_encoded
-        cluster_authorized_operations=authorized_operations(
-            ResourceType.CLUSTER, request.include_cluster_authorized_operations
-        ),
     )
