@@ -21,6 +21,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
 from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.parts import BrokerParts, ControllerParts
+from penstock.limits import FULL_COLLECTION_EVERY
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.store import LogStore
 from penstock.node.broker.controllers import ControllerChannel, Controllers, ProducerIds
@@ -292,6 +293,8 @@ async def serve_until_signal(
             # traverses them and blocks the event loop for tens of milliseconds.
             gc.collect()
             gc.freeze()
+            first, second, _third = gc.get_threshold()
+            gc.set_threshold(first, second, FULL_COLLECTION_EVERY)
             ready(bootstrap_servers)
             await _first(signalled.wait(), node.supervisor.wait_failed())
 

@@ -33,7 +33,7 @@ from tests.log.making import batch
 
 MEASURED = os.environ.get("PENSTOCK_SIEGE") == "1"
 PARTITIONS_A_TOPIC = 500
-PRODUCE_EVERY_S = 0.01
+PRODUCE_EVERY_S = 0.02
 P99_S = 0.1
 MEGABYTE = 1024 * 1024
 
@@ -142,7 +142,7 @@ def besieging(node: PenstockProcess) -> Iterator[Callable[[], dict[str, int]]]:
 def produce_for(
     client: RawConnection, node: PenstockProcess, seconds: float
 ) -> tuple[list[float], int]:
-    """Produce every 10 ms. Return the sorted times of the requests, each from when it was due, and
+    """Produce every 20 ms. Return the sorted times of the requests, each from when it was due, and
     the most memory of the node."""
     times, peak = [], 0
     start = due = time.monotonic()

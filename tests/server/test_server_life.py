@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import socket
+import weakref
 
 import pytest
 
@@ -239,3 +241,28 @@ def test_a_wildcard_listener_without_advertised_listeners_is_logged(
     lines = [line for line in caplog.messages if "advertised.listeners" in line]
     assert len(lines) == logged
     assert all("port forward" in line and listeners in line for line in lines)
+
+
+def test_closed_connections_are_freed_without_the_garbage_collector() -> None:
+    """Thousands of clients connect and leave between two full collections."""
+
+    async def scenario(world: World) -> tuple[int, int]:
+        async with serving(world, respond_now) as served:
+            clients = [await served.connect() for _ in range(4)]
+            for number, client in enumerate(clients):
+                client.send(heartbeat(number), heartbeat(number)[: 20 if number % 2 else 0])
+                await client.wait_responses(1)
+            gc.collect()
+            gc.disable()
+            try:
+                connections = [weakref.ref(each) for each in served.server._state.connections]
+                next(iter(served.server._state.connections)).evict("a test")
+                for client in clients[1:]:
+                    client.transport.close()
+                await until(lambda: served.server.counters.connections == 0)
+                await asyncio.sleep(0.01)
+                return len(connections), sum(each() is not None for each in connections)
+            finally:
+                gc.enable()
+
+    assert run(scenario) == (4, 0)

@@ -78,6 +78,10 @@ def short_range(count: int, length: int, position: int) -> ShortRange:
     )
 
 
+def _do_nothing() -> None:
+    """Stands for the callback of a closed connection."""
+
+
 class SendSocket:
     """The socket of one transport. `writable` is called once after each `wait_writable`. The event
     loop watches the descriptor until `writable` returns without waiting again.
@@ -175,8 +179,9 @@ class SendSocket:
             os.close(watched)
 
     def release(self) -> None:
-        """Leave the descriptor to the transport, which closes it."""
+        """Leave the descriptor to the transport, which closes it, and drop the callback."""
         self._stop_watching()
+        self._writable = _do_nothing
         if self._socket is not None:
             self._socket.detach()
             self._socket = None

@@ -34,6 +34,14 @@ from penstock.server.sendfile import (
 from penstock.world import Offload
 
 
+def _do_nothing() -> None:
+    """Stands for a callback of a closed connection."""
+
+
+def _ignore(_error: Exception) -> None:
+    """Stands for a callback of a closed connection."""
+
+
 class _Readable(Protocol):
     def read(self) -> bytes: ...
 
@@ -139,7 +147,9 @@ class Writer:
         self._paused = False
 
     def drop(self) -> None:
-        """The connection is closed: release the files."""
+        """The connection is closed: release the files, and the connection itself, so that it is
+        freed without the garbage collector."""
+        self._ready, self._failed = _do_nothing, _ignore
         self._bytes.clear()
         self._gathered = 0
         self._parts.clear()
