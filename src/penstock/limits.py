@@ -193,7 +193,7 @@ OTHER_DESCRIPTORS = 256
 MAX_WATCHED_SOCKETS = 1_000
 UNWATCHED_SOCKET_S = 0.05
 
-# How often refused connections are logged.
+# How often refused connections, and those that are closed for their memory, are logged.
 REFUSALS_LOGGED_S = 10.0
 
 # A response that our client accepts: fetch.max.bytes is 50 MB by default, and one batch may exceed
@@ -245,25 +245,28 @@ DECODED_BYTES_PER_BYTE = 12
 # some requests do. While memory is short, a connection that holds more takes no request.
 SMALL_HELD_BYTES = 16 * 1024
 
-# How long a peer may make no progress while memory is short before its connection is closed: longer
-# than most round trips.
-MEMORY_STALLED_S = 0.25
+# Over how long the rate of a peer is measured while memory is short: longer than a lost packet
+# delays a request, and for responses longer than a peer on the same host, which acknowledges 64 KB
+# at a time, takes for as much at MIN_FRAME_BYTES_PER_S.
+REQUEST_WINDOW_S = 1.0
+RESPONSE_WINDOW_S = 5.0
 
-# How often stalled connections are looked for while memory is short, and how many are closed, and
-# how many are read a little further, each time. Either takes some ten microseconds.
+# How often slow connections are looked for while memory is short, and how many are closed, and how
+# many may grow, each time. Either takes some ten microseconds.
 MEMORY_CHECK_S = 0.05
 EVICTIONS_A_TURN = 50
+
+# A connection that holds less is not closed for its memory: that would free next to nothing. Every
+# started request holds MIN_RECEIVE_BYTES, a response that is a range of a file some bytes.
+EVICTED_BYTES = 1024
 
 # Connections that are read again in one turn of the event loop when memory is no longer short. Each
 # reads up to READ_BYTES at once.
 RESUMED_A_TURN = 10
 
-# How long memory may be short before the connections that hold the most are closed, although their
-# peers are not stalled. Requests in progress end long before, unless a peer is hostile.
-MEMORY_SHORT_S = 10.0
-
 # A started request must arrive at this rate after this time, whatever its size. Clients give up a
-# request after 30 s by default (request.timeout.ms).
+# request after 30 s by default (request.timeout.ms). While memory is short, peers that send a
+# request or take responses at a lower rate are closed earlier.
 FRAME_GRACE_S = 30.0
 MIN_FRAME_BYTES_PER_S = 16 * 1024
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -12,10 +13,8 @@ import pytest
 
 from penstock.limits import (
     FRAME_GRACE_S,
-    MEMORY_CHECK_S,
-    MEMORY_SHORT_S,
-    MEMORY_STALLED_S,
     MIN_FRAME_BYTES_PER_S,
+    REQUEST_WINDOW_S,
     RESUMED_A_TURN,
     SWEEP_INTERVAL_S,
 )
@@ -59,17 +58,17 @@ def test_half_sent_requests_do_not_delay_other_clients(caplog: pytest.LogCapture
             large_one.send(large(2))
             await large_one.wait_responses(1)
             large_s = world.clock.monotonic() - start
-            await asyncio.sleep(1)
+            await asyncio.sleep(3)
             return small_s, large_s, sum(client.lost.is_set() for client in halves)
 
     small_s, large_s, closed = run_simulated(scenario)
     assert small_s < 0.1
-    assert large_s < 1
+    assert large_s < 2
     assert 4 <= closed <= 31, "as many as needed, and no more"
-    assert "its peer has stalled" in caplog.text
+    assert "its peer is slow (0 bytes/s)" in caplog.text
 
 
-def test_a_thousand_stalled_connections_are_closed_within_a_second() -> None:
+def test_a_thousand_stalled_connections_are_closed_within_seconds() -> None:
     async def scenario(world: World) -> tuple[float, int, int]:
         bounds = Bounds(max_node_inflight_bytes=32 * MEGABYTE)
         async with serving(world, respond_now, bounds) as served:
@@ -88,7 +87,7 @@ def test_a_thousand_stalled_connections_are_closed_within_a_second() -> None:
             )
 
     waited, evicted, _lost = run_simulated(scenario)
-    assert waited < 1.5
+    assert waited < 2.5
     assert evicted >= 100
 
 
@@ -103,20 +102,20 @@ def test_peers_that_make_progress_are_not_closed_while_memory_is_short() -> None
                 client.send(large(1)[:1000])
             for client in stalled:
                 client.send(large(1)[: REQUEST - 1])
-            for part in range(20):
+            for part in range(60):
                 for client in slow:
                     client.send(large(1)[1000 * (part + 1) : 1000 * (part + 2)])
-                await asyncio.sleep(MEMORY_STALLED_S / 2)
+                await asyncio.sleep(REQUEST_WINDOW_S / 20)
             assert memory(served).evicted
             for client in slow:
-                client.send(large(1)[21_000:])
+                client.send(large(1)[61_000:])
             return [(await client.wait_responses(1))[0] for client in slow]
 
     assert run_simulated(scenario) == [1, 1]
 
 
-def test_peers_that_stay_just_short_of_stalled_do_not_hold_memory_for_long() -> None:
-    """Each sends a byte before it counts as stalled."""
+def test_peers_that_send_single_bytes_do_not_hold_memory_for_long() -> None:
+    """They kept their connections, and the largest others were closed."""
 
     async def scenario(world: World) -> float:
         async with serving(world, respond_now, BOUNDS) as served:
@@ -127,7 +126,7 @@ def test_peers_that_stay_just_short_of_stalled_do_not_hold_memory_for_long() -> 
 
             async def drip() -> None:
                 while True:
-                    await asyncio.sleep(MEMORY_STALLED_S / 2)
+                    await asyncio.sleep(REQUEST_WINDOW_S / 20)
                     for client in hostile:
                         client.send(b"\0")
 
@@ -138,7 +137,7 @@ def test_peers_that_stay_just_short_of_stalled_do_not_hold_memory_for_long() -> 
             dripping.cancel()
             return world.clock.monotonic() - start
 
-    assert run_simulated(scenario) <= MEMORY_SHORT_S + 2 * MEMORY_CHECK_S + 0.5
+    assert run_simulated(scenario) <= 3 * REQUEST_WINDOW_S
 
 
 def test_a_started_request_must_arrive_at_a_minimum_rate(caplog: pytest.LogCaptureFixture) -> None:
@@ -249,11 +248,14 @@ class FakeMember:
     def set_reading(self) -> None:
         self.resumed += 1
 
-    def stalled_s(self, _now: float) -> float:
-        return 0.0
+    def rate(self, _now: float) -> float:
+        return math.inf
+
+    def missing_bytes(self) -> int:
+        return 1_000
 
     def evict(self, _reason: str) -> None:
-        raise AssertionError("it is not stalled")
+        raise AssertionError("it is not slow")
 
 
 def test_connections_that_waited_for_memory_are_resumed_a_few_at_a_time() -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
+import math
 from functools import partial
 from typing import Any, cast
 
@@ -30,20 +30,18 @@ from penstock.errors import InvariantBroken, KafkaError, ProtocolError
 from penstock.handlers.context import ConnectionHandle, Exclusive
 from penstock.limits import (
     CLOSE_GRACE_S,
-    FRAME_GRACE_S,
-    MIN_FRAME_BYTES_PER_S,
     READ_BYTES_A_TURN,
-    SAME_HOST_SEND_BUFFER_BYTES,
     SMALL_HELD_BYTES,
     TURN_S,
-    WRITE_BUFFER_BYTES,
 )
 from penstock.node.delayed import DelayedResponse
 from penstock.protocol.framing import frame_response
 from penstock.protocol.schema import Records
 from penstock.server.dispatch import Dispatch, Origin, describe
+from penstock.server.progress import Progress
 from penstock.server.receive import ReceiveBuffer
 from penstock.server.responses import ResponseQueue, ResponseSlot
+from penstock.server.sockets import set_buffers
 from penstock.server.state import Bounds, ServerState
 from penstock.server.writer import Writer
 
@@ -53,6 +51,7 @@ log = logging.getLogger(__name__)
 class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _writer: Writer
+    _progress: Progress
     _origin: Origin
 
     def __init__(self, state: ServerState, dispatch: Dispatch, listener_name: str) -> None:
@@ -74,10 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         # An exclusive response is not ready: no request is taken before it is.
         self._exclusive: ResponseSlot | None = None
         self._active = self._loop.time()
-        self._paused_at = self._resumed_at = self._active
-        # When the frame began of which a part has arrived; the time of pauses is added.
-        self._frame_began: float | None = None
-        self._sent_bytes = 0
+        self._taken_bytes = 0
         self._read_bytes = 0
         self.memory_held = 0
         self._turn: asyncio.Handle | None = None
@@ -94,7 +90,9 @@ class Connection(asyncio.BufferedProtocol):
             self._cannot_send,
             self._state.watched_sockets,
         )
-        _set_buffers(self._transport, self._bounds)
+        bounds = self._bounds
+        set_buffers(self._transport, bounds.send_buffer_bytes, bounds.receive_buffer_bytes)
+        self._progress = Progress(self._transport, bounds.receive_buffer_bytes)
         self._origin = _origin(self._transport, self.listener_name, self._active)
         self.address = self._origin.peer.rpartition(":")[0]
         if not self._state.admit(self):
@@ -216,10 +214,9 @@ class Connection(asyncio.BufferedProtocol):
         while self._may_take():
             frame = buffer.next_frame()
             if frame is None:
-                if self._frame_began is None:
-                    self._frame_began = self._active
+                self._progress.begin_frame(self._active)
                 return
-            self._frame_began = None
+            self._progress.frame_began = None
             self._take(frame)
             if self._buffer.is_empty:
                 return
@@ -260,14 +257,12 @@ class Connection(asyncio.BufferedProtocol):
         if reads == self._reading or self._closed or self._transport.is_closing():
             return
         self._reading = reads
-        if not reads:
-            self._paused_at = self._loop.time()
+        if reads:
+            self._progress.resume(self._loop.time())
+            self._transport.resume_reading()
+        else:
+            self._progress.pause(self._loop.time())
             self._transport.pause_reading()
-            return
-        self._resumed_at = self._loop.time()
-        if self._frame_began is not None:
-            self._frame_began += self._resumed_at - self._paused_at
-        self._transport.resume_reading()
 
     # Handling
 
@@ -411,18 +406,16 @@ class Connection(asyncio.BufferedProtocol):
     def last_active(self) -> float:
         return self._active
 
-    def stalled_s(self, now: float) -> float:
-        """Return for how long the peer has neither sent more of a request that it started, nor read
-        more of its responses."""
-        self._note_sent(now)
-        if self._writer.waits_for_peer or (self._reading and self._buffer.held):
-            return now - max(self._active, self._resumed_at)
-        return 0.0
+    def rate(self, now: float) -> float:
+        progress, buffer = self._progress, self._buffer
+        if self._writer.waits_for_peer:
+            return progress.response_rate(now, self._writer.written)
+        if progress.frame_began is None or buffer.is_empty:
+            return math.inf
+        return progress.request_rate(now, buffer.held, buffer.missing, reading=self._reading)
 
-    def _note_sent(self, now: float) -> None:
-        sent_bytes = self._writer.written - self._transport.get_write_buffer_size()
-        if sent_bytes != self._sent_bytes:
-            self._sent_bytes, self._active = sent_bytes, now
+    def missing_bytes(self) -> int:
+        return max(0, self._buffer.held + self._buffer.missing - self._buffer.own_bytes)
 
     def check(self, now: float) -> None:
         """Release memory, and close the connection if it is idle or its peer does not complete a
@@ -432,13 +425,15 @@ class Connection(asyncio.BufferedProtocol):
         that reads nothing for max_idle_s is idle, however much it sends.
         """
         self.trim()
-        self._note_sent(now)
-        if self._frame_began is not None and self._reading and not self._closed:
-            held, time_s = self._buffer.held, now - self._frame_began
-            if held < (time_s - FRAME_GRACE_S) * MIN_FRAME_BYTES_PER_S:
-                self._state.counters.connections_stalled += 1
-                self.close(f"its peer sent only {held} bytes of a request in {time_s:.0f} s")
-                self._transport.abort()
+        progress, held = self._progress, self._buffer.held
+        taken_bytes = progress.taken(self._writer.written)
+        if taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._active = taken_bytes, now
+        if self._reading and not self._closed and progress.is_overdue(now, held):
+            self._state.counters.connections_stalled += 1
+            time_s = progress.frame_age_s(now)
+            self.close(f"its peer sent only {held} bytes of a request in {time_s:.0f} s")
+            self._transport.abort()
         idle = self._bounds.max_idle_s
         if idle is None or self._closed or now - self._active < idle:
             return
@@ -457,23 +452,3 @@ def _origin(transport: asyncio.Transport, listener_name: str, now: float) -> Ori
     return Origin(
         listener_name, str(local[0]), int(local[1]), f"{peer[0]}:{peer[1]}", ConnectionHandle(now)
     )
-
-
-def _set_buffers(transport: asyncio.Transport, bounds: Bounds) -> None:
-    """Simulated transports have no socket."""
-    transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, 0)
-    own_socket = transport.get_extra_info("socket")
-    if own_socket is None:
-        return
-    send_bytes = bounds.send_buffer_bytes
-    if send_bytes is None and _is_same_host(transport):
-        send_bytes = SAME_HOST_SEND_BUFFER_BYTES
-    if send_bytes is not None:
-        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
-    if bounds.receive_buffer_bytes is not None:
-        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, bounds.receive_buffer_bytes)
-
-
-def _is_same_host(transport: asyncio.Transport) -> bool:
-    local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    return bool(local and peer and local[0] == peer[0])

@@ -4,15 +4,15 @@ read.
 
 When memory is short, connections are still read, but a receive buffer grows only to
 SHORT_READ_BYTES. So requests of usual size are served, and memory exceeds its limit by at most that
-much per connection. A connection whose buffer is full waits in a line. The first of the line may
-grow without limit, until its request is complete, so that none waits for ever and no two wait for
-each other. The others may grow by SHORT_READ_BYTES in turn, up to a quarter above the limit, which
-shows if their peers still send.
+much per connection. A connection whose buffer is full waits in a line, as for Kafka's MemoryPool.
+The first of the line may grow until its request is complete, so that none waits for ever and no two
+wait for each other. Others may grow as well if their whole requests fit into a quarter above the
+limit.
 
-A peer that makes no progress while memory is short is *stalled*: it has sent nothing of a request
-that it started, or has read nothing of its responses. Stalled connections are closed after a
-fraction of a second, the longest stalled first, as many as needed until a quarter of the memory is
-free. If memory stays short for long, the connections that hold the most are closed.
+A peer is *slow* if its request arrives, or its responses are taken, at less than
+MIN_FRAME_BYTES_PER_S. While memory is short, slow connections are closed, the slowest first, as
+many as needed until a quarter of the memory is free. Others are never closed: they complete in
+turn.
 
 Clients share one such memory. Listeners of controllers and between brokers have another one, so
 that no client can delay the traffic that keeps brokers alive.
@@ -23,14 +23,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from itertools import islice
 from typing import Protocol
 
 from penstock.limits import (
+    EVICTED_BYTES,
     EVICTIONS_A_TURN,
     MEMORY_CHECK_S,
-    MEMORY_SHORT_S,
-    MEMORY_STALLED_S,
+    MIN_FRAME_BYTES_PER_S,
+    REFUSALS_LOGGED_S,
     RESUMED_A_TURN,
     SHORT_READ_BYTES,
 )
@@ -48,8 +49,12 @@ class Member(Protocol):
     def set_reading(self) -> None:
         """Pause or resume reading, as `may_read` says."""
 
-    def stalled_s(self, now: float) -> float:
-        """Return for how long the peer has made no progress with what it holds memory for."""
+    def rate(self, now: float) -> float:
+        """Return at which rate (bytes/s) the peer sends or takes what it holds memory for; infinity
+        if it waits for the server."""
+
+    def missing_bytes(self) -> int:
+        """Return by how much the buffer must grow for the request of which it has a part."""
 
     def evict(self, reason: str) -> None:
         """Close without sending anything more."""
@@ -62,14 +67,12 @@ class Memory:
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._holders: dict[Member, None] = {}
-        # The member that may grow without limit, and the size up to which others may grow.
-        self._growing: Member | None = None
-        self._granted: dict[Member, int] = {}
+        # Members that may grow until their requests are complete.
+        self._growing: dict[Member, None] = {}
         # Members whose buffers are full, in their order.
         self._line: dict[Member, None] = {}
         # Members that waited in the line, and are not resumed yet.
         self._resuming: deque[Member] = deque()
-        self._short_since = self._relieved_at = -MEMORY_SHORT_S
         self._check_timer: asyncio.Handle | None = None
         self._logged_at: float | None = None
         self.used = 0
@@ -98,8 +101,8 @@ class Memory:
         if not partial:
             self.forget(member)
             return True
-        if full and self._growing is None:
-            self._growing = member
+        if full and not self._growing:
+            self._growing[member] = None
         elif full:
             self._line.setdefault(member)
             return False
@@ -108,17 +111,14 @@ class Memory:
 
     def growth_limit(self, member: Member) -> int:
         """Return the size to which the member's buffer may grow while memory is short."""
-        if self._growing is member:
-            return NO_LIMIT
-        return self._granted.get(member, SHORT_READ_BYTES)
+        return NO_LIMIT if member in self._growing else SHORT_READ_BYTES
 
     def forget(self, member: Member) -> None:
         """The member has no part of a request any more, or is not read for another reason."""
         self._line.pop(member, None)
-        self._granted.pop(member, None)
-        if self._growing is member:
-            self._growing = None
-            if self._line:
+        if member in self._growing:
+            del self._growing[member]
+            if self._line and not self._growing:
                 next(iter(self._line)).set_reading()
 
     # Running short
@@ -126,9 +126,6 @@ class Memory:
     def _run_short(self) -> None:
         self.short = True
         self.times_short += 1
-        now = self._loop.time()
-        if now - self._relieved_at > MEMORY_SHORT_S / 10:  # otherwise it is the same shortage
-            self._short_since = now
         for member in list(self._holders):
             member.trim()
         if self.short:
@@ -138,10 +135,8 @@ class Memory:
                 self._check_timer = self._loop.call_soon(self._check)
 
     def _relieve(self) -> None:
-        self._relieved_at = self._loop.time()
         self.short = False
-        self._growing = None
-        self._granted.clear()
+        self._growing.clear()
         is_resuming = bool(self._resuming)
         self._resuming.extend(self._line)
         waiting, self._line = self._line, {}
@@ -164,46 +159,49 @@ class Memory:
             member.set_reading()
 
     def _check(self) -> None:
-        """Close members while memory is short: the stalled ones, and if it has been short for too
-        long the largest ones."""
+        """While memory is short, close slow members, and let others grow."""
         self._check_timer = None
         now = self._loop.time()
-        self._evict(self._stalled(now), "its peer has stalled, and memory is short")
-        if self.short and now - self._short_since >= MEMORY_SHORT_S:
-            self._evict(
-                sorted(self._holders, key=lambda member: -member.memory_held),
-                "it holds more than others, and memory has been short for too long",
-            )
+        rates = {member: member.rate(now) for member in self._holders}
+        slow = [member for member in rates if rates[member] < MIN_FRAME_BYTES_PER_S]
+        slow.sort(key=lambda member: (rates[member], -member.memory_held))
+        self._evict(slow, rates)
         if self.short:
-            self._grant()
+            self._let_grow(slow)
             self._check_timer = self._loop.call_later(MEMORY_CHECK_S, self._check)
 
-    def _grant(self) -> None:
-        """Let members of the line read a little more."""
-        free = max(0, self._limit // 4 * 5 - self.used)
-        for member in list(self._line)[: min(free // SHORT_READ_BYTES, EVICTIONS_A_TURN)]:
-            self._granted[member] = member.memory_held + SHORT_READ_BYTES
+    def _let_grow(self, slow: list[Member]) -> None:
+        """Let the first members of the line grow instead of slow ones: one at least, and others
+        whose requests fit."""
+        late = [member for member in slow if member in self._growing]
+        for member in late:
+            del self._growing[member]
+        room = self._limit // 4 * 5 - self.used
+        room -= sum(member.missing_bytes() for member in self._growing)
+        for member in list(islice(self._line, EVICTIONS_A_TURN)):
+            missing = member.missing_bytes()
+            if missing <= room or not self._growing:
+                room -= missing
+                self._growing[member] = None
+                member.set_reading()
+        for member in late:
             member.set_reading()
 
-    def _stalled(self, now: float) -> list[Member]:
-        """Return the stalled members, the longest stalled first."""
-        times = {member: member.stalled_s(now) for member in self._holders}
-        return sorted(
-            (member for member in times if times[member] >= MEMORY_STALLED_S),
-            key=lambda member: -times[member],
-        )
-
-    def _evict(self, members: Iterable[Member], reason: str) -> None:
-        used, before = self.used, self.evicted
-        for member in members:
+    def _evict(self, slow: list[Member], rates: dict[Member, float]) -> None:
+        used, before, reason = self.used, self.evicted, ""
+        for member in slow:
             if not self.short or self.evicted - before >= EVICTIONS_A_TURN:
                 break
+            if member.memory_held < EVICTED_BYTES:
+                continue
             self.evicted += 1
-            member.evict(f"{reason}. It holds {member.memory_held} bytes")
+            reason = (
+                f"its peer is slow ({rates[member]:.0f} bytes/s), and memory is short. It holds "
+                f"{member.memory_held} bytes"
+            )
+            member.evict(reason)
         now = self._loop.time()
-        if self.evicted > before and (
-            self._logged_at is None or now - self._logged_at >= MEMORY_SHORT_S
-        ):
+        if reason and (self._logged_at is None or now - self._logged_at >= REFUSALS_LOGGED_S):
             self._logged_at = now
             log.warning(
                 "connections held %d bytes of requests and responses, the limit is %d: closed %d "

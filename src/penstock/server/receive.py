@@ -87,6 +87,14 @@ class ReceiveBuffer:
         """The size of the connection's own buffer."""
         return 0 if self._view is self._shared else len(self._view)
 
+    @property
+    def missing(self) -> int:
+        """The bytes of the started frame that were not read yet, as far as its size is known."""
+        if self.held < SIZE_BYTES:
+            return MIN_RECEIVE_BYTES
+        size = int.from_bytes(self._view[self._start : self._start + SIZE_BYTES], signed=True)
+        return max(0, SIZE_BYTES + size - self.held)
+
     def is_full(self, most: int) -> bool:
         """Return True if more bytes need a buffer that is larger than the present one and than
         `most`."""
