@@ -184,6 +184,7 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
         if controller is None
         else Dispatch(controller, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
         actions=actions,
+        settings=lambda: node.metadata.broker_config,
     )
     await node.open()
     try:

@@ -7,14 +7,31 @@ from typing import Any
 
 import pytest
 
+from penstock.config import node_settings
+from penstock.config.setting import Setting
 from penstock.limits import ACCEPT_BACKLOG, MAX_OPEN_LOG_FILES
+from penstock.server.dispatch import Dispatch
 from penstock.server.quotas import ConnectionLimits, ConnectionQuotas, connections_below
+from penstock.server.server import Server
 from penstock.server.state import Bounds, bounds_of
 from penstock.world import World
-from tests.server.serving import Served, config, heartbeat, respond_now, serving
+from tests.server.serving import (
+    HEARTBEAT,
+    SERVED,
+    Served,
+    config,
+    heartbeat,
+    respond_now,
+    serving,
+)
 from tests.server.test_server_life import connect_or_lost
 from tests.world.both_worlds import Play
 
+DYNAMIC_LIMITS: tuple[Setting[Any], ...] = (
+    node_settings.MAX_CONNECTIONS,
+    node_settings.MAX_CONNECTIONS_PER_IP,
+    node_settings.MAX_CONNECTIONS_PER_IP_OVERRIDES,
+)
 CLIENTS, BETWEEN = "PLAINTEXT", "BETWEEN"
 
 
@@ -105,6 +122,44 @@ def test_limits_come_from_the_config() -> None:
         per_listener={"PLAINTEXT": 50},
         reserved_listeners=frozenset({"CONTROLLER"}),
     )
+
+
+def test_connections_beyond_a_lowered_limit_are_closed_the_least_recently_used_first() -> None:
+    made = quotas(total=4)
+    several = [FakeConnection(last_active=active) for active in (3.0, 1.0, 2.0)]
+    assert admitted(made, *several, FakeConnection(BETWEEN)) == [True] * 4
+    made.update(ConnectionLimits(total=2, reserved_listeners=frozenset({BETWEEN})))
+    made.close_excess(now=5.0)
+    assert [bool(connection.evicted) for connection in several] == [False, True, True]
+    assert admitted(made, FakeConnection()) == [False]
+
+
+def test_dynamic_limits_apply_to_the_next_connection_unless_they_are_invalid(play: Play) -> None:
+    settings = {setting.name: setting.default_value() for setting in DYNAMIC_LIMITS}
+
+    class Dynamic:
+        def __getitem__(self, setting: Setting[Any], /) -> Any:
+            return settings[setting.name]
+
+    async def scenario(world: World) -> list[bool]:
+        dispatch = Dispatch(None, {HEARTBEAT: SERVED[HEARTBEAT]}, lambda _key: respond_now)
+        server = Server(world, config(), dispatch, settings=Dynamic)
+        await server.start()
+        await server.accept_clients()
+        served, answers = Served(world, server), []
+        for name, value, expected in (
+            ("max.connections", 2**31 - 1, True),
+            ("max.connections", 1, False),
+            ("max.connections", 9, True),
+            ("max.connections.per.ip", 2, False),
+            ("max.connections.per.ip.overrides", "accepted by another release", True),
+        ):
+            settings[name] = value
+            answers.append(await is_served(served) == expected)
+        await server.stop(within_s=1)
+        return answers
+
+    assert play(scenario) == [True] * 5
 
 
 async def is_served(served: Served, listener: str = CLIENTS) -> bool:

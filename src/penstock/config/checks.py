@@ -302,7 +302,7 @@ def _source(values: Values, topic_setting: str) -> Setting[Any]:
 
 
 def check_connections(values: Values) -> None:
-    overrides = connection_overrides(values)
+    overrides = connection_overrides(values[node.MAX_CONNECTIONS_PER_IP_OVERRIDES])
     listener_max_connections(values)
     require(
         values[node.MAX_CONNECTIONS_PER_IP] != 0 or bool(overrides),

@@ -106,11 +106,12 @@ def listener_setting(listener_name: str, setting: Setting[T]) -> Setting[T]:
     return replace(setting, name=f"listener.name.{listener_name.lower()}.{setting.name}")
 
 
-def connection_overrides(values: Values) -> dict[str, int]:
-    """Return max.connections.per.ip.overrides by address. Kafka accepts names of hosts too."""
+def connection_overrides(text: str) -> dict[str, int]:
+    """Return the counts of a max.connections.per.ip.overrides by address. Kafka accepts names of
+    hosts too. Raises InconsistentSettingsError."""
     setting = node.MAX_CONNECTIONS_PER_IP_OVERRIDES
     overrides = {}
-    for pair in filter(None, (part.strip() for part in values[setting].split(","))):
+    for pair in filter(None, (part.strip() for part in text.split(","))):
         address, _, count = pair.rpartition(":")
         try:
             parsed = ipaddress.ip_address(address.strip().strip("[]"))

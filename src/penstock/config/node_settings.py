@@ -202,7 +202,7 @@ MAX_CONNECTIONS = Setting(
     2**31 - 1,
     MEDIUM,
     "The maximum number of open connections. It can be set for one listener as "
-    "listener.name.<name>.max.connections. In Penstock a change takes effect at the next start.",
+    "listener.name.<name>.max.connections.",
     at_least(0),
     CLUSTER,
 )
@@ -211,8 +211,7 @@ MAX_CONNECTIONS_PER_IP = Setting(
     INT,
     2**31 - 1,
     MEDIUM,
-    "The maximum number of open connections from one IP address. In Penstock a change takes effect "
-    "at the next start.",
+    "The maximum number of open connections from one IP address.",
     at_least(0),
     CLUSTER,
 )
@@ -222,7 +221,7 @@ MAX_CONNECTIONS_PER_IP_OVERRIDES = Setting(
     "",
     MEDIUM,
     "The maximum number of open connections from some IP addresses, as address:count pairs. "
-    "In Penstock names of hosts are not resolved, and a change takes effect at the next start.",
+    "In Penstock names of hosts are not resolved.",
     None,
     CLUSTER,
 )

@@ -4,6 +4,8 @@
   for files, so that connections cannot stop the logs.
 - A listener has at most listener.name.<name>.max.connections.
 - An address has at most max.connections.per.ip, or its value in max.connections.per.ip.overrides.
+- These settings are dynamic, except those of listeners. If max.connections is lowered, the least
+  recently used connections are closed.
 - If the node is full, a listener of controllers or between brokers still takes connections. The
   least recently used connection of another listener is closed for each, an idle one first.
 
@@ -22,6 +24,7 @@ from typing import Protocol
 
 from penstock.limits import (
     ACCEPT_BACKLOG,
+    EVICTIONS_A_TURN,
     MAX_OPEN_LOG_FILES,
     MAX_WATCHED_SOCKETS,
     OTHER_DESCRIPTORS,
@@ -69,14 +72,23 @@ def connections_below(max_descriptors: int | None) -> int:
 
 class ConnectionQuotas:
     def __init__(self, limits: ConnectionLimits, max_descriptors: int | None) -> None:
-        self._limits = limits
         self._by_descriptors = connections_below(max_descriptors)
-        self._total = min(limits.total, self._by_descriptors)
+        self.update(limits)
         self._members: dict[Member, None] = {}
         self._listeners: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
         self._logged_at: float | None = None
         self.refused = 0
+
+    def update(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._total = min(limits.total, self._by_descriptors)
+
+    def close_excess(self, now: float) -> None:
+        """Close connections beyond the limit of the node, which may have been lowered."""
+        for _ in range(min(len(self._members) - self._total, EVICTIONS_A_TURN)):
+            if self._has_unreserved:
+                self._close_unreserved(now, "it was used least recently, and there are too many")
 
     def admit(self, member: Member, now: float) -> bool:
         """Count a connection, or return False if there are too many. Refusals are logged from time
@@ -87,7 +99,9 @@ class ConnectionQuotas:
             self._log(now, "refused a connection from %s on %s: %s", member, reason)
             return False
         if len(self._members) >= self._total:
-            self._make_room(now)
+            self._close_unreserved(
+                now, "it was used least recently, and brokers or controllers need a connection"
+            )
         self._members[member] = None
         self._listeners[member.listener_name] += 1
         self._addresses[member.address] += 1
@@ -128,7 +142,7 @@ class ConnectionQuotas:
     def _has_unreserved(self) -> bool:
         return any(name not in self._limits.reserved_listeners for name in self._listeners)
 
-    def _make_room(self, now: float) -> None:
+    def _close_unreserved(self, now: float, reason: str) -> None:
         """Close a connection of a listener that is not reserved."""
         victim = min(
             (
@@ -138,7 +152,6 @@ class ConnectionQuotas:
             ),
             key=lambda member: (not member.is_idle, member.last_active),
         )
-        reason = "it was used least recently, and brokers or controllers need a connection"
         self._log(now, "closed a connection from %s on %s: %s", victim, reason)
         # It counts no more, although its end is reported later.
         self.release(victim)

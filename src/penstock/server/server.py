@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
@@ -22,7 +23,7 @@ from penstock.node.delayed import ActionQueue
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatch
 from penstock.server.loop_delay import LoopDelay
-from penstock.server.state import Bounds, Counters, ServerState, bounds_of
+from penstock.server.state import Bounds, Counters, ServerState, Settings, bounds_of
 from penstock.world import Listener, World
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ STOP_WITHIN_S = 5.0
 
 class Server:
     """Make it within a running event loop. `bounds` default to those of the config. `actions` is
-    the queue of the node whose handlers are served."""
+    the queue of the node whose handlers are served, `settings` returns its dynamic settings."""
 
     def __init__(
         self,
@@ -45,12 +46,14 @@ class Server:
         *,
         controllers: Dispatch | None = None,
         actions: ActionQueue | None = None,
+        settings: Callable[[], Settings] | None = None,
     ) -> None:
         self._world = world
         self._state = ServerState(
             world,
             bounds_of(config) if bounds is None else bounds,
             ActionQueue(world.clock) if actions is None else actions,
+            settings,
         )
         self._config = config
         self._dispatch = dict.fromkeys(
@@ -151,6 +154,8 @@ class Server:
                 )
 
     def _sweep(self) -> None:
+        self._state.update_quotas()
+        self._state.quotas.close_excess(self._world.clock.monotonic())
         self._sweep_next(list(self._state.connections))
 
     def _sweep_next(self, connections: list[Connection]) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock import limits
 from penstock.config import node_settings
 from penstock.config.listeners import connection_overrides, listener_max_connections
 from penstock.config.node import NodeConfig
-from penstock.config.setting import Setting
+from penstock.config.setting import InconsistentSettingsError, Setting
 from penstock.errors import InvariantBroken
 from penstock.node.delayed import ActionQueue
 from penstock.server.memory import Memory
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Settings(Protocol):
+    """The settings of a node: those of its file, or with the dynamic ones before them."""
+
+    def __getitem__(self, setting: Setting[T], /) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +59,29 @@ def bounds_of(config: NodeConfig) -> Bounds:
     return Bounds(
         max_request_bytes=config[node_settings.SOCKET_REQUEST_MAX_BYTES],
         max_idle_s=idle_ms / 1000 if idle_ms >= 0 else None,
-        connections=ConnectionLimits(
-            total=config[node_settings.MAX_CONNECTIONS],
-            per_address=config[node_settings.MAX_CONNECTIONS_PER_IP],
-            address_overrides=connection_overrides(config),
-            per_listener=listener_max_connections(config),
-            reserved_listeners=config.reserved_listener_names,
+        connections=limits_at(
+            config,
+            ConnectionLimits(
+                per_listener=listener_max_connections(config),
+                reserved_listeners=config.reserved_listener_names,
+            ),
         ),
         accept_backlog=_if_set(config, node_settings.SOCKET_LISTEN_BACKLOG_SIZE)
         or limits.ACCEPT_BACKLOG,
         send_buffer_bytes=_if_set(config, node_settings.SOCKET_SEND_BUFFER_BYTES),
         receive_buffer_bytes=_if_set(config, node_settings.SOCKET_RECEIVE_BUFFER_BYTES),
+    )
+
+
+def limits_at(settings: Settings, others: ConnectionLimits) -> ConnectionLimits:
+    """Return the limits of the settings. Those of listeners are not dynamic."""
+    return replace(
+        others,
+        total=settings[node_settings.MAX_CONNECTIONS],
+        per_address=settings[node_settings.MAX_CONNECTIONS_PER_IP],
+        address_overrides=connection_overrides(
+            settings[node_settings.MAX_CONNECTIONS_PER_IP_OVERRIDES]
+        ),
     )
 
 
@@ -88,9 +109,16 @@ class Counters:
 
 class ServerState:
     """`waiting` counts the handlers that wait, including those of closed connections that have not
-    ended yet."""
+    ended yet. `settings` returns the settings of now, whose limits on connections replace those of
+    the bounds."""
 
-    def __init__(self, world: World, bounds: Bounds, actions: ActionQueue) -> None:
+    def __init__(
+        self,
+        world: World,
+        bounds: Bounds,
+        actions: ActionQueue,
+        settings: Callable[[], Settings] | None = None,
+    ) -> None:
         self.clock = world.clock
         self.offload = world.offload
         self.bounds = bounds
@@ -102,6 +130,7 @@ class ServerState:
         self.quotas = ConnectionQuotas(bounds.connections, world.network.max_descriptors())
         self.memory = Memory(bounds.max_node_inflight_bytes)
         self.reserved_memory = Memory(bounds.reserved_inflight_bytes)
+        self._settings = settings
         self.waiting = 0
         self.stopping = False
         self.failure: InvariantBroken | None = None
@@ -114,8 +143,21 @@ class ServerState:
         is_reserved = listener_name in self.bounds.connections.reserved_listeners
         return self.reserved_memory if is_reserved else self.memory
 
+    def update_quotas(self) -> None:
+        """Apply the limits on connections of the settings of now. Those that another release
+        accepted, and that no server could start with, are ignored."""
+        if self._settings is None:
+            return
+        try:
+            current = limits_at(self._settings(), self.bounds.connections)
+        except InconsistentSettingsError:
+            current = self.bounds.connections
+        if current.per_address or current.address_overrides:
+            self.quotas.update(current)
+
     def admit(self, connection: Connection) -> bool:
         """Register a connection. Return False if there are too many, or the server stops."""
+        self.update_quotas()
         if self.stopping or not self.quotas.admit(connection, self.clock.monotonic()):
             return False
         self.connections[connection] = None

@@ -12,7 +12,14 @@ from penstock.config.group_settings import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
 )
-from penstock.config.setting import Dynamic, InvalidSettingError, Setting
+from penstock.config.listeners import connection_overrides
+from penstock.config.node_settings import MAX_CONNECTIONS_PER_IP_OVERRIDES
+from penstock.config.setting import (
+    Dynamic,
+    InconsistentSettingsError,
+    InvalidSettingError,
+    Setting,
+)
 from penstock.config.settings import NODE_SETTINGS, find_unsupported
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.controller.configs.effective import DynamicBrokerConfig
@@ -145,7 +152,9 @@ def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:
     for name, setting in settings.items():
         try:
             setting.parse(given[name])
-        except InvalidSettingError as error:
+            if setting is MAX_CONNECTIONS_PER_IP_OVERRIDES:
+                connection_overrides(given[name])
+        except (InvalidSettingError, InconsistentSettingsError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
