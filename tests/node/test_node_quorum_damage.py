@@ -1,10 +1,16 @@
-"""Damage that no CRC covers: the leader epoch of a batch in the metadata log (rule 20)."""
+"""Damage that no CRC of Kafka's formats covers: the leader epoch of a batch in the metadata log,
+and quorum-state (rule 20)."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.log.directory import LogDirectory
+from penstock.node.quorum.quorum_state_store import QuorumStateStore
+from penstock.protocol.internal.quorum_state import QuorumStateData, encode_quorum_state
+from penstock.raft.messages import ElectionState
+from penstock.world.sim import Simulation
 from tests.node.simulated_quorum import SimulatedQuorum
 
 SEGMENT = "/d/__cluster_metadata-0/00000000000000000000.log"
@@ -44,3 +50,41 @@ def test_a_node_whose_log_has_an_epoch_that_it_never_entered_refuses_to_start(
         assert (await cluster.active()).epoch <= epoch + 1
 
     cluster.simulation.run(main())
+
+
+def test_every_flipped_bit_of_a_vote_is_found() -> None:
+    simulation = Simulation(1)
+    node = simulation.node("c1")
+
+    async def main() -> None:
+        disk = node.world.disk
+        disk.make_dirs("/d")
+        store = QuorumStateStore(node.world, LogDirectory("/d"), "/d", "a-cluster", (1, 2, 3))
+        await store.save(ElectionState(epoch=5, voted_id=2))
+        assert store.read(0) == ElectionState(5, 2)
+        for position in range(disk.size("/d/quorum-state")):
+            for bit in range(8):
+                node.drive.flip_bit("/d/quorum-state", position, bit)
+                with pytest.raises(KafkaError) as refused:
+                    store.read(0)
+                assert refused.value.code in (
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    ErrorCode.INCONSISTENT_CLUSTER_ID,
+                )
+                node.drive.flip_bit("/d/quorum-state", position, bit)
+
+    simulation.run(node.run(main()))
+
+
+def test_a_vote_that_kafka_wrote_has_no_checksum() -> None:
+    simulation = Simulation(1)
+    node = simulation.node("c1")
+    kafka_wrote = encode_quorum_state(QuorumStateData(leader_epoch=5, voted_id=2), 0)
+
+    async def main() -> None:
+        node.world.disk.make_dirs("/d")
+        node.world.disk.replace("/d/quorum-state", kafka_wrote)
+        store = QuorumStateStore(node.world, LogDirectory("/d"), "/d", "a-cluster", (1, 2, 3))
+        assert store.read(0) == ElectionState(5, 2)
+
+    simulation.run(node.run(main()))

@@ -1,6 +1,12 @@
-"""The quorum-state file: the epoch and the vote of this node, in Kafka's format (rule 16)."""
+"""The quorum-state file: the epoch and the vote of this node, in Kafka's format (rule 16).
+
+A second line, which Kafka does not read, has a checksum of the first: a flipped bit in a digit must
+not become another vote (rule 20). A file that Kafka wrote has none.
+"""
 
 from __future__ import annotations
+
+import zlib
 
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.log.directory import LogDirectory
@@ -45,7 +51,11 @@ class QuorumStateStore:
         if not self._world.disk.exists(self._file):
             return ElectionState(last_epoch, None)
         try:
-            state, _version = decode_quorum_state(self._world.disk.read(self._file))
+            content = self._world.disk.read(self._file)
+            line, newline, checksum = content.partition(b"\n")
+            if newline and checksum != _checksum(line):
+                raise ProtocolError("its checksum is wrong")
+            state, _version = decode_quorum_state(content)
         except ProtocolError as error:
             message = (
                 f"{self._file}: {error}. The vote of this voter is lost: empty its metadata "
@@ -78,7 +88,12 @@ class QuorumStateStore:
                 QuorumStateData.CurrentVoter(voter_id=voter) for voter in self._voters
             ),
         )
+        line = encode_quorum_state(data, 0)
         with self._directory.failing("saving quorum-state"):
             await self._world.offload.thread(
-                self._world.disk.replace, self._file, encode_quorum_state(data, 0)
+                self._world.disk.replace, self._file, line + b"\n" + _checksum(line)
             )
+
+
+def _checksum(line: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(line)

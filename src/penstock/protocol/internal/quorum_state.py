@@ -53,9 +53,10 @@ def _to_json(value: object) -> object:
 
 
 def decode_quorum_state(content: bytes) -> tuple[QuorumStateData, int]:
-    """Return the state and its version. Raise ProtocolError if the file is damaged."""
+    """Return the state and its version. Raise ProtocolError if the file is damaged. As in Kafka,
+    the first line counts."""
     try:
-        fields = json.loads(content)
+        fields = json.loads(content.partition(b"\n")[0])
         version = fields.pop(DATA_VERSION)
         carried = layout_of(QuorumStateData, version).plain(QuorumStateData)
         state = QuorumStateData(

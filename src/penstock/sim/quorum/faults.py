@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.world.sim import DiskTrigger, Node, file_kind
-from penstock.world.sim.kinds import METADATA_SNAPSHOT, QUORUM_STATE
+from penstock.world.sim import DiskTrigger, Node
+from penstock.world.sim.kinds import METADATA_SNAPSHOT
 
 if TYPE_CHECKING:
     from penstock.sim.quorum.run import QuorumRun
@@ -177,7 +177,7 @@ class QuorumFaults:
         files = {
             path: size
             for path, size in drive.files(METADATA_SNAPSHOT if is_running else None).items()
-            if size and file_kind(path) != QUORUM_STATE
+            if size
         }
         if not files:
             return
