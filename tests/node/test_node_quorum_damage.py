@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import NO_UUID
 from penstock.log.directory import LogDirectory
 from penstock.node.quorum.quorum_state_store import QuorumStateStore
 from penstock.protocol.internal.quorum_state import QuorumStateData, encode_quorum_state
@@ -59,7 +60,7 @@ def test_every_flipped_bit_of_a_vote_is_found() -> None:
     async def main() -> None:
         disk = node.world.disk
         disk.make_dirs("/d")
-        store = QuorumStateStore(node.world, LogDirectory("/d"), "/d", "a-cluster", (1, 2, 3))
+        store = QuorumStateStore(node.world, LogDirectory("/d", NO_UUID), "/d", "a-cluster", (1, 2, 3))
         await store.save(ElectionState(epoch=5, voted_id=2))
         assert store.read(0) == ElectionState(5, 2)
         for position in range(disk.size("/d/quorum-state")):
@@ -84,7 +85,7 @@ def test_a_vote_that_kafka_wrote_has_no_checksum() -> None:
     async def main() -> None:
         node.world.disk.make_dirs("/d")
         node.world.disk.replace("/d/quorum-state", kafka_wrote)
-        store = QuorumStateStore(node.world, LogDirectory("/d"), "/d", "a-cluster", (1, 2, 3))
+        store = QuorumStateStore(node.world, LogDirectory("/d", NO_UUID), "/d", "a-cluster", (1, 2, 3))
         assert store.read(0) == ElectionState(5, 2)
 
     simulation.run(node.run(main()))
