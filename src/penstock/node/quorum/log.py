@@ -121,6 +121,53 @@ class MetadataLog:
             await self.truncate_to_snapshot(latest)
         if self._log.start_offset > 0 or len(self.snapshots.all) >= RETAINED_SNAPSHOTS:
             await self._start_at_snapshot()
+        await self._check()
+
+    async def _check(self) -> None:
+        """Read the whole log. A damaged record that the latest snapshot covers is given up with all
+        before it. KafkaError: there is a later one.
+
+        Recovery reads only what is above the committed offset, and the loader what is above the
+        latest snapshot. A leader that has damaged records would serve them for ever, and a replica
+        that needs them would never catch up (rule 20).
+        """
+        while (damaged := await self._world.offload.thread(self._first_damage)) is not None:
+            latest = self.snapshots.latest
+            message = f"{self.path} is damaged: the batch at offset {damaged} has a wrong "
+            if latest is None or latest.offset <= damaged:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{message}CRC, offset or leader epoch. Empty the metadata directory and "
+                    "format it again: the node then fetches all metadata from the other "
+                    "controllers",
+                )
+            logger.error(
+                "%sCRC, offset or leader epoch. The snapshot at offset %d replaces it",
+                message,
+                latest.offset,
+            )
+            self._advance_start(latest)
+            await self.snapshots.remove([older for older in self.snapshots.all if older != latest])
+
+    def _first_damage(self) -> int | None:
+        """Return the offset of the first damaged batch. Leader epochs, which no CRC covers, are
+        compared with the checkpoint of leader epochs."""
+        log = self._log
+        position = log.start_offset
+        while position < log.end_offset:
+            part = log.read(position, METADATA_FETCH_BYTES, below=log.end_offset)
+            before, data = position, b"" if part is None else part.read()
+            for at, header in batches(data):
+                if (
+                    header.base_offset > position
+                    or not crc_matches(data, at, header)
+                    or header.leader_epoch != log.epochs.epoch_at(max(header.base_offset, before))
+                ):
+                    return position
+                position = max(position, header.next_offset)
+            if position == before:
+                return position
+        return None
 
     async def _set_damaged_aside(self) -> None:
         """Set damaged snapshots aside until the latest is an intact one, or none is left."""
