@@ -28,7 +28,7 @@ from penstock.node.quorum.batches import build_batches, leader_change_batch
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
 from penstock.raft.log import OffsetAndEpoch
-from penstock.records.batch import batches
+from penstock.records.batch import batches, crc_matches
 from penstock.world import World
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
