@@ -27,7 +27,7 @@ from tests.sim.seeds import EXPLORER_REGRESSIONS
 # Walks of each explorer in `make test`: a few seconds each. `make sim` runs fresh ones.
 WALKS = {RAFT: 150, REPLICA: 250, SHARD: 40}
 # Each planted bug is caught within so many walks.
-CAUGHT_WITHIN_WALKS = {RAFT: 20, REPLICA: 50, SHARD: 50}
+CAUGHT_WITHIN_WALKS = dict.fromkeys((RAFT, REPLICA, SHARD), 50)
 
 PLANTED = [
     *((RAFT, plant) for plant in PLANTED_RAFT),

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.planted import PlantedBug
+from penstock.sim.planted.defects import uncommitted_metadata_is_applied
 from penstock.sim.planted.explore import (
     PLANTED_QUORUM,
     damaged_snapshots_are_served,
@@ -20,7 +21,11 @@ from penstock.sim.quorum.run import run_quorum
 from tests.sim.seeds import Seeds, seeds_of
 
 # Planted bugs that take more than a few seconds to find are left to `make drill`.
-SLOW = (damaged_snapshots_are_served, snapshot_downloads_do_not_count)
+SLOW = (
+    uncommitted_metadata_is_applied,
+    damaged_snapshots_are_served,
+    snapshot_downloads_do_not_count,
+)
 IS_DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
 PLANTED = [bug for bug in PLANTED_QUORUM if IS_DRILL or bug not in SLOW]
 CAUGHT_WITHIN_SEEDS = 200

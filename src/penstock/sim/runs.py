@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +80,7 @@ def run_fresh_seeds(
     """Run fresh seeds of all kinds in parallel processes: until the deadline, or until so many of
     each kind count."""
     left = dict(seeds)
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_collect_rarely) as pool:
         running: dict[Future[list[Outcome]], tuple[str, int]] = {}
         while True:
             under_way = dict.fromkeys(left, 0)
@@ -117,6 +118,13 @@ def _next_kind(
         key=lambda kind: (left[kind.name] - under_way[kind.name]) / kind.seeds,
         default=None,
     )
+
+
+def _collect_rarely() -> None:
+    """Runs make millions of short-lived objects, few of them in cycles: looking for those takes a
+    tenth of the time otherwise."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _run_batch(kind: Kind, seed: int) -> list[Outcome]:

@@ -33,6 +33,7 @@ from penstock.sim.planted.cluster import (
     vote_not_persisted,
     votes_for_outdated_logs,
 )
+from penstock.sim.planted.defects import uncommitted_metadata_is_applied
 from penstock.sim.planted.groups import commits_answered_before_they_are_committed
 
 
@@ -187,6 +188,7 @@ PLANTED_RAFT = (
     two_votes_in_one_epoch,
     diverging_logs_are_not_found,
     votes_for_outdated_logs,
+    uncommitted_metadata_is_applied,
 )
 
 PLANTED_REPLICA = (
@@ -215,6 +217,7 @@ PLANTED_QUORUM = (
     votes_for_outdated_logs,
     metadata_committed_by_a_minority,
     unsynced_metadata_counts,
+    uncommitted_metadata_is_applied,
     damaged_snapshots_are_served,
     snapshot_downloads_do_not_count,
 )
