@@ -16,7 +16,16 @@ from penstock.log.producers.state import ProducerStates
 from penstock.log.store import LogStore
 from penstock.records.batch import BatchHeader
 from penstock.world import World
-from tests.log.making import PARTITION, TOPIC_ID, in_real_world, marker, open_store, sequenced
+from tests.log.making import (
+    PARTITION,
+    TOPIC_ID,
+    batch,
+    in_real_world,
+    marker,
+    open_store,
+    sequenced,
+    values,
+)
 
 BATCHES = 5_000
 PRODUCERS = 700
@@ -79,6 +88,23 @@ def test_a_truncation_in_steps_leads_to_the_state_of_a_replay_at_once(tmp_path: 
             assert log.producers.first_unstable_offset() == replayed.first_unstable_offset()
             assert world.disk.size(log.active.path) == log.size
         log.append_as_leader(sequenced(1, 0, "first again"), 1)
+
+    in_real_world(tmp_path, main)
+
+
+def test_a_log_without_producers_is_truncated_without_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path, LogConfig())
+        log = store.create(PARTITION, TOPIC_ID, LogConfig())
+        for number in range(20):
+            log.append_as_leader(batch(str(number)), 0)
+        monkeypatch.delattr("penstock.log.truncation.load_steps")
+        await store.truncate({PARTITION: 7})
+        assert values(log) == [str(number) for number in range(7)]
+        assert not log.producers.producers
+        assert log.producers.end_offset == 7
 
     in_real_world(tmp_path, main)
 

@@ -81,7 +81,8 @@ class Truncations:
         before the log changes, so that the log is consistent whenever other code looks at it. A log
         with many batches after its last snapshot takes many turns of the event loop."""
         producers, notes = ProducerStates(), list[str]()
-        if log.segments[0].base_offset <= offset < log.end_offset:
+        # A log that knows no producer at its end knew none before, except those that have expired.
+        if log.producers.producers and log.segments[0].base_offset <= offset < log.end_offset:
             with self._failing(log):
                 for part in load_steps(
                     producers,
