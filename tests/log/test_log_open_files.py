@@ -32,6 +32,9 @@ from tests.log.making import (
 
 CONFIG = replace(SMALL, segment_bytes=400, file_delete_delay_ms=0, retention_ms=-1)
 
+# More than the calls that fail: the directory is offline.
+MAX_REFUSALS = 100
+
 
 class CountedDisk:
     """Every call that needs a descriptor is counted, and fails at given numbers."""
@@ -84,6 +87,8 @@ async def persistent(step: Callable[[], Awaitable[object]], refusals: list[Kafka
             if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
             refusals.append(error)
+            if len(refusals) > MAX_REFUSALS:
+                raise
             await asyncio.sleep(1)
         else:
             return

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.errors import KafkaError
+from penstock.log import directory, moving
 from penstock.log.log import Log
 from penstock.log.producers.state import ProducerStates
 from penstock.sim.harness import replaced
@@ -32,4 +33,22 @@ def producers_survive_truncation() -> AbstractContextManager[None]:
     return replaced(Log, "cut_off", make)
 
 
-PLANTED_LOG = (damage_stops_the_node, producers_survive_truncation)
+def too_many_files_break_the_disk() -> AbstractContextManager[None]:
+    """EMFILE and ENFILE take a log directory offline."""
+    return replaced(directory, "TOO_MANY_FILES", lambda _original: frozenset())
+
+
+def moves_continue_without_comparison() -> AbstractContextManager[None]:
+    """A move that continues after a restart trusts what an earlier process copied."""
+    return replaced(moving, "_is_copy", lambda _original: lambda _future, _log: True)
+
+
+# What each needs of a run: a flipped bit in a sealed segment, then a retention check or a choice
+# for compaction; a follower that truncates under idempotent load; EMFILE from the drive; a restart
+# during a move to another log directory, and a truncation before it.
+PLANTED_LOG = (
+    damage_stops_the_node,
+    producers_survive_truncation,
+    too_many_files_break_the_disk,
+    moves_continue_without_comparison,
+)
