@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.controller.configs import alter
-from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.consumer import reconcile
 from penstock.coordinator.consumer.reconcile import Reconciliation
 from penstock.coordinator.consumer.timeouts import SESSION
+from penstock.coordinator.offsets import commit as offset_commit
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import RESERVED_UUIDS
 from penstock.log import recovery, retention
@@ -175,16 +175,17 @@ def heartbeats_extend_no_session() -> AbstractContextManager[None]:
 
 
 def replaced_static_members_are_not_fenced() -> AbstractContextManager[None]:
-    """A classic group takes every member id for that of the static member."""
+    """A classic group accepts every commit that names a static member."""
 
-    def make(check: Any) -> Any:
-        def lenient(group: ClassicGroup, member_id: str, instance_id: str | None) -> None:
-            known = group.static_ids.get(instance_id) if instance_id is not None else None
-            check(group, known or member_id, instance_id)
+    def make(find_error: Any) -> Any:
+        def lenient(step: Any, request: Any, *args: Any) -> ErrorCode:
+            if request.group_instance_id is not None:
+                return ErrorCode.NONE
+            return ErrorCode(find_error(step, request, *args))
 
         return lenient
 
-    return replaced(ClassicGroup, "check_member", make)
+    return replaced(offset_commit, "_group_error", make)
 
 
 PLANTED_WORKLOADS = (

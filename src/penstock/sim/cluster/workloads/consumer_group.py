@@ -167,15 +167,22 @@ class ConsumerGroupWorkload(Workload):
         """Take over the assignment. Partitions that are no longer assigned are revoked now, and
         the next heartbeat says so."""
         changed = response.member_epoch != member.epoch
-        member.epoch = response.member_epoch
         if response.assignment is not None:
             assigned = {
                 topic.topic_id: tuple(topic.partitions)
                 for topic in response.assignment.topic_partitions
             }
+            if any(
+                index not in assigned.get(topic, ())
+                for topic, indexes in member.owned.items()
+                for index in indexes
+            ):
+                # As consumers do before they revoke partitions.
+                await self._commit(now, client, member)
             changed |= assigned != member.owned
             member.is_full = assigned != member.owned
             member.owned = assigned
+        member.epoch = response.member_epoch
         if not changed:
             return
         self.history.count("KIP-848 assignments")

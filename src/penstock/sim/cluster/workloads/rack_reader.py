@@ -27,10 +27,12 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 from penstock.records.batch import batches
 from penstock.sim.cluster.events import EpochEndFetched, OffsetOutOfRange, RecordConsumed
 from penstock.sim.cluster.spec import RACKS
-from penstock.sim.cluster.workloads.workload import RETRY_S, Clients, Workload, WorkloadEnv
+from penstock.sim.cluster.workloads.workload import Clients, Workload, WorkloadEnv
 from penstock.world.sim import Node as Machine
 
 _MAX_BYTES = 1_000_000
+# Short, to reach a new leader before its high watermark has advanced.
+_RETRY_S = 0.03
 NAME = "rack reader"
 
 
@@ -61,7 +63,7 @@ class RackReader(Workload):
                         self.note(OffsetOutOfRange(now(), NAME, partition, position))
                         position = 0
                     client.cluster.metadata.forget(partition.topic)
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(_RETRY_S)
 
     async def _fetch(
         self, now: Callable[[], float], client: Client, partition: TopicPartition, position: int
