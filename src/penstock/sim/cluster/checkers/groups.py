@@ -30,8 +30,10 @@ GROUP_PARTITIONS = {
     group: TopicPartition(OFFSETS_TOPIC, positive_hash(group) % OFFSETS_PARTITIONS)
     for group in (CLASSIC_GROUP, CONSUMER_GROUP)
 }
-# A member whose heartbeats are answered at least this often, and this fast, is not expelled.
+# A member whose heartbeats were answered at least this often, and this fast, in the time before is
+# not expelled.
 _HEARD_EVERY_S = _ANSWERED_WITHIN_S = SESSION_S * 0.6
+_HEARD_FOR_S = SESSION_S * 0.9
 # Errors that say that the coordinator did not commit. After any other error the outcome is unknown.
 _DEFINITE_REFUSALS = (
     "ILLEGAL_GENERATION",
@@ -135,7 +137,7 @@ def members_that_are_heard_stay(history: History) -> Iterator[Violation]:
             yield Violation(
                 event.at,
                 f"broker {event.broker} answered every heartbeat of {event.member} for "
-                f"{2 * SESSION_S:g} s, and then {event.error}",
+                f"{_HEARD_FOR_S:g} s, and then {event.error}",
             )
         earlier.append(event)
 
@@ -143,8 +145,8 @@ def members_that_are_heard_stay(history: History) -> Iterator[Violation]:
 def _is_heard(
     earlier: list[HeartbeatAnswered], last: HeartbeatAnswered, elections: list[float]
 ) -> bool:
-    """Whether the same coordinator answered without interruption for two session timeouts."""
-    begin = last.at - 2 * SESSION_S
+    """Whether the same coordinator answered without interruption for almost a session timeout."""
+    begin = last.at - _HEARD_FOR_S
     if any(begin <= at <= last.at for at in elections):
         return False
     recent = [event for event in earlier if event.at >= begin]

@@ -17,7 +17,7 @@ from penstock.sim.cluster.events import FileDamaged, FileRepaired
 from penstock.sim.cluster.faults.env import FaultEnv
 from penstock.sim.cluster.nodes import CLUSTER_ID, ClusterNode
 from penstock.world.sim.drive import SimDrive
-from penstock.world.sim.kinds import METADATA_SNAPSHOT, file_kind
+from penstock.world.sim.kinds import METADATA_SNAPSHOT, SEGMENT, file_kind
 from penstock.world.sim.names import find_file, split
 
 METADATA_DIR = "__cluster_metadata-0"
@@ -59,7 +59,9 @@ class DamageFaults:
                 by_kind.setdefault(kind_of(path), []).append(path)
         if not by_kind:
             return None
-        kind = self._rng.choice(sorted(by_kind))
+        # Segments have the data, and most of the bytes.
+        kinds = [*sorted(by_kind), *[SEGMENT] * (3 if SEGMENT in by_kind else 0)]
+        kind = self._rng.choice(kinds)
         path = self._rng.choice(sorted(by_kind[kind]))
         if self._rng.random() < 0.3:
             drive.cut(path, self._rng.randrange(drive.files()[path]))
