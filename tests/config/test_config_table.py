@@ -55,7 +55,8 @@ def shown_default(setting: Setting[Any]) -> str:
     value = setting.default_value()
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
-    return setting.format(value) or "null"
+    shown = setting.format(value)
+    return "null" if shown is None else shown or '""'
 
 
 @with_facts

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
-from penstock.ids import Buffer
+from penstock.ids import NO_TIMESTAMP, Buffer
 from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
@@ -103,6 +103,8 @@ class Segment:
 
     @property
     def known_max_timestamp(self) -> TimestampOffset | None:
+        if self.size == 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return self._max_timestamp
 
     @property
