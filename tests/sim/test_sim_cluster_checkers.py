@@ -379,7 +379,8 @@ def test_a_correctly_trimmed_topic_is_accepted() -> None:
 
 def test_a_member_that_is_silent_may_be_expelled() -> None:
     silent = heartbeats(None, *(REFUSED,) * 8)
-    silent.events.append(HeartbeatAnswered(110, "m", 110, 1, "UNKNOWN_MEMBER_ID"))
+    for sent, error in ((110, REFUSED), (110.5, REFUSED), (111, "UNKNOWN_MEMBER_ID")):
+        silent.events.append(HeartbeatAnswered(sent, "m", sent, 1, error))
     assert violations(silent) == []
 
 

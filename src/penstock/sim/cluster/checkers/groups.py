@@ -150,7 +150,9 @@ def _is_heard(
     if any(begin <= at <= last.at for at in elections):
         return False
     recent = [event for event in earlier if event.at >= begin]
-    times = [begin, *(event.sent for event in recent), last.sent]
+    # A member that was silent before is expelled as soon as that can be written.
+    before = earlier[: len(earlier) - len(recent)][-1:]
+    times = [*(event.sent for event in (*before, *recent)), last.sent]
     return (
         len(recent) > 1
         and all(event.broker == last.broker for event in recent)

@@ -35,9 +35,9 @@ class DamageFaults:
         repair it as an operator would."""
         env, rng = self._env, self._rng
         node = env.targets.pick()
-        if not node.machine.alive or self.damaged or not env.targets.may_lose_data(node):
+        if not node.machine.alive or self.damaged or not env.targets.may_be_damaged(node):
             return
-        env.targets.mark_data_lost(node)
+        env.targets.mark_damaged(node)
         while_down = rng.random() < 0.6
         if while_down:
             env.targets.kill(node, may_lose_power=False)
@@ -105,6 +105,11 @@ class DamageFaults:
         env = self._env
         for name, path in list(self.damaged.items()):
             node = env.nodes[name]
+            if file_kind(path) == METADATA_SNAPSHOT and node.is_up:
+                # The node sets it aside when it reads it, and writes others.
+                del self.damaged[name]
+                env.history.events.append(FileRepaired(env.now(), node.config.node_id))
+                continue
             if node.machine.alive:
                 env.targets.mark_unclean(node)
                 node.crash(power_loss=False)

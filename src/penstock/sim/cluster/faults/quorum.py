@@ -194,12 +194,11 @@ class QuorumFaults:
         """Flip a bit of the latest snapshot of the quorum leader, which runs."""
         env = self._env
         leader = env.quorum_leader
-        if leader is None or self._damage.damaged or not env.targets.may_lose_data(leader):
+        if leader is None or self._damage.damaged:
             return
         snapshots = list(leader.machine.drive.files(METADATA_SNAPSHOT))
         if not snapshots:
             return
-        env.targets.mark_data_lost(leader)
         self._damage.flip(leader, snapshots[-1])
 
     async def wipe_node(self) -> None:
@@ -209,9 +208,9 @@ class QuorumFaults:
         if not await env.wait_for(_HEALTHY_WITHIN_S, env.targets.is_healthy):
             return
         node = self._rng.choice(list(env.nodes.values()))
-        if not env.targets.may_lose_data(node):
+        if not env.targets.may_be_damaged(node):
             return
-        env.targets.mark_data_lost(node)
+        env.targets.mark_damaged(node)
         node.crash(power_loss=False)
         env.note(f"the disks of {node.name} are replaced")
         env.history.count("wiped voters" if node.config.is_controller else "wiped brokers")
@@ -235,6 +234,7 @@ class QuorumFaults:
             env.history.durable_groups = False
         for node in nodes:
             env.observer.mark_data_lost(node.config.node_id)
+            env.targets.mark_unclean(node)
             node.crash(power_loss=True)
         for node in self._rng.sample(nodes, len(nodes)):
             await asyncio.sleep(self._rng.random() * 0.3)

@@ -42,6 +42,8 @@ class FaultTargets:
         self._lossy: dict[str, None] = {}
         # Nodes whose disk stops at some change: they are about to be killed.
         self._dying: dict[str, None] = {}
+        # Nodes that have lost what they had synced, since the cluster was last healthy.
+        self._damaged: dict[str, None] = {}
 
     def pick(self) -> ClusterNode:
         """Return a random node. Partition leaders and the active controller are more likely."""
@@ -83,12 +85,24 @@ class FaultTargets:
             if self._unclean and not self._dying and self.is_healthy():
                 self._unclean.clear()
                 self._lossy.clear()
+                self._damaged.clear()
 
     def may_die(self, node: ClusterNode) -> bool:
+        if any(name != node.name for name in self._damaged):
+            return False
         return self._spec.flush_every_message or all(name == node.name for name in self._lossy)
 
     def may_lose_data(self, node: ClusterNode) -> bool:
         return self._spec.flush_every_message or all(name == node.name for name in self._unclean)
+
+    def may_be_damaged(self, node: ClusterNode) -> bool:
+        """Whether a node may lose what it has synced: only while no other node has died uncleanly,
+        because that node has left the ISR, and this one may be the only one in it."""
+        return not self._dying and all(name == node.name for name in self._unclean)
+
+    def mark_damaged(self, node: ClusterNode) -> None:
+        self._damaged[node.name] = None
+        self.mark_data_lost(node)
 
     def kill(self, node: ClusterNode, *, may_lose_power: bool = True) -> None:
         """Crash a node if that is allowed now, with a loss of power half of the time."""
