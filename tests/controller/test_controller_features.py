@@ -153,17 +153,30 @@ def set_min_insync(
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
-def test_changing_min_insync_clears_eligible_replicas(kind: int, name: str) -> None:
+def test_lowering_min_insync_clears_eligible_replicas(kind: int, name: str) -> None:
     eligible = partition(1, 2, isr=(1,), eligible_leader_replicas=(2,))
-    image = with_topic(running(broker(1), broker(2)), eligible, min_insync_replicas="2")
-    decision = set_min_insync(image, kind, name, "3")
+    image = with_topic(running(broker(1), broker(2)), eligible)
+    decision = set_min_insync(image, kind, name, "1")
     assert decision.response.responses[0].error_code == ErrorCode.NONE
     state = state_of(after(image, decision))
     assert (state.eligible_leader_replicas, state.partition_epoch) == ((), 1)
     without_feature = replace(image, features={})
     assert state_of(
-        after(without_feature, set_min_insync(without_feature, kind, name, "3"))
+        after(without_feature, set_min_insync(without_feature, kind, name, "1"))
     ).eligible_leader_replicas == (2,)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [("3", (2, 3)), ("2", (2, 3)), ("1", ())], ids=["raised", "same", "lowered"]
+)
+def test_eligible_replicas_stay_while_too_few_are_in_sync(
+    value: str, kept: tuple[int, ...]
+) -> None:
+    """Records that they have are committed; the only one in sync may lose them with its power."""
+    eligible = partition(1, 2, 3, isr=(1,), eligible_leader_replicas=(2, 3))
+    image = with_topic(running(*map(broker, (1, 2, 3))), eligible, min_insync_replicas="2")
+    state = state_of(after(image, set_min_insync(image, TOPIC, "t", value)))
+    assert state.eligible_leader_replicas == kept
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])

@@ -220,9 +220,9 @@ def _clear_elr(
 ) -> list[object]:
     """Clear the eligible replicas that depend on an altered min.insync.replicas.
 
-    The record clears them for every partition of the topic. A partition with an empty ISR would
-    then never get a leader again, so its eligible replicas are restored: nothing was committed
-    since they became eligible.
+    The record clears them for every partition of the topic. Where the ISR is still too small, they
+    are restored: nothing can be committed without them. Otherwise committed records would be lost
+    with the last member of the ISR, or a partition without ISR would never get a leader again.
     """
     resource_type, name = resource
     if MIN_INSYNC_REPLICAS.name not in altered or not elr_enabled(image):
@@ -237,6 +237,20 @@ def _clear_elr(
         )
         for topic in topics
         for index, state in topic.partitions.items()
-        if not state.isr and (state.eligible_leader_replicas or state.last_known_elr)
+        if len(state.isr) < _min_insync(image, topic.name, resource_type, altered)
+        and (state.eligible_leader_replicas or state.last_known_elr)
     ]
     return [ClearElrRecord(topic_name=name if resource_type == TOPIC else ""), *restored]
+
+
+def _min_insync(
+    image: MetadataImage, topic: str, resource_type: int, altered: Mapping[str, str | None]
+) -> int:
+    """Return min.insync.replicas of a topic after the change. The cluster-wide value, which always
+    exists with ELR, applies to topics without an own one."""
+    setting = MIN_INSYNC_REPLICAS.name
+    own = image.topic_configs(topic).get(setting)
+    value = altered[setting] if resource_type == TOPIC or own is None else own
+    if value is None:
+        value = image.configs.get((BROKER, ""), {}).get(setting)
+    return 1 if value is None else int(value)
