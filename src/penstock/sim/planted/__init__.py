@@ -15,13 +15,23 @@ from penstock.sim.planted.broker import PLANTED_BROKER, impostors_change_fetch_s
 from penstock.sim.planted.cluster import PLANTED_CLUSTER
 from penstock.sim.planted.defects import PLANTED_DEFECTS
 from penstock.sim.planted.groups import PLANTED_GROUPS
-from penstock.sim.planted.log import PLANTED_LOG
+from penstock.sim.planted.log import (
+    PLANTED_LOG,
+    moves_continue_without_comparison,
+    too_many_files_break_the_disk,
+)
 from penstock.sim.planted.workloads import PLANTED_WORKLOADS
 
 PlantedBug = Callable[[], AbstractContextManager[None]]
 
-# A follower whose session an impostor closes opens another one: only a test of the handler sees it.
-_UNSEEN = (impostors_change_fetch_sessions,)
+# Bugs that cluster runs do not catch yet, because no fault or checker is made for them. A follower
+# whose session an impostor closes opens another one; no drive returns EMFILE; a restart during a
+# move, with a truncation before it, is too rare. Tests of their own hold what must hold.
+_UNSEEN = (
+    impostors_change_fetch_sessions,
+    too_many_files_break_the_disk,
+    moves_continue_without_comparison,
+)
 
 # Bugs that cluster runs catch.
 PLANTED: tuple[PlantedBug, ...] = (
@@ -29,6 +39,6 @@ PLANTED: tuple[PlantedBug, ...] = (
     *PLANTED_CLUSTER,
     *PLANTED_DEFECTS,
     *PLANTED_GROUPS,
-    *PLANTED_LOG,
+    *(bug for bug in PLANTED_LOG if bug not in _UNSEEN),
     *PLANTED_WORKLOADS,
 )
