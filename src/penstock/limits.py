@@ -189,9 +189,11 @@ ACCEPT_BACKLOG = 1_024
 OTHER_DESCRIPTORS = 256
 
 # Connections that wait for their peers to take a range of a file, and that the event loop watches
-# by a second descriptor. Others look again after this time.
+# by a second descriptor. Others look again after this time, and after twice as long each time that
+# the peer took nothing, up to the maximum.
 MAX_WATCHED_SOCKETS = 1_000
 UNWATCHED_SOCKET_S = 0.05
+UNWATCHED_SOCKET_MAX_S = 1.0
 
 # How often refused connections, and those that are closed for their memory, are logged.
 REFUSALS_LOGGED_S = 10.0

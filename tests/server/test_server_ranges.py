@@ -22,6 +22,7 @@ from penstock.limits import (
     SAME_HOST_SEND_BUFFER_BYTES,
     SEND_PIECE_BYTES,
     SMALL_RANGE_BYTES,
+    UNWATCHED_SOCKET_S,
 )
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.fetch import FetchResponse
@@ -382,3 +383,25 @@ def test_ranges_arrive_without_a_second_descriptor(
     assert [correlation for correlation, _body in responses] == [1, 2]
     assert content in responses[0][1]
     assert watched == set()
+
+
+def test_a_peer_that_takes_nothing_is_not_active_and_wakes_the_loop_ever_less_often(
+    file: SpiedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: World) -> tuple[float, float]:
+        handlers = {FETCH: fetch_handler(Range(file, 0, SIZE))}
+        async with serving(world, handlers) as served:
+            client = await connect_deaf(served)
+            client.send(fetch(1))
+            await until(lambda: served.server.counters.connections)
+            (connection,) = served.server._state.connections
+            sending = connection._writer._socket
+            # Until then the send buffer fills, or a look finds nothing to send.
+            await until(lambda: sending._timer_s == 4 * UNWATCHED_SOCKET_S)
+            active = connection.last_active
+            await until(lambda: sending._timer_s == 8 * UNWATCHED_SOCKET_S)
+            return active, connection.last_active
+
+    monkeypatch.setattr(sendfile, "MAX_WATCHED_SOCKETS", 0)
+    before, after = run(scenario)
+    assert before == after

@@ -367,8 +367,10 @@ class Connection(asyncio.BufferedProtocol):
         self._writer_ready()
 
     def _writer_ready(self) -> None:
-        self._active = self._loop.time()
+        written = self._writer.written
         self._writer.resume_parts()
+        if self._writer.written != written:
+            self._active = self._loop.time()
         self._advance()
 
     def _cannot_send(self, error: Exception) -> None:

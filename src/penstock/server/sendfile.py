@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.ids import Buffer
-from penstock.limits import MAX_WATCHED_SOCKETS, UNWATCHED_SOCKET_S
+from penstock.limits import MAX_WATCHED_SOCKETS, UNWATCHED_SOCKET_MAX_S, UNWATCHED_SOCKET_S
 
 _CAN_SEND_FILES = hasattr(os, "sendfile")
 # Linux: the next call sends more, so a segment that is not full may wait for it.
@@ -95,6 +95,7 @@ class SendSocket:
         "_loop",
         "_socket",
         "_timer",
+        "_timer_s",
         "_transport",
         "_watched",
         "_writable",
@@ -108,6 +109,7 @@ class SendSocket:
         self._writable = writable
         self._all_watched = all_watched
         self._timer: asyncio.Handle | None = None
+        self._timer_s = UNWATCHED_SOCKET_S
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._watched: int | None = None
@@ -134,18 +136,22 @@ class SendSocket:
             found = self._transport_socket()
             self._socket = socket.socket(found.family, found.type, found.proto, found.fileno())
         try:
-            return self._socket.send(data, _MORE if more else 0)
+            sent = self._socket.send(data, _MORE if more else 0)
         except BlockingIOError:
             return 0
+        self._timer_s = UNWATCHED_SOCKET_S
+        return sent
 
     def send_file(self, fd: int, length: int, position: int) -> int | None:
         """Return how many bytes left: 0 at the end of the file, None if the socket is full. Raises
         OSError."""
         own = self._socket or self._transport_socket()
         try:
-            return os.sendfile(own.fileno(), fd, position, length)
+            sent = os.sendfile(own.fileno(), fd, position, length)
         except BlockingIOError:
             return None
+        self._timer_s = UNWATCHED_SOCKET_S
+        return sent
 
     def wait_writable(self) -> None:
         self.is_waiting = True
@@ -153,7 +159,8 @@ class SendSocket:
             return
         self._watched = self._duplicate()
         if self._watched is None:
-            self._timer = self._loop.call_later(UNWATCHED_SOCKET_S, self._ready)
+            self._timer = self._loop.call_later(self._timer_s, self._ready)
+            self._timer_s = min(2 * self._timer_s, UNWATCHED_SOCKET_MAX_S)
         else:
             self._all_watched.add(self._watched)
             self._loop.add_writer(self._watched, self._ready)

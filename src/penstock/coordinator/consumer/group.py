@@ -109,7 +109,7 @@ class ConsumerGroup:
         self.targets: dict[str, Assignment] = {}
         # Regular expression -> topics that it matches.
         self.regexes: dict[str, frozenset[str]] = {}
-        # Derived from the members, so that a request need not look at all of them: who has an
+        # Derived from the members, so that a request need not look at all of them: those with an
         # instance id, who owns a partition, how many name a topic or an expression, how many are
         # stable in an epoch, and how many use the classic protocol.
         self.static_ids: dict[str, str] = {}
