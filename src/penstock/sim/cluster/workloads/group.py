@@ -125,10 +125,11 @@ class GroupWorkload:
     ) -> None:
         """Commit with the identity of the member that this static member has replaced."""
         replaced, current = self._identities.get(name), consumer.group_metadata
+        if not current.member_id:
+            return  # it has to join again: nothing has replaced its last identity yet
         self._identities[name] = current
         if (
             replaced is None
-            or not replaced.member_id
             or current.instance_id is None
             or replaced.member_id == current.member_id
             or not consumer.positions
