@@ -167,7 +167,7 @@ class QuorumFaults:
                 first is not None
                 and second is not None
                 and node.is_up
-                and second.quorum.high_watermark == first.quorum.high_watermark
+                and second.quorum.committed_offset == first.quorum.committed_offset
                 and second.quorum.log_end_offset == first.quorum.log_end_offset
             )
 
