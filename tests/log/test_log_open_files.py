@@ -180,7 +180,7 @@ def run_with(failing: range, number: int) -> tuple[list[object], int, int]:
 def test_each_operation_that_needs_a_descriptor_may_fail_without_any_harm() -> None:
     expected, count, refused = run_with(range(0), errno.EMFILE)
     assert refused == 0
-    assert count > 50
+    assert count >= 50
     for first in range(1, count):
         for failures in (1, 2, 3):
             state, _count, refused = run_with(range(first, first + failures), errno.EMFILE)

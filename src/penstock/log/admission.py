@@ -29,15 +29,25 @@ from penstock.world import Disk
 
 
 def check_producers(
-    producers: ProducerStates, headers: list[BatchHeader], markers: list[EndMarker | None]
+    producers: ProducerStates,
+    headers: list[BatchHeader],
+    markers: list[EndMarker | None],
+    *,
+    only_verified: bool = False,
+    from_client: bool = True,
 ) -> AppendedBatch | None:
     """Return the earlier append that a batch repeats; None if all batches are new. Raises
-    KafkaError if one may not be appended."""
+    KafkaError if one may not be appended. With only_verified, a transaction begins only after its
+    verification."""
     for header, marker in zip(headers, markers, strict=True):
         if marker is not None:
-            producers.check_marker(header, marker)
+            producers.check_marker(
+                header.producer_id, header.producer_epoch, marker.coordinator_epoch
+            )
         elif header.producer_id > NO_PRODUCER_ID and not header.is_control:
-            duplicate = producers.check(header)
+            duplicate = producers.check(
+                header, only_verified=only_verified, from_client=from_client
+            )
             if duplicate is not None:
                 return duplicate
     return None

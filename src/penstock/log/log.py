@@ -166,6 +166,14 @@ class Log:
         return self.segments.aborted_transactions(first_offset, end_offset)
 
     @guarded
+    def aborted_in(self, offset: int, found: FileRange, below: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that have records in what `read` has just found, or near
+        it: a log may have a million."""
+        return self.segments.aborted_transactions(
+            offset, self.segments.end_of_read(offset, found, below)
+        )
+
+    @guarded
     def batch_start(self, offset: int) -> int:
         """Return the base offset of the batch that holds an offset: a log is truncated between
         batches."""
@@ -187,10 +195,15 @@ class Log:
 
     @guarded
     def append_as_leader(
-        self, records: Buffer, leader_epoch: int, *, from_client: bool = True
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        *,
+        from_client: bool = True,
+        only_verified: bool = False,
     ) -> Appended:
         """Assign offsets to batches of a client (exactly one batch) or of this node, and append
-        them."""
+        them. With only_verified, a transaction begins only with a confirmed guard."""
         config = self.config
         headers = validate(
             records, max_batch_bytes=config.max_message_bytes, from_client=from_client
@@ -204,7 +217,13 @@ class Log:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
         # A client cannot write transaction markers; `validate` has checked it.
         markers: list[EndMarker | None] = [None] if from_client else end_markers(headers, records)
-        duplicate = check_producers(self.producers, headers, markers)
+        duplicate = check_producers(
+            self.producers,
+            headers,
+            markers,
+            only_verified=only_verified,
+            from_client=from_client,
+        )
         if duplicate is not None:
             return Appended(
                 duplicate.first_offset,
@@ -427,5 +446,8 @@ class Log:
         """Write what recovery would otherwise rebuild; called on a clean shutdown after the last
         flush and append."""
         self.active.save_indexes()
-        self._snapshot(self.end_offset)
+        if not self.producers.unstable.has_unreplicated:
+            # A snapshot has open transactions only. Without one, the markers that may still be lost
+            # are read from the log, and hold back the last stable offset after the restart too.
+            self._snapshot(self.end_offset)
         self.flushing.save_epochs()

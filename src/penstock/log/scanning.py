@@ -147,6 +147,13 @@ class RememberedBatches:
         if len(ends) > REMEMBERED_READ_ENDS:
             del ends[next(iter(ends))]
 
+    def after_read(self, position: int) -> BatchHeader | None:
+        """Return the batch that follows the last read, if it begins at a position."""
+        if not self._read_ends:
+            return None
+        found, header = self._read_ends[next(reversed(self._read_ends))]
+        return header if found == position else None
+
     def seal(self) -> None:
         """Forget the last appends: readers at the end of the log are in the next segment."""
         self._tail.clear()

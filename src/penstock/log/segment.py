@@ -197,6 +197,12 @@ class Segment:
         self._remembered.read_ended(*across)
         return across[0]
 
+    def end_of_read(self, end: int) -> int | None:
+        """Return an offset that the last read, up to a position in this segment, does not reach;
+        None if it is not known."""
+        following = self._remembered.after_read(end)
+        return None if following is None else following.base_offset
+
     def _scan_for(self, offset: int, start: int, *, at_once: bool = False) -> BatchPosition | None:
         if start and not 0 < start < self.size:
             raise CorruptBatch(

@@ -114,12 +114,27 @@ class LogSegments(Sequence[Segment]):
         found = segment.find(below, at_once=at_once)
         return segment.size if found is None else found[0]
 
+    def end_of_read(self, offset: int, read: FileRange, below: int) -> int:
+        """Return an offset that the last read, from an offset on and with a bound, does not reach:
+        the next batch, or the next segment if that batch is not known."""
+        for number in range(self.floor(offset), len(self._segments)):
+            if self._segments[number].file is not read.file:
+                continue
+            end = self._segments[number].end_of_read(read.position + read.length)
+            if end is None and number + 1 < len(self._segments):
+                end = self._segments[number + 1].base_offset
+            return below if end is None else min(end, below)
+        return below
+
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions that have records between two offsets."""
+        """Return the aborted transactions that have records between two offsets. A segment has
+        them in the order of their markers."""
         aborted = []
-        for segment in self._segments[self.floor(first_offset) :]:
-            for txn in segment.txn_index.entries():
-                if txn.first_offset < end_offset and txn.last_offset >= first_offset:
+        for number in range(self.floor(first_offset), len(self._segments)):
+            entries = self._segments[number].txn_index.entries()
+            for index in range(bisect_left(entries, first_offset, key=_last_offset), len(entries)):
+                txn = entries[index]
+                if txn.first_offset < end_offset:
                     aborted.append(txn)
                 if txn.last_stable_offset >= end_offset:
                     return aborted
@@ -150,6 +165,10 @@ class LogSegments(Sequence[Segment]):
         """Put a compacted segment in the place of adjacent ones."""
         first = self._segments.index(old[0])
         self._segments[first : first + len(old)] = [new]
+
+
+def _last_offset(txn: AbortedTxn) -> int:
+    return txn.last_offset
 
 
 def _base_offset(segment: Segment) -> int:

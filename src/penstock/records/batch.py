@@ -45,6 +45,8 @@ _ATTRIBUTES = struct.Struct(">h")
 _CRC_COVERS_FROM = 21
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER = struct.Struct(">qh")
+_PRODUCER_AT = 43
 
 
 class CorruptBatch(KafkaError):
@@ -132,6 +134,13 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"a batch header needs {BATCH_HEADER_BYTES} bytes, but {left} are left at position "
             f"{position}"
         ) from None
+
+
+def producer_of(buffer: Buffer) -> tuple[int, int]:
+    """Return the producer id and epoch of the batch at the start of a buffer, which has a whole
+    header."""
+    producer_id, epoch = _PRODUCER.unpack_from(buffer, _PRODUCER_AT)
+    return producer_id, epoch
 
 
 def batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -5,6 +5,8 @@ offset of the first append); `apply` records a batch that was appended by a clie
 recovery, without checks.
 
 At most five batches of a producer are remembered, because a producer has at most five in flight.
+
+A leader takes the first batch of a transaction only with a confirmed guard (`verification`).
 """
 
 from __future__ import annotations
@@ -16,10 +18,15 @@ from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
-from penstock.records.batch import BatchHeader
+from penstock.log.producers.unstable import UnstableTransactions
+from penstock.log.producers.verification import VerificationGuard, VerificationGuards
+from penstock.records.batch import TRANSACTIONAL_BIT, BatchHeader
 
 REMEMBERED_BATCHES = 5
 _LAST_SEQUENCE = 2**31 - 1
+# Since this transaction version the coordinator bumps the producer epoch with each transaction's
+# end (KIP-890).
+_EPOCH_BUMP_VERSION = 2
 
 
 class AppendedBatch(NamedTuple):
@@ -67,33 +74,90 @@ class ProducerStates:
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.end_offset = 0
-        # Producers with an open transaction, and its first offset: few, while there may be many
-        # producers.
-        self._open: dict[int, int] = {}
-        # Transactions whose marker is in the log but not below the high watermark: first offset ->
-        # offset of the marker.
-        self._unreplicated: dict[int, int] = {}
+        self.unstable = UnstableTransactions()
+        self._guards = VerificationGuards()
 
-    def check(self, header: BatchHeader) -> AppendedBatch | None:
+    # Verification
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Return True if the producer has an open transaction of this epoch. A transaction of an
+        earlier epoch may have ended."""
+        producer = self.producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.txn_first_offset is not None
+            and producer.epoch == epoch
+        )
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool
+    ) -> VerificationGuard | None:
+        """Return the guard of a transaction that is to begin; None if it is open already. Raises
+        KafkaError if the epoch is stale."""
+        if self.is_open(producer_id, epoch):
+            return None
+        producer = self.producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise _fenced(producer_id, epoch, producer)
+        return self._guards.begin(producer_id, epoch, sequence, now_ms, adds=adds)
+
+    def confirm_verification(self, guard: VerificationGuard) -> bool:
+        """Accept the transaction's first batch from now on. Return False if the guard is void: a
+        marker came during the verification."""
+        return self._guards.confirm(guard) or self.is_open(guard.producer_id, guard.epoch)
+
+    def void_verification(self, guard: VerificationGuard) -> None:
+        self._guards.void(guard)
+
+    def void_verifications(self) -> None:
+        """Forget all guards, because this node does not lead any more."""
+        self._guards.clear()
+
+    def _check_verified(
+        self, producer: Producer | None, header: BatchHeader, from_client: bool
+    ) -> None:
+        """Check that a transactional batch belongs to an open transaction or to a verified one."""
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if producer is not None:
+            if producer.txn_first_offset is not None and producer.epoch == epoch:
+                return
+            if epoch < producer.epoch:
+                raise _fenced(producer_id, epoch, producer)
+        guard = self._guards.find(producer_id, epoch)
+        if guard is None or not guard.is_confirmed:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has no transaction of epoch {epoch} in this partition",
+            )
+        if from_client:
+            guard.check_sequence(
+                header.base_sequence, has_batches=producer is not None and bool(producer.batches)
+            )
+
+    # Checks
+
+    def check(
+        self, header: BatchHeader, *, only_verified: bool = False, from_client: bool = True
+    ) -> AppendedBatch | None:
         """Check a batch. Return the earlier append that it repeats; None if it is new. Raises
         KafkaError if it may not be appended.
 
-        A batch without a sequence is a coordinator's (offsets of a transaction), which does not
-        retry appends; clients always send one."""
+        A coordinator does not retry appends, and each of its batches has the sequence 0 (offsets
+        of a transaction). With only_verified, the first batch of a transaction needs a confirmed
+        guard."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
+            if only_verified and header.attributes & TRANSACTIONAL_BIT:
+                self._check_verified(None, header, from_client)
             return None
-        has_sequence = header.base_sequence != NO_SEQUENCE
-        duplicate = self._duplicate(producer, header) if has_sequence else None
+        duplicate = self._duplicate(producer, header) if from_client else None
         if duplicate is not None:
             return duplicate
-        if header.producer_epoch < producer.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} of epoch {header.producer_epoch} was fenced by "
-                f"epoch {producer.epoch}",
-            )
-        if has_sequence:
+        if only_verified and header.attributes & TRANSACTIONAL_BIT:
+            self._check_verified(producer, header, from_client)
+        elif header.producer_epoch < producer.epoch:
+            raise _fenced(header.producer_id, header.producer_epoch, producer)
+        if from_client:
             self._check_sequence(producer, header)
         if producer.txn_first_offset is not None and not header.is_transactional:
             raise KafkaError(
@@ -136,25 +200,44 @@ class ProducerStates:
                 ),
             )
 
-    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
-        """Check a coordinator's transaction marker."""
-        producer = self.producers.get(header.producer_id)
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> None:
+        """Check a coordinator's transaction marker. A producer that is not known here is accepted:
+        its state may have expired.
+
+        With transaction version 2 the marker has a newer epoch than the transaction, so one of the
+        same epoch belongs to an earlier transaction and must not end the open one (KIP-1228). If
+        no transaction is open, it is a retry, and harmless (KAFKA-19999)."""
+        producer = self.producers.get(producer_id)
         if producer is None:
             return
-        if header.producer_epoch < producer.epoch:
+        is_stale = producer_epoch < producer.epoch or (
+            producer_epoch == producer.epoch
+            and transaction_version >= _EPOCH_BUMP_VERSION
+            and producer.txn_first_offset is not None
+        )
+        if is_stale:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 (
-                    f"a marker of epoch {header.producer_epoch} for producer {header.producer_id} "
-                    f"came after epoch {producer.epoch} was seen"
+                    f"a marker of epoch {producer_epoch} and transaction version "
+                    f"{transaction_version} for producer {producer_id} came after epoch "
+                    f"{producer.epoch} was seen"
                 ),
             )
-        if marker.coordinator_epoch < producer.coordinator_epoch:
+        if coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"the coordinator of epoch {marker.coordinator_epoch} was fenced by epoch "
+                f"the coordinator of epoch {coordinator_epoch} was fenced by epoch "
                 f"{producer.coordinator_epoch}",
             )
+
+    # Changes
 
     def apply(self, header: BatchHeader, marker: EndMarker | None = None) -> CompletedTxn | None:
         """Record a batch that is in the log. Return the transaction that it ended."""
@@ -168,6 +251,9 @@ class ProducerStates:
             producer.batches.clear()
             producer.epoch = header.producer_epoch
         producer.last_timestamp = header.max_timestamp
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
+        if is_transactional:
+            self._guards.end(header.producer_id, header.producer_epoch)
         if header.is_control:
             return self._end_txn(header, producer, marker)
         if header.base_sequence != NO_SEQUENCE:
@@ -180,8 +266,9 @@ class ProducerStates:
                     header.max_timestamp,
                 )
             )
-        if header.is_transactional and producer.txn_first_offset is None:
-            producer.txn_first_offset = self._open[header.producer_id] = header.base_offset
+        if is_transactional and producer.txn_first_offset is None:
+            producer.txn_first_offset = header.base_offset
+            self.unstable.begin(header.producer_id, header.base_offset)
         return None
 
     def _end_txn(
@@ -191,11 +278,10 @@ class ProducerStates:
             return None
         producer.coordinator_epoch = marker.coordinator_epoch
         first = producer.txn_first_offset
-        producer.txn_first_offset = None
-        self._open.pop(header.producer_id, None)
         if first is None:
             return None
-        self._unreplicated[first] = header.last_offset
+        producer.txn_first_offset = None
+        self.unstable.end(header.producer_id, first, header.last_offset)
         return CompletedTxn(
             header.producer_id, first, header.last_offset, aborted=not marker.committed
         )
@@ -203,20 +289,18 @@ class ProducerStates:
     def stable_end_after(self, completed: CompletedTxn) -> int:
         """Return the last stable offset after this transaction ended; the transaction index stores
         it with an aborted one."""
-        return min((*self._open.values(), completed.last_offset + 1))
+        first_open = self.unstable.first_open
+        return completed.last_offset + 1 if first_open is None else first_open
 
     def advance(self, high_watermark: int) -> None:
         """Forget transactions whose marker is below the high watermark: they do not hold back the
         last stable offset any more."""
-        if self._unreplicated:
-            self._unreplicated = {
-                first: last for first, last in self._unreplicated.items() if last >= high_watermark
-            }
+        self.unstable.advance(high_watermark)
 
     def first_unstable_offset(self) -> int | None:
         """Return the first offset of a transaction that is open, or whose marker is not replicated
         yet."""
-        return min((*self._open.values(), *self._unreplicated), default=None)
+        return self.unstable.first_offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were idle for long and have no open transaction."""
@@ -226,10 +310,21 @@ class ProducerStates:
                 and now_ms - producer.last_timestamp >= expiration_ms
             ):
                 del self.producers[producer_id]
+        self._guards.expire(now_ms, expiration_ms)
 
     def restore(self, producers: Iterable[tuple[int, Producer]]) -> None:
         """Add producers of a snapshot."""
-        for producer_id, producer in producers:
-            self.producers[producer_id] = producer
-            if producer.txn_first_offset is not None:
-                self._open[producer_id] = producer.txn_first_offset
+        some = dict(producers)
+        self.producers.update(some)
+        self.unstable.restore(
+            (producer_id, producer.txn_first_offset)
+            for producer_id, producer in some.items()
+            if producer.txn_first_offset is not None
+        )
+
+
+def _fenced(producer_id: int, epoch: int, producer: Producer) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} of epoch {epoch} was fenced by epoch {producer.epoch}",
+    )
