@@ -15,6 +15,7 @@ from penstock.ids import Buffer
 from penstock.log.admission import Opening, open_in_child, opening_of
 from penstock.log.log import Appended
 from penstock.metadata.image import PartitionState
+from penstock.node.partition.verified_appends import VerifiedAppends, Verify
 from penstock.node.partition.waiters import OffsetWaiters, Reached
 from penstock.replica.fencing import not_leader
 from penstock.replica.follower import DivergingEpoch
@@ -44,6 +45,8 @@ class LeaderRole:
         self._syncing = False
         # The last append whose batch is opened in the child process: later appends wait for it.
         self._opening: asyncio.Task[Appended] | None = None
+        # Made for the first transactional batch: most partitions have none.
+        self._verified: VerifiedAppends | None = None
         self.leader = self._new_epoch(state)
 
     @property
@@ -86,8 +89,12 @@ class LeaderRole:
             self.start()
 
     def stop(self, error: KafkaError) -> None:
-        """Fail the requests that wait for followers; called when the role has ended."""
+        """Fail the requests that wait for followers or for a transaction coordinator; called when
+        the role has ended."""
         self._waiters.fail(error)
+        self._log.producers.void_verifications()
+        if self._verified is not None:
+            self._verified.stop(error)
         if self._deletions is not None:
             self._deletions.fail(error)
 
@@ -204,12 +211,23 @@ class LeaderRole:
             raise not_leader(partition.topic_partition, partition.leader_id)
         return self.append(records, acks_all=acks_all)
 
+    def append_transactional(
+        self, records: Buffer, *, acks_all: bool, adds: bool, verify: Verify | None
+    ) -> Appended | asyncio.Task[Appended]:
+        """Append a client's transactional batch; the first one of a transaction after its
+        verification."""
+        if self._verified is None:
+            self._verified = VerifiedAppends(self, self._log, self._env.world.clock)
+        return self._verified.append(records, acks_all=acks_all, adds=adds, verify=verify)
+
     def append(self, records: Buffer, *, acks_all: bool, from_client: bool = True) -> Appended:
         leader = self.leader
         if acks_all and not leader.enough_in_sync:
             raise self._too_few_in_sync(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self._log
-        appended = log.append_as_leader(records, leader.epoch, from_client=from_client)
+        appended = log.append_as_leader(
+            records, leader.epoch, from_client=from_client, only_verified=True
+        )
         if appended.duplicate:
             return appended
         if self.partition.must_sync():

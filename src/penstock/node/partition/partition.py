@@ -14,16 +14,19 @@ from uuid import UUID
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import Buffer, TopicPartition
+from penstock.ids import NO_SEQUENCE, Buffer, TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.files import FileRange
 from penstock.log.leader_epochs import EpochEnd
 from penstock.log.log import Appended, Log
 from penstock.log.lookup import TimedOffset, offset_for_timestamp, offset_of_max_timestamp
+from penstock.log.producers.state import Producer
+from penstock.log.producers.verification import VerificationGuard
 from penstock.metadata.image import NO_LEADER, PartitionState
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.follower import FollowerRole
 from penstock.node.partition.leader import LeaderRole
+from penstock.node.partition.verified_appends import Verify
 from penstock.node.partition.waiters import Reached, commit_future
 from penstock.node.partition.watchers import Callback, Watchers
 from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
@@ -101,8 +104,11 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        unstable = self.log.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        unstable = self.log.producers.unstable.first_offset
+        if unstable is None:
+            return self.high_watermark
+        # DeleteRecords and retention may remove the beginning of an open transaction.
+        return min(max(unstable, self.log.start_offset), self.high_watermark)
 
     @property
     def size(self) -> int:
@@ -119,7 +125,7 @@ class Partition:
 
     def advance_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
-        self.log.producers.advance(offset)
+        self.log.producers.unstable.advance(offset)
         self.notify_all()
 
     def clamp_high_watermark(self) -> None:
@@ -248,6 +254,63 @@ class Partition:
         sequence."""
         return self._leader_role().append(records, acks_all=acks_all, from_client=from_client)
 
+    # Transactions
+
+    def append_transactional(
+        self, records: Buffer, *, acks_all: bool, adds: bool, verify: Verify | None
+    ) -> Appended | asyncio.Task[Appended]:
+        """Append a client's transactional batch. If it begins a transaction, `verify` asks the
+        coordinator first, and the append happens in a task. Later batches of the producer queue
+        behind it. `adds` tells that the coordinator adds the partition to the transaction."""
+        return self._leader_role().append_transactional(
+            records, acks_all=acks_all, adds=adds, verify=verify
+        )
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int = NO_SEQUENCE,
+        *,
+        adds: bool,
+    ) -> VerificationGuard | None:
+        """Return the guard of a transaction that a coordinator of this node begins; None if the
+        transaction is open here already."""
+        self._leader_role()
+        return self.log.producers.begin_verification(
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.env.world.clock.now_ms(),
+            adds=adds,
+        )
+
+    def confirm_verification(self, guard: VerificationGuard) -> bool:
+        """Accept the first batch of the guard's transaction from now on. Return False if the guard
+        is void: a marker ended the transaction, or this node ceased to lead, meanwhile."""
+        self._leader_role()
+        return self.log.producers.confirm_verification(guard)
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """Check a marker before it is appended. KafkaError if the producer or the coordinator is
+        fenced."""
+        self._leader_role()
+        self.log.producers.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version
+        )
+
+    def producers(self) -> list[tuple[int, Producer]]:
+        """Return the state of each producer that this replica remembers."""
+        return list(self.log.producers.producers.items())
+
+    # Commit
+
     def wait_committed(self, end_offset: int, deadline: float) -> asyncio.Future[None]:
         """Return a future that completes when the high watermark reaches an offset. The deadline is
         in seconds of the loop's clock."""
@@ -375,7 +438,7 @@ class Partition:
         if committed_only and found is not None:
             aborted = [
                 AbortedTransaction(txn.producer_id, txn.first_offset)
-                for txn in log.aborted_transactions(offset, bound)
+                for txn in log.aborted_in(offset, found, bound)
             ]
         return ReadResult(found, self.high_watermark, stable, log.start_offset, aborted)
 
