@@ -12,7 +12,7 @@ from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.consumer.group import ConsumerGroup, MemberState
 from penstock.coordinator.groups.machine import GroupMachine
 from penstock.coordinator.groups.table import Caller, Group, GroupSettings
-from penstock.coordinator.runtime.step import PLAIN, Now, Record, Step, Ticket
+from penstock.coordinator.runtime.step import MARKER_RECORD, Batch, Now, Record, Step, Ticket
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -75,7 +75,13 @@ def state_of(machine: GroupMachine) -> object:
             for group in groups.by_id.values()
         },
         {group_id: dict(groups.offsets.of_group(group_id)) for group_id, _ in groups.offsets},
-        deepcopy(groups.offsets.pending._by_group),
+        # The order of a partition's transactions counts.
+        {
+            (group_id, partition): list(transactions.items())
+            for group_id, partitions in groups.offsets.pending._by_group.items()
+            for partition, transactions in partitions.items()
+        },
+        deepcopy(groups.offsets.pending._by_producer),
         dict(groups.deadlines._due),
     )
 
@@ -106,7 +112,9 @@ class World:
         self.settings = settings or GroupSettings()
         self.image = image or topics("t", "u")
         self.now_ms = 0
+        # The records, and the batch of each.
         self.log: list[Record] = []
+        self.batches: list[Batch] = []
         self.replies: dict[int, object] = {}
         self.log_lines: list[str] = []
         # Ticket -> the response to send if the machine is unloaded before it replies.
@@ -134,7 +142,9 @@ class World:
         return WALL_MS + self.now_ms
 
     def take(self, step: Step[Never]) -> Step[Never]:
-        self.log.extend(step.records)
+        records = (MARKER_RECORD,) if step.batch.control else step.records
+        self.log.extend(records)
+        self.batches.extend([step.batch] * len(records))
         for ticket, response in step.replies:
             assert ticket not in self.replies, f"ticket {ticket} got two replies"
             self.replies[ticket] = response
@@ -145,7 +155,7 @@ class World:
         """Run a request. A step that writes is refused first: reverting it must change nothing."""
         before, uuids = state_of(self.machine), self.uuids
         step = decide()
-        if step.records:
+        if step.writes:
             step.undo.revert()
             assert state_of(self.machine) == before
             self.uuids = uuids
@@ -171,8 +181,8 @@ class World:
 
     def replayed(self) -> GroupMachine:
         machine = self.new_machine()
-        for record in self.log:
-            machine.replay(record, PLAIN)
+        for record, batch in zip(self.log, self.batches, strict=True):
+            machine.replay(record, batch)
         return machine
 
     def wait(self, ms: int) -> None:

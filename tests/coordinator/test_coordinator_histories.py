@@ -51,6 +51,7 @@ class CommittedWorld(World):
 
     def reload(self) -> None:
         del self.log[self.committed_length :]
+        del self.batches[self.committed_length :]
         self.replies.update(dict.fromkeys((ticket for ticket, _ in self.held), None))
         self.held.clear()
         super().reload()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar, cast
+from collections.abc import Callable, Container, Iterable
+from typing import TypeVar
 
 from penstock.coordinator.groups.table import Caller
+from penstock.handlers.awaitables import all_of as all_of
+from penstock.handlers.awaitables import then as then
 from penstock.handlers.context import RequestContext
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest
+from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.protocol.schema import changed
 
-R = TypeVar("R")
-S = TypeVar("S")
+T = TypeVar("T", OffsetCommitRequest.Topic, TxnOffsetCommitRequest.Topic)
 
 
 def caller_of(context: RequestContext) -> Caller:
@@ -19,32 +21,25 @@ def caller_of(context: RequestContext) -> Caller:
     return Caller(context.client_id or "", "/" + context.peer.rpartition(":")[0], context.version)
 
 
-def then(response: R | Awaitable[R], convert: Callable[[R], S]) -> S | Awaitable[S]:
-    """Convert a response, now or when it is there."""
-    return _then(response, convert) if inspect.isawaitable(response) else convert(response)
-
-
-async def _then(response: Awaitable[R], convert: Callable[[R], S]) -> S:
-    return convert(await response)
-
-
-def all_of(responses: Iterable[R | Awaitable[R]]) -> list[R] | Awaitable[list[R]]:
-    """Collect responses in their order; synchronously if none of them must be awaited."""
-    collected = list(responses)
-    return (
-        _gather(collected)
-        if any(inspect.isawaitable(response) for response in collected)
-        else cast(list[R], collected)
-    )
-
-
-async def _gather(responses: list[R | Awaitable[R]]) -> list[R]:
-    waiting = [
-        asyncio.ensure_future(response) for response in responses if inspect.isawaitable(response)
-    ]
-    await asyncio.gather(*waiting)
-    results = iter(waiting)
-    return [
-        next(results).result() if inspect.isawaitable(response) else response
-        for response in responses
-    ]
+def split_missing(
+    topics: Iterable[T], known: Callable[[T], Container[int] | None]
+) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Return the topics with their partitions that exist, and those with partitions that do not.
+    A topic for which `known` returns None stays as it is."""
+    existing, missing = [], []
+    for topic in topics:
+        indexes = known(topic)
+        absent = tuple(
+            partition
+            for partition in topic.partitions
+            if indexes is not None and partition.partition_index not in indexes
+        )
+        if not absent:
+            existing.append(topic)
+            continue
+        missing.append(changed(topic, partitions=absent))
+        if len(absent) < len(topic.partitions):
+            gone = {partition.partition_index for partition in absent}
+            rest = tuple(p for p in topic.partitions if p.partition_index not in gone)
+            existing.append(changed(topic, partitions=rest))
+    return tuple(existing), tuple(missing)

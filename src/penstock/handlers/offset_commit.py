@@ -18,14 +18,13 @@ Not implemented
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Container
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.coordinator.groups.errors import offset_commit_topic
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
-from penstock.handlers.group_calls import caller_of, then
-from penstock.metadata.image import MetadataImage
+from penstock.handlers.group_calls import caller_of, split_missing, then
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from penstock.protocol.schema import changed
 
@@ -39,68 +38,29 @@ class Parts(Protocol):
     groups: Groups
 
 
-Topic = OffsetCommitRequest.Topic
-
 _TOPIC_ID_VERSION = 10
 
 
 def handle(
     parts: Parts, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    image = parts.metadata.image
-    missing = [
-        topic
-        for topic in (_missing(image, topic, context.version) for topic in request.topics)
-        if topic is not None
-    ]
-    if missing:
-        return _commit_existing(parts, request, context, missing)
-    return parts.groups.offset_commit(request, caller_of(context))
+    image, by_id = parts.metadata.image, context.version >= _TOPIC_ID_VERSION
 
+    def known(topic: OffsetCommitRequest.Topic) -> Container[int] | None:
+        """The group refuses a topic that does not exist at all."""
+        name = image.topic_names.get(topic.topic_id, "") if by_id else topic.name
+        found = image.topics.get(name)
+        return None if found is None else found.partitions
 
-def _missing(image: MetadataImage, topic: Topic, version: int) -> Topic | None:
-    """Return the topic with those of its partitions that do not exist. The group refuses a topic
-    that does not exist at all."""
-    known = image.topics.get(
-        image.topic_names.get(topic.topic_id, "") if version >= _TOPIC_ID_VERSION else topic.name
-    )
-    if known is None:
-        return None
-    missing = tuple(
-        partition
-        for partition in topic.partitions
-        if partition.partition_index not in known.partitions
-    )
-    return changed(topic, partitions=missing) if missing else None
-
-
-def _commit_existing(
-    parts: Parts, request: OffsetCommitRequest, context: RequestContext, missing: Collection[Topic]
-) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """Commit the partitions that exist."""
-    excluded = {
-        (topic.name, topic.topic_id, partition.partition_index)
-        for topic in missing
-        for partition in topic.partitions
-    }
+    existing, missing = split_missing(request.topics, known)
     errors = tuple(
         offset_commit_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in missing
     )
-    existing = (
-        changed(
-            topic,
-            partitions=tuple(
-                partition
-                for partition in topic.partitions
-                if (topic.name, topic.topic_id, partition.partition_index) not in excluded
-            ),
-        )
-        for topic in request.topics
-    )
-    rest = changed(request, topics=tuple(topic for topic in existing if topic.partitions))
-    if not rest.topics:
+    if not errors:
+        return parts.groups.offset_commit(request, caller_of(context))
+    if not existing:
         return OffsetCommitResponse(topics=errors)
     return then(
-        parts.groups.offset_commit(rest, caller_of(context)),
+        parts.groups.offset_commit(changed(request, topics=existing), caller_of(context)),
         lambda response: OffsetCommitResponse(topics=response.topics + errors),
     )

@@ -302,20 +302,30 @@ class ClassicGroup:
             )
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, _version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        _version: int,
+        /,
+        *,
+        transactional: bool = False,
     ) -> None:
         """A commit without a generation comes from a consumer that assigns partitions itself, which
-        is allowed while the group is empty."""
+        is allowed while the group is empty. Transactions are not bound to a rebalance: the new
+        owner of a partition waits for their end."""
         if epoch < 0 and self.is_empty:
             return
         if epoch < 0 and not member_id and instance_id is None:
+            if transactional:
+                return
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"group {self.id} has members, and only they may commit offsets",
             )
         self.check_member(member_id, instance_id)
         self.check_generation(epoch)
-        if self.state is State.COMPLETING:
+        if self.state is State.COMPLETING and not transactional:
             raise KafkaError(
                 ErrorCode.REBALANCE_IN_PROGRESS,
                 f"generation {epoch} of group {self.id} has no assignment yet",

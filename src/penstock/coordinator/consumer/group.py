@@ -255,14 +255,23 @@ class ConsumerGroup:
         )
 
     def check_commit(
-        self, member_id: str, _instance_id: str | None, epoch: int, version: int, /
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        version: int,
+        /,
+        *,
+        transactional: bool = False,
     ) -> None:
         """A commit without an epoch comes from an administrator or from a consumer that assigns
         partitions itself, which is allowed while the group is empty."""
         if epoch < 0 and not self.members:
             return
+        if transactional and epoch == NO_EPOCH and not member_id and instance_id is None:
+            return
         member = self.member(member_id)
-        if member.classic is None and version < _MEMBER_EPOCH_VERSION:
+        if not transactional and member.classic is None and version < _MEMBER_EPOCH_VERSION:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the consumer "

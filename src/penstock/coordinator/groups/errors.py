@@ -16,6 +16,13 @@ from penstock.protocol.messages.offset_commit import OffsetCommitRequest, Offset
 from penstock.protocol.messages.offset_delete import OffsetDeleteResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+# Clients of earlier versions end with an error while the group is being loaded (KAFKA-7296).
+_TXN_LOADING_VERSION = 2
 
 
 def join_group(request: JoinGroupRequest, version: int, error: KafkaError) -> JoinGroupResponse:
@@ -56,6 +63,31 @@ def offset_commit_topic(
         topic_id=topic.topic_id,
         partitions=tuple(
             OffsetCommitResponse.Topic.Partition(
+                partition_index=partition.partition_index, error_code=code
+            )
+            for partition in topic.partitions
+        ),
+    )
+
+
+def txn_offset_commit(
+    request: TxnOffsetCommitRequest, version: int, error: KafkaError
+) -> TxnOffsetCommitResponse:
+    code = error.code
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _TXN_LOADING_VERSION:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=tuple(txn_offset_commit_topic(topic, code) for topic in request.topics)
+    )
+
+
+def txn_offset_commit_topic(
+    topic: TxnOffsetCommitRequest.Topic, code: ErrorCode
+) -> TxnOffsetCommitResponse.Topic:
+    return TxnOffsetCommitResponse.Topic(
+        name=topic.name,
+        partitions=tuple(
+            TxnOffsetCommitResponse.Topic.Partition(
                 partition_index=partition.partition_index, error_code=code
             )
             for partition in topic.partitions

@@ -4,8 +4,8 @@ broker that leads it. PURE.
 Each request goes to the module that decides it. Members of the classic protocol in a group that was
 upgraded to the consumer protocol (KIP-848) are served by `consumer/classic_members.py`.
 
-Offsets of transactions are replayed, so that a log that Kafka wrote loads; requests that commit
-them are not implemented yet.
+The offsets of a transaction are pending until its marker (`offsets/pending.py`). Producer epochs
+are fenced by the log, which knows the producers of the partition: it refuses the step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ from penstock.coordinator.groups.table import Caller, GroupSettings, GroupTable
 from penstock.coordinator.offsets import commit, fetch
 from penstock.coordinator.offsets.committed import replay_marker
 from penstock.coordinator.offsets.removal import Removals, delete_offsets
-from penstock.coordinator.runtime.step import Batch, Now, Record, Step, Ticket
+from penstock.coordinator.runtime.step import (
+    PLAIN,
+    Batch,
+    Now,
+    Record,
+    Step,
+    Ticket,
+    marker_batch,
+    transactional_batch,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import LOADED_MEMBERS_PER_STEP, REFUSED_STEP_RETRY_MS
 from penstock.metadata.image import MetadataImage
@@ -45,6 +54,7 @@ from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest
+from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # From this version on LeaveGroup names many members, with a result for each.
 _BATCHED_LEAVE_VERSION = 3
@@ -231,6 +241,42 @@ class GroupMachine:
         step.reply(ticket, commit.commit(step, request, caller))
         return step.build()
 
+    def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, caller: Caller, ticket: Ticket, now: Now
+    ) -> Step[Never]:
+        self._check_not_deleting(request.group_id)
+        if request.producer_id < 0:
+            # Its records would count as committed without a transaction.
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"{request.producer_id} is not a producer id",
+            )
+        step = self._step(now, transactional_batch(request.producer_id, request.producer_epoch))
+        step.reply(ticket, commit.commit_in_transaction(step, request, caller))
+        return step.build()
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        ticket: Ticket,
+        now: Now,
+    ) -> Step[Never]:
+        """End a producer's transaction: its pending offsets become the groups', or are dropped. The
+        marker is written even if there are none, since the log has to know of the end. The reply is
+        ErrorCode.NONE."""
+        step = self._step(
+            now,
+            marker_batch(
+                producer_id, producer_epoch, commit=commit, coordinator_epoch=coordinator_epoch
+            ),
+        )
+        step.end_transaction()
+        step.reply(ticket, ErrorCode.NONE)
+        return step.build()
+
     def offset_fetch(
         self, group: OffsetFetchRequest.Group, require_stable: bool = False, version: int = 10
     ) -> OffsetFetchResponse.Group:
@@ -306,9 +352,9 @@ class GroupMachine:
         deadline_ms = self.groups.deadlines.next_ms()
         return removal_ms if deadline_ms is None else min(removal_ms, deadline_ms)
 
-    def _step(self, now: Now) -> GroupStep:
+    def _step(self, now: Now, batch: Batch = PLAIN) -> GroupStep:
         self._now_ms = now.ms
-        return GroupStep(self.groups, now)
+        return GroupStep(self.groups, now, batch)
 
     def _classic_group(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.by_id.get(group_id)

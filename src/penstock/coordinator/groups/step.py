@@ -1,7 +1,8 @@
 """Building a step of the group machine: records are replayed as they are written, and every change
 is noted for undo. PURE.
 
-All durable changes of groups and offsets go through `write`. Soft state (a classic group's
+All durable changes of groups and offsets go through `write` or, when a transaction ends,
+`end_transaction`. Soft state (a classic group's
 rebalance in progress, log lines about a rebalance) changes in place after `edit`; deadlines change
 through `set_deadline` and `cancel_deadline`.
 """
@@ -15,7 +16,7 @@ from penstock.coordinator.classic.records import replay_group
 from penstock.coordinator.consumer.replay import replay as replay_consumer
 from penstock.coordinator.consumer.replay import save as save_consumer
 from penstock.coordinator.groups.table import DeadlineKey, Group, GroupTable
-from penstock.coordinator.offsets.committed import replay_offset
+from penstock.coordinator.offsets.committed import replay_marker, replay_offset
 from penstock.coordinator.runtime.step import (
     PLAIN,
     RECORD_OVERHEAD_BYTES,
@@ -86,12 +87,23 @@ def replay(groups: GroupTable, key: object, value: object | None, batch: Batch =
 
 
 class GroupStep:
-    """One decision over `groups`, at one time."""
+    """One decision over `groups`, at one time. `batch` is the batch that it writes."""
 
-    __slots__ = ("_size", "groups", "log_lines", "now_ms", "records", "replies", "undo", "wall_ms")
+    __slots__ = (
+        "_size",
+        "batch",
+        "groups",
+        "log_lines",
+        "now_ms",
+        "records",
+        "replies",
+        "undo",
+        "wall_ms",
+    )
 
-    def __init__(self, groups: GroupTable, now: Now) -> None:
+    def __init__(self, groups: GroupTable, now: Now, batch: Batch = PLAIN) -> None:
         self.groups = groups
+        self.batch = batch
         self.now_ms, self.wall_ms = now
         self.records: list[Record] = []
         self.replies: list[Reply] = []
@@ -105,12 +117,23 @@ class GroupStep:
         self.records.append(written)
         self._size += len(written.key) + len(written.value or b"") + RECORD_OVERHEAD_BYTES
         if isinstance(key, OffsetCommitKey):
-            self._save_offset(key)
+            self._save_offset(key.group, TopicPartition(key.topic, key.partition))
         elif isinstance(key, GroupMetadataKey):
             self.save_group(key.group)
         else:
             save_consumer(self.undo, self.groups, key, deletes=value is None)
-        replay(self.groups, key, value)
+        replay(self.groups, key, value, self.batch)
+
+    def end_transaction(self) -> None:
+        """Replay the marker that the step's batch is."""
+        marker, producer_id = self.batch.marker, self.batch.producer_id
+        if marker is not None:
+            offsets, by_id = self.groups.offsets, self.groups.by_id
+            pending = offsets.pending.of_producer(producer_id)
+            for group_id in {group_id for group_id, _partition in pending} - by_id.keys():
+                self.save_group(group_id)
+            self.undo.add(offsets.saved_transaction(producer_id))
+            replay_marker(self.groups, producer_id, commit=marker.commit)
 
     def delete(self, *keys: object) -> None:
         for key in keys:
@@ -138,14 +161,14 @@ class GroupStep:
             if group is not None:
                 group.save(self.undo)
 
-    def _save_offset(self, key: OffsetCommitKey) -> None:
+    def _save_offset(self, group_id: str, partition: TopicPartition) -> None:
         """The first offset of an unknown group creates a group that only commits."""
-        if key.group not in self.groups.by_id:
-            self.save_group(key.group)
-        offsets, partition = self.groups.offsets, TopicPartition(key.topic, key.partition)
-        self.undo.add(offsets.saved(key))
-        if offsets.is_unstable(key.group, partition):
-            self.undo.add(offsets.pending.saved(key.group, partition))
+        if group_id not in self.groups.by_id:
+            self.save_group(group_id)
+        offsets = self.groups.offsets
+        self.undo.add(offsets.saved(group_id, partition))
+        if self.batch.transactional or offsets.is_unstable(group_id, partition):
+            self.undo.add(offsets.pending.saved(group_id, partition))
 
     def set_deadline(self, key: DeadlineKey, due_ms: int) -> None:
         deadlines = self.groups.deadlines
@@ -181,6 +204,7 @@ class GroupStep:
         return Step(
             records=tuple(self.records),
             replies=tuple(self.replies),
+            batch=self.batch,
             log_lines=tuple(self.log_lines),
             immediate=immediate,
             undo=self.undo,

@@ -92,9 +92,17 @@ class Group(Protocol):
         """Note in `undo` what may change other than by records that note it themselves."""
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int, /
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        version: int,
+        /,
+        *,
+        transactional: bool = False,
     ) -> None:
-        """Check that a member with this generation or member epoch may commit offsets."""
+        """Check that a member with this generation or member epoch may commit offsets. In a
+        transaction a producer that names no member may do so as well (KIP-447)."""
 
     def check_fetch(self, member_id: str | None, epoch: int, /) -> None: ...
 

@@ -79,13 +79,29 @@ class Offsets:
         if not of_group:
             del self._by_group[group_id]
 
-    def saved(self, key: OffsetCommitKey) -> Callable[[], None]:
-        """Return a call that restores the present offset of this key, or its absence."""
-        partition = TopicPartition(key.topic, key.partition)
-        committed = self.get(key.group, partition)
+    def saved(self, group_id: str, partition: TopicPartition) -> Callable[[], None]:
+        """Return a call that restores the present offset of a partition, or its absence."""
+        committed = self.get(group_id, partition)
         if committed is None:
-            return partial(self.remove, key.group, partition)
-        return partial(self.put, key.group, partition, committed)
+            return partial(self.remove, group_id, partition)
+        return partial(self.put, group_id, partition, committed)
+
+    def saved_transaction(self, producer_id: int) -> Callable[[], None]:
+        """Return a call that restores what the end of a producer's transaction changes: the offsets
+        of its partitions, and their pending ones. One call for all: there may be many."""
+        keys = self.pending.of_producer(producer_id)
+        former = [(key, self.get(*key)) for key in keys]
+        restore_pending = self.pending.saved_all(keys)
+
+        def restore() -> None:
+            for (group_id, partition), committed in former:
+                if committed is None:
+                    self.remove(group_id, partition)
+                else:
+                    self.put(group_id, partition, committed)
+            restore_pending()
+
+        return restore
 
     def get(self, group_id: str, partition: TopicPartition) -> Committed | None:
         return self.of_group(group_id).get(partition)
@@ -106,6 +122,13 @@ class Offsets:
 
     def is_in_transaction(self, group_id: str) -> bool:
         return bool(self.pending.partitions(group_id))
+
+    def known(self, group_id: str, partition: TopicPartition) -> Iterator[Committed]:
+        """Return the offset of a partition, and the pending ones that a marker may commit."""
+        committed = self.get(group_id, partition)
+        if committed is not None:
+            yield committed
+        yield from self.pending.candidates(group_id, partition)
 
     def is_known(self, group_id: str, partition: TopicPartition) -> bool:
         """Return True if there is something to delete: an offset, or a pending one."""

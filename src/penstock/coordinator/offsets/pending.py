@@ -7,7 +7,7 @@ record in the log wins, whatever the order of the markers, as in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,8 +81,18 @@ class PendingOffsets:
 
     def saved(self, group_id: str, partition: TopicPartition) -> Callable[[], None]:
         """Return a call that restores the present transactions of a partition."""
-        transactions = self._by_group.get(group_id, {}).get(partition, {})
-        return partial(self._restore, group_id, partition, dict(transactions))
+        return partial(self._restore, group_id, partition, self._copied(group_id, partition))
+
+    def saved_all(self, keys: Iterable[tuple[str, TopicPartition]]) -> Callable[[], None]:
+        """Return a call that restores the present transactions of partitions of groups."""
+        return partial(self._restore_all, [(*key, self._copied(*key)) for key in keys])
+
+    def _copied(self, group_id: str, partition: TopicPartition) -> Transactions:
+        return dict(self._by_group.get(group_id, {}).get(partition, {}))
+
+    def _restore_all(self, saved: Iterable[tuple[str, TopicPartition, Transactions]]) -> None:
+        for group_id, partition, transactions in saved:
+            self._restore(group_id, partition, transactions)
 
     def _restore(
         self, group_id: str, partition: TopicPartition, transactions: Transactions
@@ -96,6 +106,15 @@ class PendingOffsets:
     def partitions(self, group_id: str) -> Collection[TopicPartition]:
         """Return the partitions whose offset an open transaction would change."""
         return self._by_group.get(group_id, {}).keys()
+
+    def of_producer(self, producer_id: int) -> Collection[tuple[str, TopicPartition]]:
+        """Return the groups and partitions that a producer's open transaction would change."""
+        return self._by_producer.get(producer_id, {}).keys()
+
+    def candidates(self, group_id: str, partition: TopicPartition) -> Iterator[Committed]:
+        """Return the offsets of a partition that a marker may still commit."""
+        transactions = self._by_group.get(group_id, {}).get(partition, {})
+        return (committed for committed in transactions.values() if committed is not None)
 
     def __iter__(self) -> Iterator[tuple[str, TopicPartition]]:
         return (

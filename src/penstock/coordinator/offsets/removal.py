@@ -48,17 +48,17 @@ def delete_offsets(step: GroupStep, request: OffsetDeleteRequest) -> OffsetDelet
 
 def _check_size(step: GroupStep, request: OffsetDeleteRequest) -> None:
     """Refuse a request before its records are made: that would block the event loop."""
-    offsets = step.groups.offsets.of_group(request.group_id)
+    offsets, group_id = step.groups.offsets, request.group_id
     size = sum(
-        RECORD_OVERHEAD_BYTES + len(request.group_id) + len(topic.name)
+        RECORD_OVERHEAD_BYTES + len(group_id) + len(topic.name)
         for topic in request.topics
         for partition in topic.partitions
-        if TopicPartition(topic.name, partition.partition_index) in offsets
+        if offsets.is_known(group_id, TopicPartition(topic.name, partition.partition_index))
     )
     if not step.has_room(size):
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the deletion of offsets of group {request.group_id} takes more than "
+            f"the deletion of offsets of group {group_id} takes more than "
             f"max.message.bytes of the offsets topic, {step.groups.settings.max_batch_bytes}",
         )
 
@@ -101,12 +101,12 @@ class _Deletion(NamedTuple):
 
 
 class _DeletedOffset(NamedTuple):
-    """An offset of a deleted topic, or None if it is only pending. A later commit, for a new topic
-    of the same name, is another."""
+    """A partition of a deleted topic, and the identities of its offset and of its pending offsets.
+    A later commit, for a new topic of the same name, is another offset."""
 
     group_id: str
     partition: TopicPartition
-    committed: Committed | None
+    offsets: tuple[Committed, ...]
 
 
 class _Expiry(NamedTuple):
@@ -194,17 +194,20 @@ class Removals:
         if deleted:
             offsets = self._groups.offsets
             self._deleted_offsets.extend(
-                _DeletedOffset(group_id, partition, offsets.get(group_id, partition))
+                _DeletedOffset(group_id, partition, tuple(offsets.known(group_id, partition)))
                 for group_id, partition in chain(offsets, offsets.pending)
                 if partition.topic in deleted
             )
 
     def _delete_offsets(self, step: GroupStep) -> None:
         while self._deleted_offsets and _has_room(step):
-            deleted = self._deleted_offsets.popleft()
-            step.undo.add(partial(self._deleted_offsets.appendleft, deleted))
-            group_id, partition, committed = deleted
-            if self._groups.offsets.get(group_id, partition) is committed:
+            entry = self._deleted_offsets.popleft()
+            step.undo.add(partial(self._deleted_offsets.appendleft, entry))
+            group_id, partition, former = entry
+            known = self._groups.offsets.known(group_id, partition)
+            # A tombstone deletes all of them, so a later offset keeps the former ones. A marker may
+            # have committed a pending offset meanwhile.
+            if all(any(offset is deleted for deleted in former) for offset in known):
                 _delete(step, group_id, partition)
 
     # Expiry

@@ -26,7 +26,9 @@ class StateMachine(Protocol[E_co]):
     effects, Never for a machine that has none."""
 
     def replay(self, record: Record, batch: Batch, /) -> None:
-        """Apply one record of the log. ProtocolError: the record is damaged."""
+        """Apply one record of the log. The runner need not replay records that a later one of the
+        same key supersedes, and may replay those of a committed transaction as plain ones, without
+        the marker. ProtocolError: the record is damaged."""
 
     def loaded(self, now: Now, /) -> Step[E_co]:
         """The whole log has been replayed: start the deadlines."""

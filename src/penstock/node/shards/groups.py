@@ -23,11 +23,13 @@ from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.internal_topics import OFFSETS_TOPIC
 from penstock.node.shards.shard_set import ShardEnv, ShardSet
+from penstock.node.shards.txn_offsets import TxnOffsets
 from penstock.records.compression import Codec
 
 if TYPE_CHECKING:
     from penstock.coordinator.groups.machine import GroupMachine
     from penstock.coordinator.groups.table import Caller, GroupSettings
+    from penstock.node.shards.verification import TxnVerifier
     from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
     from penstock.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
     from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
     from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+    from penstock.protocol.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
+    )
 
     Listed = list[ListGroupsResponse.Group] | KafkaError
 
@@ -52,9 +58,10 @@ _SMALL_BYTES = 64 * 1024
 
 
 class Groups:
-    """`open` it first; from then on it follows the metadata through `apply`."""
+    """`open` it first; from then on it follows the metadata through `apply`. `verifier` asks
+    transaction coordinators."""
 
-    def __init__(self, env: ShardEnv, config: NodeConfig) -> None:
+    def __init__(self, env: ShardEnv, config: NodeConfig, verifier: TxnVerifier) -> None:
         self._env = env
         self._codec = Codec(config[settings.OFFSETS_TOPIC_COMPRESSION_CODEC])
         self._shards: ShardSet[GroupMachine, Never] = ShardSet(
@@ -67,6 +74,7 @@ class Groups:
             perform=assert_never,
             before_creation=_import_coordinator,
         )
+        self._txn_offsets = TxnOffsets(env, self._shards, verifier)
 
     def open(self) -> None:
         self._shards.open()
@@ -191,6 +199,31 @@ class Groups:
             request.group_id,
             lambda machine, ticket, now: machine.offset_commit(request, caller, ticket, now),
             partial(errors.offset_commit, request),
+        )
+
+    def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, caller: Caller
+    ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+        return self._txn_offsets.commit(request, caller)
+
+    def write_marker(
+        self,
+        partition_index: int,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Awaitable[None] | None:
+        """End a producer's transaction in a partition of __consumer_offsets. KafkaError, raised or
+        through the awaitable: the marker was refused, or it is not known to be committed."""
+        return self._txn_offsets.write_marker(
+            partition_index,
+            producer_id,
+            producer_epoch,
+            commit,
+            coordinator_epoch,
+            transaction_version,
         )
 
     def offset_fetch(

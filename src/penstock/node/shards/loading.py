@@ -2,8 +2,7 @@
 
 The event loop is not blocked: threads read the files, and records are replayed in slices. Internal
 topics are compacted, so only the last record of a key counts: earlier ones are dropped without
-being decoded. Transactional records and markers are all replayed, in their order, since the fate of
-a record is decided by a marker after it.
+being decoded. A transactional record counts if the marker after it commits its transaction.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.coordinator.runtime.step import (
@@ -35,10 +35,59 @@ _MANY_RECORDS = 10_000
 Replay = Callable[[Record, Batch], None]
 
 
-class _Logged(NamedTuple):
+class Logged(NamedTuple):
     offset: int
     record: Record
     batch: Batch
+
+
+class LatestRecords:
+    """Selects what a machine has to replay of a log, whose records are added in their order.
+
+    Records of a transaction wait for its marker. If it commits, they are plain records at their
+    place in the log; if it aborts, they are dropped. Those of a transaction that is still open are
+    replayed as what they are, unless a tombstone after them has deleted their key. A log of
+    transactions is long before it is compacted; of each key, this holds the last record, and the
+    last one of each open transaction.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, Logged] = {}
+        # By producer id and key.
+        self._open: dict[int, dict[bytes, Logged]] = {}
+        self._is_in_order = True
+
+    def add(self, logged: Logged) -> None:
+        key, batch = logged.record.key, logged.batch
+        if batch.marker is not None:
+            ended = self._open.pop(batch.producer_id, {})
+            if batch.marker.commit:
+                for pending in ended.values():
+                    self._commit(pending)
+        elif batch.transactional:
+            self._open.setdefault(batch.producer_id, {})[key] = logged
+        else:
+            self._by_key.pop(key, None)
+            self._by_key[key] = logged
+            if logged.record.value is None:
+                for pending_by_key in self._open.values():
+                    pending_by_key.pop(key, None)
+
+    def _commit(self, pending: Logged) -> None:
+        key = pending.record.key
+        later = self._by_key.get(key)
+        if later is None or later.offset < pending.offset:
+            self._by_key[key] = pending._replace(batch=PLAIN)
+            self._is_in_order = False
+
+    def selected(self) -> list[Logged]:
+        """Return the records in the order of their offsets. Tombstones have nothing to remove."""
+        selected = [logged for logged in self._by_key.values() if logged.record.value is not None]
+        if self._open or not self._is_in_order:
+            for pending_by_key in self._open.values():
+                selected += pending_by_key.values()
+            selected.sort(key=itemgetter(0))
+        return selected
 
 
 class ShardLoader:
@@ -86,11 +135,9 @@ class ShardLoader:
 
     async def _latest(
         self, partition: Partition, end_offset: int, should_continue: Callable[[], bool]
-    ) -> list[_Logged]:
+    ) -> list[Logged]:
         """Return the records to replay, in the order of their offsets."""
-        # Plain records by key, all others by offset.
-        latest: dict[bytes | int, _Logged] = {}
-        has_transactions = False
+        latest = LatestRecords()
         offset = 0
         while (
             should_continue() and (offset := max(offset, partition.log_start_offset)) < end_offset
@@ -103,32 +150,23 @@ class ShardLoader:
                 if header.base_offset >= end_offset:
                     break
                 if header.next_offset > offset:
-                    has_transactions |= header.is_transactional
                     for logged in _logged(data, header, position):
-                        key = logged.offset if logged.batch.transactional else logged.record.key
-                        latest.pop(key, None)
-                        latest[key] = logged
+                        latest.add(logged)
                 offset = max(offset, header.next_offset)
             if offset == before:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"{partition.topic_partition} cannot be read beyond offset {offset}",
                 )
-        # Nothing precedes the last plain record of a key but transactional ones: without those a
-        # tombstone has nothing to remove.
-        return [
-            logged
-            for logged in latest.values()
-            if has_transactions or logged.record.value is not None
-        ]
+        return latest.selected()
 
 
-def _logged(data: bytes, header: BatchHeader, position: int) -> Iterator[_Logged]:
+def _logged(data: bytes, header: BatchHeader, position: int) -> Iterator[Logged]:
     if header.is_control:
         for row in rows_of(data, header, position):
             batch = _marker(header, row)
             if batch is not None:
-                yield _Logged(row[0], MARKER_RECORD, batch)
+                yield Logged(row[0], MARKER_RECORD, batch)
         return
     batch = (
         transactional_batch(header.producer_id, header.producer_epoch)
@@ -137,7 +175,7 @@ def _logged(data: bytes, header: BatchHeader, position: int) -> Iterator[_Logged
     )
     for offset, _timestamp, key, value, _headers in rows_of(data, header, position):
         if key is not None:
-            yield _Logged(offset, Record(key, value), batch)
+            yield Logged(offset, Record(key, value), batch)
 
 
 def _marker(header: BatchHeader, row: Row) -> Batch | None:
@@ -155,7 +193,7 @@ def _marker(header: BatchHeader, row: Row) -> Batch | None:
 
 async def _replay_slices(
     partition: Partition,
-    latest: list[_Logged],
+    latest: list[Logged],
     replay: Replay,
     should_continue: Callable[[], bool],
 ) -> int:

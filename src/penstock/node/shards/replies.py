@@ -16,6 +16,8 @@ Refused = Callable[[KafkaError], R]
 # Maps partition errors to coordinator errors: members know none of the former (Kafka's
 # CoordinatorOperationExceptionHelper).
 _COORDINATOR_ERRORS = {
+    # The transaction coordinator did not answer. Older clients know no better code to retry after.
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,

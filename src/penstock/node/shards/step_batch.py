@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.coordinator.runtime.step import Now, Step
 from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import NO_SEQUENCE
 from penstock.node.partition.partition import Partition
 from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
@@ -26,6 +27,8 @@ def step_batch(step: Step[Any], now: Now, codec: Codec) -> bytes:
         codec=codec,
         producer_id=declared.producer_id,
         producer_epoch=declared.producer_epoch,
+        # As Kafka's coordinators do, so that the log remembers the producer's last batch.
+        base_sequence=0 if declared.transactional else NO_SEQUENCE,
         transactional=declared.transactional,
     )
 
