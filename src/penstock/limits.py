@@ -284,7 +284,7 @@ SEND_BYTES_A_TURN = 4 * 1024 * 1024
 # client copies one part of a response while the broker sends the next. With the megabytes that the
 # kernel chooses, it starts after the broker has sent everything, and consumes a third less. Kafka's
 # default is 100 KB for all connections.
-SAME_HOST_SEND_BUFFER_BYTES = 128 * 1024
+SAME_HOST_SEND_BUFFER_BYTES = 256 * 1024
 
 # A range of a file up to this size is read into memory and sent together with the bytes around it,
 # in one system call.
@@ -417,6 +417,21 @@ REFUSED_STEP_RETRY_MS = 30_000
 # Steps of due work that a shard runs before it yields to the event loop.
 MAX_DUE_STEPS = 16
 
+# Epochs of a producer that a partition verifies at the same time. A producer uses one, and another
+# instance with the same transactional id the next.
+MAX_VERIFIED_EPOCHS = 8
+
+# Transactions and partitions in one AddPartitionsToTxn request of a broker, which the coordinator
+# decides on in some ten milliseconds.
+MAX_VERIFIED_PARTITIONS = 2_000
+
+# Transaction markers that a broker appends in one turn of the event loop: some milliseconds.
+MARKERS_A_TURN = 100
+
+# Producers of a partition that DescribeProducers returns in one turn of the event loop: a
+# millisecond.
+DESCRIBED_PRODUCERS_A_TURN = 500
+
 # Bytes of its log that a shard reads at a time while it loads, and the records that it replays
 # before it yields to the event loop: one or two milliseconds each.
 SHARD_LOAD_BYTES = 64 * 1024
@@ -438,6 +453,24 @@ SETTLING_HEARTBEAT_MS = 500
 # oldest is dropped, and its client gets another. Kafka's only bound is the session timeout, which
 # the client chooses.
 MAX_PENDING_MEMBERS = 10_000
+
+# Partitions in one WriteTxnMarkers request of this node. The broker that receives it appends a
+# batch to each in one turn of its event loop: some tens of milliseconds.
+MAX_MARKERS_PER_REQUEST = 1_000
+
+# Transactions
+
+# Transactional ids that a coordinator looks at in one step: a millisecond. It expires them, starts
+# their timeouts after loading, or completes their transactions.
+TRANSACTIONAL_IDS_PER_STEP = 1_000
+
+# Partitions whose markers a coordinator starts in one step after loading: some milliseconds. A
+# transaction is not divided.
+STARTED_PARTITIONS_PER_STEP = 10_000
+
+# Completion of transactions whose step was refused is tried again after this delay. Their producers
+# wait for it, and the cause, too few replicas in sync, usually ends soon.
+MARKER_COMPLETION_RETRY_MS = 500
 
 # Command line and Spark
 

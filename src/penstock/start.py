@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
 from penstock.config.node import NodeConfig, read_node_config
+from penstock.config.transaction_settings import TWO_PHASE_COMMIT_ENABLE
 from penstock.controller.decision import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers import CONTROLLER_SERVED, SERVED, load
+from penstock.handlers import CONTROLLER_SERVED, SERVED, TWO_PHASE_COMMIT_SERVED, load
 from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.parts import BrokerParts, ControllerParts
 from penstock.limits import FULL_COLLECTION_EVERY
@@ -36,12 +37,18 @@ from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
+from penstock.node.shards.marker_writer import MarkerWriter
 from penstock.node.shards.shard_set import ShardEnv
+from penstock.node.shards.transactions import Transactions
+from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import Disk, World
 from penstock.world.real.thread import LoopThread, Running
+
+# Kafka's default of request.timeout.ms: how long a leader waits for the commit of a marker.
+_MARKER_TIMEOUT_S = 30.0
 
 
 class Built(NamedTuple):
@@ -125,7 +132,11 @@ def build(world: World, config: NodeConfig) -> Built:
         quorum.wait_applied,
         supervisor.spawn,
     )
-    groups = Groups(shard_env, config)
+    verifier = TxnVerifier(world, config.node_id, metadata, lambda: transactions, supervisor.spawn)
+    groups = Groups(shard_env, config, verifier)
+    marker_writer = MarkerWriter(world, metadata, replicas, groups, _MARKER_TIMEOUT_S)
+    producer_ids = ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch)
+    transactions = Transactions(shard_env, config, producer_ids, marker_writer.write)
     node = Node(
         world.disk,
         config,
@@ -137,6 +148,8 @@ def build(world: World, config: NodeConfig) -> Built:
         lifecycle,
         replicas,
         groups,
+        transactions,
+        verifier,
     )
     broker_parts = BrokerParts(
         clock=world.clock,
@@ -153,7 +166,10 @@ def build(world: World, config: NodeConfig) -> Built:
         replica_moves=ReplicaMoves(store, metadata, supervisor.spawn),
         fetches=Fetches(world, metadata, replicas, actions, supervisor.spawn),
         groups=groups,
-        producer_ids=ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch),
+        transactions=transactions,
+        marker_writer=marker_writer,
+        verifier=verifier,
+        producer_ids=producer_ids,
         encoded_topics=EncodedTopics(world.clock),
     )
     if controller is None:
@@ -179,7 +195,11 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
     server = Server(
         world,
         config,
-        Dispatch(broker, SERVED, load),
+        Dispatch(
+            broker,
+            TWO_PHASE_COMMIT_SERVED if config[TWO_PHASE_COMMIT_ENABLE] else SERVED,
+            load,
+        ),
         controllers=None
         if controller is None
         else Dispatch(controller, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
@@ -334,6 +354,7 @@ share.coordinator.state.topic.replication.factor={internal_factor}
 transaction.state.log.min.isr={internal_min_isr}
 share.coordinator.state.topic.min.isr={internal_min_isr}
 default.replication.factor={internal_factor}
+transaction.two.phase.commit.enable=true
 group.initial.rebalance.delay.ms=0
 controlled.shutdown.enable=false
 """

@@ -36,6 +36,7 @@ from tests.controller.clusters import (
 )
 
 GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
 ELR = "eligible.leader.replicas.version"
 MIN_INSYNC = "min.insync.replicas"
 Update = UpdateFeaturesRequest.FeatureUpdate
@@ -56,7 +57,12 @@ def update(
 
 def test_new_cluster_has_kafkas_levels_and_a_cluster_wide_min_insync() -> None:
     image = MetadataImage.empty().replay(bootstrap_records(context(min_insync_replicas="2")), 2)[0]
-    assert image.features == {"metadata.version": 30, ELR: 1, GROUP_VERSION: 1}
+    assert image.features == {
+        "metadata.version": 30,
+        ELR: 1,
+        GROUP_VERSION: 1,
+        TRANSACTION_VERSION: 2,
+    }
     assert image.configs == {(BROKER, ""): {MIN_INSYNC: "2"}}
 
 
@@ -69,6 +75,18 @@ def test_downgrade_and_upgrade(name: str) -> None:
     assert after(down, decision).features == image.features
     assert decision.response.results == (UpdateFeaturesResponse.Result(feature=name),)
     assert update(down, name, 1, validate_only=True).records == ()
+
+
+def test_transaction_version_goes_down_to_0_and_up_to_2() -> None:
+    image = running(broker(1))
+    for level, kind in ((1, SAFE_DOWNGRADE), (0, SAFE_DOWNGRADE), (2, UPGRADE)):
+        decision = update(image, TRANSACTION_VERSION, level, kind)
+        assert decision.response.error_code == ErrorCode.NONE
+        image = after(image, decision)
+        assert image.features.get(TRANSACTION_VERSION, 0) == level
+    assert "only supports versions 0-2" in str(
+        update(image, TRANSACTION_VERSION, 3).response.error_message
+    )
 
 
 def test_consumer_groups_depend_on_group_version() -> None:

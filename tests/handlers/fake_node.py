@@ -20,7 +20,11 @@ from penstock.handlers import load
 from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.parts import BrokerParts
-from penstock.ids import Buffer, TopicPartition
+from penstock.ids import NO_SEQUENCE, Buffer, TopicPartition
+from penstock.log.admission import check_producers
+from penstock.log.producers.replay import end_markers
+from penstock.log.producers.state import ProducerStates
+from penstock.log.producers.verification import VerificationGuard
 from penstock.log.store import LogStore
 from penstock.metadata.image import (
     BrokerImage,
@@ -39,7 +43,10 @@ from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
 from penstock.node.shards.internal_topics import auto_created
+from penstock.node.shards.marker_writer import MarkerWriter
 from penstock.node.shards.shard_set import ShardEnv
+from penstock.node.shards.transactions import Transactions
+from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
@@ -83,7 +90,7 @@ class FakeStore:
 
 class FakePartition:
     """`hold` stops the high watermark; appends raise `refusal`; if `is_cold`, the data must be read
-    into the page cache before a read."""
+    into the page cache before a read. `producers` has those of transactional batches."""
 
     def __init__(self, name: TopicPartition, directory: FakeDirectory, config: LogConfig) -> None:
         self.topic_partition = name
@@ -97,6 +104,7 @@ class FakePartition:
         self.log_start_offset = 0
         self.high_watermark = 0
         self.first_unstable: int | None = None
+        self.producers = ProducerStates()
         self.aborted: list[tuple[int, int]] = []
         self.epochs: dict[int, tuple[int, int]] = {}
         self.times: dict[int, tuple[int, int, int]] = {}
@@ -113,11 +121,10 @@ class FakePartition:
 
     @property
     def last_stable_offset(self) -> int:
-        return (
-            self.high_watermark
-            if self.first_unstable is None
-            else min(self.first_unstable, self.high_watermark)
-        )
+        unstable = self.first_unstable
+        if unstable is None:
+            unstable = self.producers.first_unstable_offset()
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     @property
     def size(self) -> int:
@@ -131,14 +138,47 @@ class FakePartition:
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
-        base = self.log_end_offset
-        self.batches.append((base, base + read_header(records).record_count, bytes(records)))
+        base, header = self.log_end_offset, read_header(records)
+        if header.is_transactional:
+            markers = end_markers([header], records)
+            check_producers(
+                self.producers, [header], markers, only_verified=True, from_client=from_client
+            )
+            self.producers.apply(header._replace(base_offset=base), markers[0])
+        self.batches.append((base, base + header.record_count, bytes(records)))
         if not self.hold:
             self.commit()
         return Appended(base, self.log_end_offset)
 
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int = NO_SEQUENCE,
+        *,
+        adds: bool,
+    ) -> VerificationGuard | None:
+        return self.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, 0, adds=adds
+        )
+
+    def confirm_verification(self, guard: VerificationGuard) -> bool:
+        return self.producers.confirm_verification(guard)
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        self.producers.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version
+        )
+
     def commit(self) -> None:
         self.high_watermark = self.log_end_offset
+        self.producers.advance(self.high_watermark)
         self.tell()
 
     def tell(self) -> None:
@@ -357,6 +397,7 @@ class FakeNode:
         features = (
             SupportedFeature("group.version", 0, 1),
             SupportedFeature("metadata.version", 7, 30),
+            SupportedFeature("transaction.version", 0, 2),
         )
         broker = BrokerImage(
             1,
@@ -368,9 +409,8 @@ class FakeNode:
             directories=(UUID(int=900),),
             features=features,
         )
-        self.image = MetadataImage(
-            brokers={1: broker}, features={"group.version": 1, "metadata.version": 30}, offset=41
-        )
+        levels = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+        self.image = MetadataImage(brokers={1: broker}, features=levels, offset=41)
         store = FakeStore()
         for directory in store.directories:
             self.world.disk.make_dirs(directory.path)
@@ -385,7 +425,15 @@ class FakeNode:
             _wait_applied,
             self.spawn,
         )
-        self.groups = Groups(shard_env, self.config)
+        verifier = TxnVerifier(self.world, 1, self.metadata, lambda: self.transactions, self.spawn)
+        self.groups = Groups(shard_env, self.config, verifier)
+        self.producer_ids = FakeProducerIds()
+        marker_writer = MarkerWriter(
+            self.world, self.metadata, cast(Replicas, self.replicas), self.groups, 30.0
+        )
+        self.transactions = Transactions(
+            shard_env, self.config, cast(ProducerIds, self.producer_ids), marker_writer.write
+        )
         self.parts = BrokerParts(
             clock=self.world.clock,
             disk=self.world.disk,
@@ -407,7 +455,10 @@ class FakeNode:
                 self.spawn,
             ),
             groups=self.groups,
-            producer_ids=cast(ProducerIds, FakeProducerIds()),
+            transactions=self.transactions,
+            marker_writer=marker_writer,
+            verifier=verifier,
+            producer_ids=cast(ProducerIds, self.producer_ids),
             encoded_topics=EncodedTopics(self.world.clock),
         )
         self._began = self.world.clock.monotonic()
@@ -472,6 +523,7 @@ class FakeNode:
                 log_config(self.config, image.topic_configs(name.topic)),
             )
         self.groups.apply(image, delta)
+        self.transactions.apply(image, delta)
         self.metadata.notify()
         return decision.response
 

@@ -127,7 +127,7 @@ def test_without_a_leader_there_is_no_coordinator() -> None:
     run(main, **{**SETTINGS, "offsets.topic.replication.factor": "3"})
 
 
-@pytest.mark.parametrize("key_type", [1, 2, 9])
+@pytest.mark.parametrize("key_type", [2, 9])
 def test_other_coordinator_types_are_refused(key_type: int) -> None:
     async def main(node: FakeNode) -> None:
         response = await answer(

@@ -226,6 +226,8 @@ def test_producer_ids_are_new_each_time() -> None:
     [
         ({"transactional_id": "x"}, ErrorCode.NOT_COORDINATOR),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"transactional_id": "x", "producer_id": 5}, ErrorCode.INVALID_REQUEST),
+        ({"transactional_id": "x", "producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None, "producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None, "producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
     ],

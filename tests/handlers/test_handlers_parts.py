@@ -15,6 +15,8 @@ from penstock.handlers import (
     CONTROLLER_SERVED,
     SERVED,
     Served,
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -35,10 +37,13 @@ from penstock.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
     end_quorum_epoch,
+    end_txn,
     envelope,
     fetch,
     fetch_snapshot,
@@ -51,6 +56,7 @@ from penstock.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -59,9 +65,11 @@ from penstock.handlers import (
     produce,
     quorum_fetch,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
     vote,
+    write_txn_markers,
 )
 from penstock.handlers.context import RequestContext
 from penstock.handlers.parts import BrokerParts, ControllerParts
@@ -76,6 +84,8 @@ def on_controller(handle: Callable[[ControllerParts, Any, RequestContext], objec
 
 
 ON_BROKERS = [
+    on_broker(add_offsets_to_txn.handle),
+    on_broker(add_partitions_to_txn.handle),
     on_broker(alter_configs.handle),
     on_broker(alter_replica_log_dirs.handle),
     on_broker(api_versions.handle),
@@ -90,9 +100,12 @@ ON_BROKERS = [
     on_broker(describe_configs.handle),
     on_broker(describe_groups.handle),
     on_broker(describe_log_dirs.handle),
+    on_broker(describe_producers.handle),
     on_broker(describe_quorum.handle),
     on_broker(describe_topic_partitions.handle),
+    on_broker(describe_transactions.handle),
     on_broker(elect_leaders.handle),
+    on_broker(end_txn.handle),
     on_broker(fetch.handle),
     on_broker(find_coordinator.handle),
     on_broker(heartbeat.handle),
@@ -103,6 +116,7 @@ ON_BROKERS = [
     on_broker(list_config_resources.handle),
     on_broker(list_groups.handle),
     on_broker(list_offsets.handle),
+    on_broker(list_transactions.handle),
     on_broker(metadata.handle),
     on_broker(offset_commit.handle),
     on_broker(offset_delete.handle),
@@ -110,8 +124,10 @@ ON_BROKERS = [
     on_broker(offset_for_leader_epoch.handle),
     on_broker(produce.handle),
     on_broker(sync_group.handle),
+    on_broker(txn_offset_commit.handle),
     on_broker(unregister_broker.handle),
     on_broker(update_features.handle),
+    on_broker(write_txn_markers.handle),
 ]
 
 ON_CONTROLLERS = [

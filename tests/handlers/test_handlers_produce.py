@@ -143,15 +143,17 @@ def test_zstd_is_accepted_from_version_7_on() -> None:
     run(main)
 
 
-def test_transactional_ids_and_batches_are_refused() -> None:
+def test_a_transactional_batch_needs_a_transactional_id() -> None:
+    """tests/node/test_node_transactional_produce.py has the other rules of transactions."""
+
     async def main(node: FakeNode) -> None:
         (partition,) = node.create("t")
         marked = records(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-        assert (await outcome(node, request(marked))).error_code == ErrorCode.INVALID_TXN_STATE
-        assert (
-            await outcome(node, request(records(), transactional_id="x"))
-        ).error_code == ErrorCode.INVALID_TXN_STATE
+        refused = await outcome(node, request(marked))
+        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert partition.log_end_offset == 0
+        plain = await outcome(node, request(records(), transactional_id="x"))
+        assert plain.error_code == ErrorCode.NONE
 
     run(main)
 

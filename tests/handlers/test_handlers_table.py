@@ -74,18 +74,32 @@ def test_api_versions_advertises_the_table(version: int) -> None:
         }
         assert advertised[0] == (0, 13)
         assert advertised[22] == (0, 5)
-        assert [feature.name for feature in response.supported_features] == ["group.version"] * (
-            version >= 4
-        ) + ["metadata.version"]
+        # KAFKA-17011: up to v3, features with a minimum of 0 are left out.
+        assert [feature.name for feature in response.supported_features] == (
+            ["group.version", "metadata.version", "transaction.version"]
+            if version >= 4
+            else ["metadata.version"]
+        )
         assert [
             (feature.name, feature.max_version_level) for feature in response.finalized_features
         ] == [
             ("group.version", 1),
             ("metadata.version", 30),
+            ("transaction.version", 2),
         ]
         assert response.finalized_features_epoch == 41
 
     run(main)
+
+
+@pytest.mark.parametrize(("enabled", "last"), [("false", 5), ("true", 6)])
+def test_init_producer_id_v6_is_advertised_with_two_phase_commit(enabled: str, last: int) -> None:
+    async def main(node: FakeNode) -> None:
+        response = await answer(node, 18, 0, ApiVersionsRequest())
+        advertised = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert advertised[22] == (0, last)
+
+    run(main, **{"transaction.two.phase.commit.enable": enabled})
 
 
 def test_api_versions_answers_before_any_metadata_is_replayed() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import penstock
 from penstock.config.topic import LogConfig
-from penstock.coordinator.runtime.step import Marker, Now, Step, Ticket
+from penstock.coordinator.runtime.step import Now, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataImage, PartitionState
 from penstock.node.partition.partition import Partition
@@ -82,6 +82,11 @@ class Run:
 
     def expire_at(self, due_ms: int) -> Any:
         return self.ask(lambda machine, ticket, now: machine.expire_at(due_ms, ticket, now))
+
+    def verify(self, producer_id: int, epoch: int) -> None:
+        """Let the next transactional batch of a producer begin a transaction."""
+        guard = self.partition.begin_verification(producer_id, epoch, adds=True)
+        assert guard is None or self.partition.confirm_verification(guard)
 
     def commit(self) -> None:
         end, epoch = self.partition.log_end_offset, self.partition.leader_epoch
@@ -210,6 +215,7 @@ def test_transactional_batches_and_markers_are_written_and_replayed_with_their_f
 
         current.put((b"a", b"0"))
         for request in (put(b"1"), put(b"2"), end(True), put(b"3"), end(False), put(b"4")):
+            current.verify(7, 0)
             current.ask(request)
         kinds = [
             (header.producer_id, header.is_transactional, header.is_control)
@@ -223,12 +229,10 @@ def test_transactional_batches_and_markers_are_written_and_replayed_with_their_f
         assert loaded.values == live.values == {b"a": b"2"}
         assert loaded.pending == live.pending == {7: {b"a": b"4"}}
         flags = [
-            (batch.producer_id, batch.producer_epoch, batch.transactional, batch.marker)
-            for _record, batch in loaded.replayed
+            (record.value, batch.producer_id, batch.producer_epoch, batch.transactional)
+            for record, batch in loaded.replayed
         ]
-        assert flags[0] == (-1, -1, False, None)
-        assert flags[3] == (7, 0, True, Marker(True, 1))
-        assert flags[5] == (7, 0, True, Marker(False, 1))
+        assert flags == [(b"2", -1, -1, False), (b"4", 7, 0, True)], "ended ones are resolved"
         assert current.partition.last_stable_offset == current.partition.log_end_offset - 1
 
     run(test)
@@ -241,12 +245,27 @@ def test_a_fenced_producer_epoch_refuses_the_step_and_not_the_shard() -> None:
                 7, epoch, b"a", b"1", ticket, now
             )
 
+        current.verify(7, 3)
         current.ask(put(3))
         assert current.ask(put(2)).code is ErrorCode.INVALID_PRODUCER_EPOCH
         assert current.failures == 0
         assert current.machine.pending == {7: {b"a": b"1"}}
 
     run(test)
+
+
+def test_a_transaction_that_was_not_verified_refuses_the_step_and_not_the_shard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(current: Run) -> None:
+        refused = current.ask(
+            lambda machine, ticket, now: machine.put_in_transaction(7, 0, b"a", b"1", ticket, now)
+        )
+        assert refused.code is ErrorCode.INVALID_TXN_STATE
+        assert (current.failures, current.machine.pending) == (0, {})
+
+    run(test)
+    assert caplog.messages == [], "clients cause it, and there is nothing to do"
 
 
 def test_expiry_is_cut_into_steps_of_bounded_size() -> None:

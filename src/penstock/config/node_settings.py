@@ -286,22 +286,6 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = Setting(
 
 # Internal topics that do not exist yet. The settings are accepted, so that stock files of Kafka
 # work.
-TRANSACTION_STATE_LOG_REPLICATION_FACTOR = Setting(
-    "transaction.state.log.replication.factor",
-    SHORT,
-    3,
-    HIGH,
-    "The replication factor of the transaction topic.",
-    at_least(1),
-)
-TRANSACTION_STATE_LOG_MIN_ISR = Setting(
-    "transaction.state.log.min.isr",
-    INT,
-    2,
-    HIGH,
-    "The min.insync.replicas of the transaction topic.",
-    at_least(1),
-)
 SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = Setting(
     "share.coordinator.state.topic.replication.factor",
     SHORT,

@@ -16,6 +16,7 @@ from penstock.config import (
     group_settings,
     log_settings,
     node_settings,
+    transaction_settings,
 )
 from penstock.config.listeners import listener_setting
 from penstock.config.setting import Setting
@@ -31,7 +32,14 @@ def _settings_of(*modules: ModuleType) -> dict[str, Setting[Any]]:
 
 
 NODE_SETTINGS: Mapping[str, Setting[Any]] = MappingProxyType(
-    _settings_of(node_settings, log_settings, cleaner_settings, cluster_settings, group_settings)
+    _settings_of(
+        node_settings,
+        log_settings,
+        cleaner_settings,
+        cluster_settings,
+        group_settings,
+        transaction_settings,
+    )
 )
 
 

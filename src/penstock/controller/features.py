@@ -19,12 +19,17 @@ ELR_LEVEL = 1
 # The consumer rebalance protocol (KIP-848).
 GROUP_VERSION = "group.version"
 GROUP_LEVEL = 1
+# Transactions: 1 has flexible records in the coordinator's log, 2 a new producer epoch for every
+# transaction (KIP-890).
+TRANSACTION_VERSION = "transaction.version"
+TRANSACTION_LEVEL = 2
 
 # What a broker or controller registers with.
 SUPPORTED_FEATURES = (
     SupportedFeature(METADATA_VERSION, METADATA_LEVEL, METADATA_LEVEL),
     SupportedFeature(ELR_VERSION, 0, ELR_LEVEL),
     SupportedFeature(GROUP_VERSION, 0, GROUP_LEVEL),
+    SupportedFeature(TRANSACTION_VERSION, 0, TRANSACTION_LEVEL),
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -61,6 +66,7 @@ def bootstrap_records(context: ControllerContext) -> tuple[object, ...]:
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL),
         FeatureLevelRecord(name=ELR_VERSION, feature_level=ELR_LEVEL),
         FeatureLevelRecord(name=GROUP_VERSION, feature_level=GROUP_LEVEL),
+        FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=TRANSACTION_LEVEL),
         _cluster_min_insync(context),
     )
 

@@ -63,6 +63,11 @@ SERVED: Mapping[int, Served] = MappingProxyType(
         21: _served("delete_records", 0, 2),
         22: _served("init_producer_id", 0, 5),
         23: _served("offset_for_leader_epoch", 2, 4),
+        24: _served("add_partitions_to_txn", 0, 5),
+        25: _served("add_offsets_to_txn", 0, 4),
+        26: _served("end_txn", 0, 5),
+        27: _served("write_txn_markers", 1, 2),
+        28: _served("txn_offset_commit", 0, 5),
         32: _served("describe_configs", 1, 4),
         33: _served("alter_configs", 0, 2),
         34: _served("alter_replica_log_dirs", 1, 2),
@@ -75,7 +80,10 @@ SERVED: Mapping[int, Served] = MappingProxyType(
         55: _served("describe_quorum", 0, 2),
         57: _served("update_features", 0, 2),
         60: _served("describe_cluster", 0, 2),
+        61: _served("describe_producers", 0, 0),
         64: _served("unregister_broker", 0, 0),
+        65: _served("describe_transactions", 0, 0),
+        66: _served("list_transactions", 0, 2),
         68: _served("consumer_group_heartbeat", 0, 1),
         69: _served("consumer_group_describe", 0, 1),
         74: _served("list_config_resources", 0, 1),
@@ -83,6 +91,10 @@ SERVED: Mapping[int, Served] = MappingProxyType(
     }
 )
 
+# With transaction.two.phase.commit.enable. InitProducerId v6 (KIP-939) is unstable in Kafka 4.3.
+TWO_PHASE_COMMIT_SERVED: Mapping[int, Served] = MappingProxyType(
+    {**SERVED, 22: _served("init_producer_id", 0, 6)}
+)
 
 # For requests of other controllers, of brokers and of tools.
 CONTROLLER_SERVED: Mapping[int, Served] = MappingProxyType(

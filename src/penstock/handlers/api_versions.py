@@ -1,9 +1,9 @@
 """ApiVersions: the APIs that this node serves, and the features of its cluster.
 
 Behaviour
-  The APIs are those of the listener's table. Supported features are those of this broker's
-  registration. Finalized features are the cluster's, as of the metadata offset in the epoch; a
-  feature at level 0 is off and left out.
+  The APIs are those of the listener's table; InitProducerId v6 is among them if two-phase commit is
+  enabled. Supported features are those of this broker's registration. Finalized features are the
+  cluster's, as of the metadata offset in the epoch; a feature at level 0 is off and left out.
 
 Version notes
   v3 adds the client's software name and version (INVALID_REQUEST if malformed) and features. Up to
@@ -18,8 +18,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.config.transaction_settings import TWO_PHASE_COMMIT_ENABLE
 from penstock.errors import ErrorCode
-from penstock.handlers import CONTROLLER_SERVED, SERVED, Served
+from penstock.handlers import CONTROLLER_SERVED, SERVED, TWO_PHASE_COMMIT_SERVED, Served
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -42,6 +43,7 @@ def _api_keys(table: Mapping[int, Served]) -> tuple[ApiKey, ...]:
 
 
 _BROKER_APIS, _CONTROLLER_APIS = _api_keys(SERVED), _api_keys(CONTROLLER_SERVED)
+_TWO_PHASE_COMMIT_APIS = _api_keys(TWO_PHASE_COMMIT_SERVED)
 
 
 class Parts(Protocol):
@@ -57,9 +59,7 @@ def handle(
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     levels = sorted(parts.metadata.image.features.items())
     return ApiVersionsResponse(
-        api_keys=_CONTROLLER_APIS
-        if context.listener_name in parts.config.controller_listener_names
-        else _BROKER_APIS,
+        api_keys=_advertised(parts, context),
         supported_features=_supported(parts, least_minimum=0 if context.version >= 4 else 1),
         finalized_features_epoch=parts.metadata.image.offset,
         finalized_features=tuple(
@@ -68,6 +68,14 @@ def handle(
             if level > 0
         ),
     )
+
+
+def _advertised(parts: Parts, context: RequestContext) -> tuple[ApiKey, ...]:
+    if context.listener_name in parts.config.controller_listener_names:
+        return _CONTROLLER_APIS
+    if parts.config[TWO_PHASE_COMMIT_ENABLE]:
+        return _TWO_PHASE_COMMIT_APIS
+    return _BROKER_APIS
 
 
 def _is_well_formed(request: ApiVersionsRequest) -> bool:

@@ -1,16 +1,17 @@
-"""FindCoordinator: the broker that coordinates a group.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
 Behaviour
-  It is the leader of the group's partition of __consumer_offsets. The first request creates that
-  topic and is answered once it exists (Kafka answers COORDINATOR_NOT_AVAILABLE, and the client
-  retries). While a leader is being elected, the response waits for the next one.
-  COORDINATOR_NOT_AVAILABLE if there is none, or if the topic cannot be created.
+  It is the leader of the group's partition of __consumer_offsets, or the transactional id's of
+  __transaction_state. The first request creates that topic and is answered once it exists (Kafka
+  answers COORDINATOR_NOT_AVAILABLE, and the client retries). While a leader is being elected, the
+  response waits for the next one. COORDINATOR_NOT_AVAILABLE if there is none, or if the topic
+  cannot be created.
 
 Version notes
   v1 adds the type of the key. v4 has many keys. v6 adds share groups.
 
 Not implemented
-  Transactions and share groups: INVALID_REQUEST.
+  Share groups: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ from penstock.protocol.messages.find_coordinator import (
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
     from penstock.node.shards.groups import Groups
+    from penstock.node.shards.transactions import Transactions
 
 
 class Parts(Protocol):
     metadata: MetadataView
     groups: Groups
+    transactions: Transactions
 
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
 GROUP_KEY = 0
+TRANSACTION_KEY = 1
 _BATCHED_VERSION = 4
 
 
@@ -45,18 +49,23 @@ def handle(
     parts: Parts, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if context.version >= _BATCHED_VERSION else (request.key,)
-    if request.key_type != GROUP_KEY:
-        message = "this broker coordinates neither transactions nor share groups"
-        return _response([_error(key, ErrorCode.INVALID_REQUEST, message) for key in keys], context)
-    return _find(parts, keys, context)
+    if request.key_type == GROUP_KEY:
+        return _find(parts, parts.groups.find_coordinators(keys), keys, context)
+    if request.key_type == TRANSACTION_KEY:
+        return _find(parts, parts.transactions.find_coordinators(keys), keys, context)
+    message = "this broker does not coordinate share groups"
+    return _response([_error(key, ErrorCode.INVALID_REQUEST, message) for key in keys], context)
 
 
 async def _find(
-    parts: Parts, keys: Sequence[str], context: RequestContext
+    parts: Parts,
+    found: Awaitable[list[int | None]],
+    keys: Sequence[str],
+    context: RequestContext,
 ) -> FindCoordinatorResponse:
     unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
     try:
-        broker_ids = await parts.groups.find_coordinators(keys)
+        broker_ids = await found
     except KafkaError as error:
         return _response([_error(key, unavailable, error.message) for key in keys], context)
     brokers = {

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from penstock.node.quorum.quorum import Quorum
     from penstock.node.replication.replicas import Replicas
     from penstock.node.shards.groups import Groups
+    from penstock.node.shards.marker_writer import MarkerWriter
+    from penstock.node.shards.transactions import Transactions
+    from penstock.node.shards.verification import TxnVerifier
     from penstock.node.supervisor import Supervisor
     from penstock.world import Clock, Disk, Offload
 
@@ -44,6 +47,9 @@ class BrokerParts:
     replica_moves: ReplicaMoves
     fetches: Fetches
     groups: Groups
+    transactions: Transactions
+    marker_writer: MarkerWriter
+    verifier: TxnVerifier
     producer_ids: ProducerIds
     encoded_topics: EncodedTopics
 

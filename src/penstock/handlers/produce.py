@@ -15,13 +15,22 @@ Behaviour
   record. Large batches are opened in a child process: batches of a partition keep their order, and
   the response leaves when all are appended.
 
+  Transactional batches need a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED without) and
+  the same producer id and epoch (INVALID_PRODUCER_ID_MAPPING); otherwise nothing of the request is
+  appended. The first batch of a transaction in a partition waits until the transaction coordinator
+  has confirmed it (KIP-890), unless transaction.partition.verification.enable is off. Batches of
+  a producer keep their order meanwhile, and others do not wait. If the coordinator cannot answer,
+  the error is NOT_ENOUGH_REPLICAS: all clients retry it, and without new metadata.
+
 Version notes
   zstd from v7 on, before UNSUPPORTED_COMPRESSION_TYPE. v8 brings error messages. v10 brings the
-  current leader and its endpoint (KIP-951). v13 names topics by id. v0 to v2 are advertised for old
-  versions of librdkafka, and not served.
+  current leader and its endpoint (KIP-951). v11 brings TRANSACTION_ABORTABLE, before
+  INVALID_TXN_STATE. From v12 on the coordinator adds the partition to the transaction; before, the
+  client has added it. v13 names topics by id. v0 to v2 are advertised for old versions of
+  librdkafka, and not served.
 
 Not implemented
-  Transactions: a transactional id, or a transactional batch, is INVALID_TXN_STATE.
+  -
 """
 
 from __future__ import annotations
@@ -36,6 +45,13 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.leaders import endpoints_of
 from penstock.handlers.topic_view import INTERNAL_TOPICS
+from penstock.handlers.transactional_produce import (
+    append_transactional,
+    attributes_of,
+    for_producer,
+    has_transaction,
+    refusal_of,
+)
 from penstock.ids import Buffer
 from penstock.metadata.image import TopicImage
 from penstock.node.delayed import DelayedResponse
@@ -48,6 +64,7 @@ if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
     from penstock.node.partition.partition import Appended, Partition
     from penstock.node.replication.replicas import Replicas
+    from penstock.node.shards.verification import TxnVerifier
     from penstock.world import Clock
 
 TopicResponse = ProduceResponse.Response
@@ -59,8 +76,6 @@ _ADMIN_CLIENT = "__admin_client"
 _ZSTD_SINCE = 7
 _LEADERS_SINCE = 10
 _TOPIC_IDS_SINCE = 13
-# The position of the low byte of a batch's attributes: its codec, and whether it is transactional.
-_ATTRIBUTES_AT = 22
 _NO_LEADER = PartitionResponse.CurrentLeader()
 
 
@@ -68,6 +83,7 @@ class Parts(Protocol):
     clock: Clock
     metadata: MetadataView
     replicas: Replicas
+    verifier: TxnVerifier
 
 
 class _Slot(NamedTuple):
@@ -91,8 +107,9 @@ class _ProduceState:
     context: RequestContext
     deadline: float
     responses: list[list[PartitionResponse]] = field(default_factory=list)
-    # Appends whose batches are opened in the child process.
-    opening: list[tuple[_Slot, asyncio.Task[Appended]]] = field(default_factory=list)
+    is_transactional: bool = False
+    # Appends whose batches are opened in the child process, or wait for their verification.
+    pending: list[tuple[_Slot, asyncio.Task[Appended]]] = field(default_factory=list)
     # End offsets that are not committed yet, with acks=all.
     uncommitted: list[tuple[_Slot, int]] = field(default_factory=list)
 
@@ -127,10 +144,22 @@ def handle(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     deadline = parts.clock.monotonic() + request.timeout_ms / 1000
     state = _ProduceState(parts, request, context, deadline)
+    if has_transaction(request):
+        state.is_transactional = True
+        refusal = refusal_of(request)
+        if refusal is not None:
+            state.responses = [
+                [
+                    _failed(None, data.index, refusal, context.version)
+                    for data in topic.partition_data
+                ]
+                for topic in request.topic_data
+            ]
+            return _respond(state)
     for topic in request.topic_data:
         state.responses.append(_append_topic(state, topic))
-    if state.opening:
-        return _after_opening(state)
+    if state.pending:
+        return _after_pending(state)
     return _respond(state)
 
 
@@ -141,20 +170,23 @@ def _respond(state: _ProduceState) -> ProduceResponse | DelayedProduce | None:
     return DelayedProduce(state) if state.uncommitted else _response(state)
 
 
-async def _after_opening(state: _ProduceState) -> ProduceResponse | None:
-    """Wait until the batches in the child process are opened and appended."""
+async def _after_pending(state: _ProduceState) -> ProduceResponse | None:
+    """Wait until the pending batches are opened or verified, and appended."""
     try:
-        await asyncio.wait([task for _slot, task in state.opening])
+        await asyncio.wait([task for _slot, task in state.pending])
     except asyncio.CancelledError:
-        for _slot, task in state.opening:
+        for _slot, task in state.pending:
             task.cancel()
         raise
-    for slot, task in state.opening:
+    # The timeout is for the commit, as in Kafka.
+    state.deadline = state.parts.clock.monotonic() + state.request.timeout_ms / 1000
+    for slot, task in state.pending:
         index = slot.responses[slot.position].index
         try:
             appended = task.result()
         except KafkaError as error:
-            slot.set(_failed(slot.topic, index, error, state.context.version))
+            version = state.context.version
+            slot.set(_failed(slot.topic, index, for_producer(error, version), version))
             continue
         if state.request.acks == ALL_ACKS and not slot.partition.is_committed(appended.end_offset):
             state.uncommitted.append((slot, appended.end_offset))
@@ -181,12 +213,17 @@ def _append_topic(state: _ProduceState, data: ProduceRequest.TopicData) -> list[
                     f"Cannot append to internal topic {topic.name}",
                 )
             partition = parts.replicas.partition(topic, batch.index)
-            appended = partition.append_produced(batch.records or b"", acks_all=acks_all)
+            if state.is_transactional and attributes_of(batch.records) & TRANSACTIONAL_BIT:
+                appended = append_transactional(
+                    parts, request, version, partition, batch.records or b""
+                )
+            else:
+                appended = partition.append_produced(batch.records or b"", acks_all=acks_all)
         except KafkaError as error:
             responses.append(_failed(topic, batch.index, error, version))
             continue
         if isinstance(appended, asyncio.Task):
-            state.opening.append((_Slot(partition, responses, position, topic), appended))
+            state.pending.append((_Slot(partition, responses, position, topic), appended))
             responses.append(PartitionResponse(index=batch.index))
             continue
         if acks_all and not partition.is_committed(appended.end_offset):
@@ -217,11 +254,7 @@ def _check(request: ProduceRequest, records: Buffer | None, version: int) -> Non
             ErrorCode.INVALID_RECORD,
             "a produce request must have exactly one record batch per partition; this one has none",
         )
-    attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
-    if request.transactional_id is not None or attributes & TRANSACTIONAL_BIT:
-        message = "this broker has no transactions yet: produce without a transactional id"
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
-    if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+    if version < _ZSTD_SINCE and attributes_of(records) & CODEC_MASK == Codec.ZSTD:
         message = f"zstd needs version {_ZSTD_SINCE} of Produce; this request has version {version}"
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
 

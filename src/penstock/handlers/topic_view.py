@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, PartitionState
+from penstock.node.shards import internal_topics
 
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
 
-# Only coordinators write to these topics; clients may read them.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = internal_topics.INTERNAL_TOPICS
 
 
 class Parts(Protocol):

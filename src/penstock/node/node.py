@@ -16,6 +16,8 @@ from penstock.node.metadata import MetadataView
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
+from penstock.node.shards.transactions import Transactions
+from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
 from penstock.world import Disk
 
@@ -38,6 +40,8 @@ class Node:
     lifecycle: Lifecycle
     replicas: Replicas
     groups: Groups
+    transactions: Transactions
+    verifier: TxnVerifier
 
     async def open(self) -> None:
         """Lock the log directories and read the metadata log."""
@@ -63,6 +67,7 @@ class Node:
         await self.quorum.wait_applied(epoch)
         await self.replicas.open()
         self.groups.open()
+        self.transactions.open()
 
     async def be_unfenced(self) -> None:
         """Return when the broker is unfenced, so that clients can use it. Return immediately if the
@@ -79,6 +84,7 @@ class Node:
         self.metadata.apply(image, delta)
         yield from self.replicas.apply(image, delta)
         self.groups.apply(image, delta)
+        self.transactions.apply(image, delta)
         self.lifecycle.apply(image, delta)
         self.metadata.notify()
 
@@ -91,12 +97,13 @@ class Node:
             and not self.supervisor.has_failed
         ):
             await self.lifecycle.shut_down()
-        self.groups.close()
+        self._close_coordinators()
 
     async def stop(self) -> None:
         """Flush and close the logs and mark the shutdown as clean. Call it after the quorum and the
         server have stopped."""
-        self.groups.close()
+        self._close_coordinators()
+        self.verifier.close()
         await self.supervisor.cancel_all()
         self.channel.close()
         self.lifecycle.close()
@@ -105,3 +112,7 @@ class Node:
         else:
             await self.replicas.store.release()
         self.metadata_directory.unlock()
+
+    def _close_coordinators(self) -> None:
+        self.groups.close()
+        self.transactions.close()

@@ -171,6 +171,7 @@ def properties_of(
         "controller.quorum.voters": voters,
         "log.dirs": "data",
         **_internal_topics(len(layout.brokers)),
+        "transaction.two.phase.commit.enable": "true",
         "group.initial.rebalance.delay.ms": "0",
         **layout.settings,
         **(given or {}),

@@ -35,6 +35,7 @@ _SINGLE_BROKER = {
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    "transaction.two.phase.commit.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
 }
 

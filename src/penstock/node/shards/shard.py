@@ -48,17 +48,17 @@ logger = logging.getLogger(__name__)
 # How long to postpone due work while too few replicas are in sync.
 _RETRY_S = 0.5
 
-# Checks that are made before anything is written: the step is refused, not the shard lost.
-_REFUSALS = frozenset(
+# Checks that are made before anything is written: the step is refused, not the shard lost. The
+# first are no news to operators: a client retries, or was fenced.
+_QUIET_REFUSALS = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
+_REFUSALS = _QUIET_REFUSALS | {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 
 
 class Shard(Generic[M, E]):
@@ -174,6 +174,17 @@ class Shard(Generic[M, E]):
         self._run(lambda now: decide(self.machine, ticket, now), has_sender=True)
         immediate = self._replies.immediate
         return cast(R, immediate) if immediate is not None else self._replies.wait(ticket, refused)
+
+    def act(self, decide: Callable[[M, Now], Step[E]]) -> None:
+        """Run a step that no request waits for, also while too few replicas are in sync: the
+        machine itself repeats a step that was refused. KafkaError: the machine cannot run."""
+        self._check_loaded()
+        if self._enough_in_sync:
+            self._apply_image()
+        with contextlib.suppress(KafkaError):
+            self._run(lambda now: decide(self.machine, now))
+        if self.leads:
+            self._schedule()
 
     def read(self, look: Callable[[M], R], refused: Refused[R]) -> R | Awaitable[R]:
         """Return what `look` sees, once the state that it saw is committed."""
@@ -322,7 +333,7 @@ class Shard(Generic[M, E]):
         step would have replied to still wait. Without a sender they get the error, lest they wait
         for ever."""
         step.undo.revert()
-        if error.code is not ErrorCode.NOT_ENOUGH_REPLICAS:
+        if error.code not in _QUIET_REFUSALS:
             logger.error(
                 "%s: a step of %d records was refused: %s",
                 self.partition.topic_partition,

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
 
 from penstock.coordinator.runtime.machine import StateMachine
+from penstock.coordinator.runtime.step import Now, Step
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.limits import MAX_CACHED_SHARD_KEYS
@@ -89,6 +90,8 @@ class ShardSet(Generic[M, E]):
         self._closed = False
         self._creation: asyncio.Task[None] | None = None
         self._loader = ShardLoader(env.world)
+        # The feature levels that the machines have seen.
+        self._features: Mapping[str, int] = {}
 
     @property
     def _image(self) -> MetadataImage:
@@ -116,9 +119,11 @@ class ShardSet(Generic[M, E]):
                 if topic is not None and topic.name == self.topic:
                     for index in topic.partitions:
                         self._watch(index)
+        features, self._features = self._features, image.features
         if (
             delta.brokers
             or delta.configs
+            or image.features != features
             or any(_differ(before, after) for before, after in delta.topics.values())
         ):
             deleted = [
@@ -196,7 +201,7 @@ class ShardSet(Generic[M, E]):
         # Clients send requests immediately, and librdkafka gives up if this broker has not created
         # its partition yet.
         await self._env.wait_applied(self._image.offset)
-        return [self._coordinator_of(key) for key in keys]
+        return [self.coordinator_of(key) for key in keys]
 
     async def _wait_topic(self) -> None:
         """Create the topic in a task, and do not wait long for it: other requests of the same
@@ -222,7 +227,8 @@ class ShardSet(Generic[M, E]):
             raise error
         await self._env.metadata.wait_topics([self.topic])
 
-    def _coordinator_of(self, key: str) -> int | None:
+    def coordinator_of(self, key: str) -> int | None:
+        """Return the broker that coordinates a key, None if there is none now."""
         index = self.partition_of(key)
         if index is None:
             return None
@@ -246,6 +252,33 @@ class ShardSet(Generic[M, E]):
             return self._shard_of(key).decide(decide, refused, needs_writes=needs_writes)
         except KafkaError as error:
             return refused(coordinator_error(error))
+
+    def decide_at(self, index: int, decide: Decide[M, E], refused: Refused[R]) -> R | Awaitable[R]:
+        """Run a step of a partition's shard, as `decide` does."""
+        shard = self._shards.get(index)
+        try:
+            if shard is None:
+                raise KafkaError(
+                    ErrorCode.NOT_COORDINATOR,
+                    f"broker {self._env.node_id} does not lead {self.topic}-{index}",
+                )
+            return shard.decide(decide, refused)
+        except KafkaError as error:
+            return refused(coordinator_error(error))
+
+    def partition_for(self, key: str) -> Partition:
+        """Return the partition of the key's shard. KafkaError: this broker does not coordinate."""
+        return self._shard_of(key).partition
+
+    def act(self, key: str, decide: Callable[[M, Now], Step[E]]) -> None:
+        """Run a step of the key's shard that no request waits for. KafkaError: it was refused."""
+        self._shard_of(key).act(decide)
+
+    def epoch_of(self, key: str) -> int | None:
+        """Return the leader epoch in which the key's shard was loaded; None if it is not."""
+        index = self.partition_of(key)
+        shard = None if index is None else self._shards.get(index)
+        return shard.epoch if shard is not None and shard.loaded and shard.leads else None
 
     def read(self, key: str, look: Callable[[M], R], refused: Refused[R]) -> R | Awaitable[R]:
         """Return what `look` sees of the key's shard, or a future of it."""
@@ -281,7 +314,7 @@ class ShardSet(Generic[M, E]):
         if (
             index is not None
             and self._partition(index) is None
-            and self._coordinator_of(key) == broker_id
+            and self.coordinator_of(key) == broker_id
         ):
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
