@@ -26,7 +26,7 @@ from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.client.client import Client
 from penstock.client.connection import Connection
 from penstock.client.errors import check
-from penstock.client.routing import GroupCoordinators
+from penstock.client.routing import Coordinators
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -131,7 +131,7 @@ def with_client(peer: Peer, work: Callable[[Client], Coroutine[Any, Any, T]]) ->
 
 async def requests_per_second(client: Client) -> list[float]:
     group = f"busy-{uuid4().hex[:8]}"
-    coordinators = GroupCoordinators(client.cluster)
+    coordinators = Coordinators(client.cluster)
     member_id, generation = await coordinators.send(
         group, lambda connection: join(connection, group)
     )

@@ -55,21 +55,30 @@ class Partition:
     def __init__(self) -> None:
         self.data = bytearray()
         self.end = 0
-        self.sequences: dict[int, deque[tuple[int, int, int]]] = {}
+        self.sequences: dict[int, tuple[int, deque[tuple[int, int, int]]]] = {}
 
     def append(self, records: Any) -> tuple[ErrorCode, int]:
         """Return the error code and base offset. As in Kafka, an unknown producer id may begin with
-        any sequence."""
+        any sequence, a new epoch with 0 only."""
         batch = bytearray(records)
         (header,) = validate(batch, max_batch_bytes=1_000_000)
         if header.base_sequence != NO_SEQUENCE:
-            recent = self.sequences.setdefault(header.producer_id, deque(maxlen=5))
+            epoch, recent = self.sequences.get(
+                header.producer_id, (header.producer_epoch, deque(maxlen=5))
+            )
+            if header.producer_epoch < epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            if header.producer_epoch > epoch:
+                if header.base_sequence:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+                recent = deque(maxlen=5)
             for first, last, offset in recent:
                 if (first, last) == (header.base_sequence, header.last_sequence):
                     return ErrorCode.NONE, offset
             if recent and header.base_sequence != recent[-1][1] + 1:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             recent.append((header.base_sequence, header.last_sequence, self.end))
+            self.sequences[header.producer_id] = header.producer_epoch, recent
         patch(batch, 0, self.end, 0)
         base, self.end = self.end, self.end + header.record_count
         self.data += batch
@@ -77,6 +86,10 @@ class Partition:
 
     def records(self) -> list[Record]:
         return list(read_records(self.data))
+
+
+def _no_transactions(_version: int, _index: int, _records: Any) -> ErrorCode:
+    return ErrorCode.INVALID_TXN_STATE
 
 
 class ScriptedBroker:
@@ -94,6 +107,8 @@ class ScriptedBroker:
         self.greeting = b""
         self.silent = False
         self.most_in_flight = 0
+        # Returns why a batch of a transaction is not written, or NONE.
+        self.transactional_refusal: Callable[[int, int, Any], ErrorCode] = _no_transactions
 
     def add_broker(self, host: str) -> ScriptedBroker:
         """Add a second broker with the same partitions, of which it leads none."""
@@ -114,7 +129,7 @@ class ScriptedBroker:
         if isinstance(request, MetadataRequest):
             return self._metadata(request)
         if isinstance(request, ProduceRequest):
-            return self._produce(request)
+            return self._produce(request, version)
         if isinstance(request, FetchRequest):
             return self._fetch(request)
         if isinstance(request, ListOffsetsRequest):
@@ -155,7 +170,7 @@ class ScriptedBroker:
             brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics
         )
 
-    def _produce(self, request: ProduceRequest) -> object:
+    def _produce(self, request: ProduceRequest, version: int) -> object:
         fault = self.faults.popleft() if self.faults else None
         if fault == LOSE_REQUEST:
             return LOSE_REQUEST
@@ -163,11 +178,10 @@ class ScriptedBroker:
         (part,) = topic.partition_data
         if self.leaders[part.index] != self.node_id:
             fault = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        code, base = (
-            (fault.code, -1)
-            if isinstance(fault, Refuse)
-            else self.partitions[part.index].append(part.records)
-        )
+        refused = fault.code if isinstance(fault, Refuse) else ErrorCode.NONE
+        if not refused and request.transactional_id is not None:
+            refused = self.transactional_refusal(version, part.index, part.records)
+        code, base = (refused, -1) if refused else self.partitions[part.index].append(part.records)
         if fault == LOSE_RESPONSE:
             return LOSE_RESPONSE
         response = ProduceResponse.Response.PartitionResponse(

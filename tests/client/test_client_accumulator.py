@@ -27,8 +27,13 @@ PARTITION = TopicPartition("t", 0)
 RECORD = NewRecord(None, b"x" * 79)  # 100 bytes with its overhead
 
 
+# Futures without callbacks need a loop, but not a running one.
+LOOP = asyncio.new_event_loop()
+LOOP.close()
+
+
 def future() -> asyncio.Future[RecordMetadata]:
-    return asyncio.Future(loop=asyncio.new_event_loop())
+    return asyncio.Future(loop=LOOP)
 
 
 def accumulator_of(count: int, *, batch_bytes: int = 461) -> RecordAccumulator:

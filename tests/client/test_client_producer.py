@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.client.client import Client
+from penstock.client.producer.accumulator import ProducerIdAndEpoch
+from penstock.client.producer.producer import MAX_PRODUCER_EPOCH
 from penstock.errors import ErrorCode, KafkaError
 from penstock.records.batch import batches
 from tests.client.scripted_broker import (
@@ -116,7 +118,7 @@ def test_without_idempotence_one_request_is_in_flight() -> None:
     assert {header.producer_id for _at, header in batches(broker.partitions[0].data)} == {-1}
 
 
-def test_a_refused_batch_fails_alone_and_the_rest_gets_a_new_producer_id() -> None:
+def test_a_refused_batch_fails_alone_and_the_rest_gets_the_next_epoch() -> None:
     broker = ScriptedBroker()
     broker.faults.extend([None, None, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
 
@@ -131,10 +133,55 @@ def test_a_refused_batch_fails_alone_and_the_rest_gets_a_new_producer_id() -> No
         ]
 
     play(broker, scenario)
-    assert broker.producer_ids == 2
+    assert broker.producer_ids == 1
+    epochs = [header.producer_epoch for _at, header in batches(broker.partitions[0].data)]
+    assert sorted(set(epochs)) == [0, 1]
+    assert epochs == sorted(epochs)
 
 
-def test_batches_that_may_be_written_are_not_sent_with_another_producer_id() -> None:
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID]
+)
+def test_a_leader_that_lost_the_sequences_gets_the_batches_with_the_next_epoch(
+    code: ErrorCode,
+) -> None:
+    broker = ScriptedBroker()
+    broker.faults.extend([None, Refuse(code)])
+
+    async def scenario(client: Client) -> None:
+        futures = await produce(client, 100)
+        assert not any(future.exception() for future in futures)
+
+    play(broker, scenario)
+    assert written(broker) == numbers(100)
+    epochs = [header.producer_epoch for _at, header in batches(broker.partitions[0].data)]
+    assert (epochs[0], epochs[-1], epochs) == (0, 1, sorted(epochs))
+
+
+def test_after_the_last_epoch_a_new_producer_id_is_used() -> None:
+    broker = ScriptedBroker()
+    broker.faults.extend([None, Refuse(ErrorCode.MESSAGE_TOO_LARGE)])
+
+    async def scenario(client: Client) -> None:
+        given = ProducerIdAndEpoch(7, MAX_PRODUCER_EPOCH)
+        async with client.producer(batch_bytes=300, linger_s=0.0, producer=given) as producer:
+            assert producer.producer_id_and_epoch == given
+            for number in range(60):
+                (await producer.send(TOPIC, b"%d" % number)).add_done_callback(
+                    lambda future: future.exception()
+                )
+            await producer.flush()
+            assert producer.producer_id_and_epoch == ProducerIdAndEpoch(1000, 0)
+
+    play(broker, scenario)
+    used = [
+        (header.producer_id, header.producer_epoch)
+        for _at, header in batches(broker.partitions[0].data)
+    ]
+    assert list(dict.fromkeys(used)) == [(7, MAX_PRODUCER_EPOCH), (1000, 0)]
+
+
+def test_batches_that_may_be_written_are_not_sent_with_another_epoch() -> None:
     """The response to the second batch is lost, and its retry is refused with a fatal error. The
     batches in flight behind it are written at most once."""
     broker = ScriptedBroker()

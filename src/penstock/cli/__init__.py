@@ -40,6 +40,12 @@ COMMANDS: dict[str, dict[str, str]] = {
         "reset-offsets": "groups:reset_offsets_command",
         "delete": "groups:delete_command",
     },
+    "transactions": {
+        "list": "transactions:list_command",
+        "describe": "transactions:describe_command",
+        "abort": "transactions:abort_command",
+        "find-hanging": "transactions:find_hanging_command",
+    },
     "produce": {"": "produce:produce_command"},
     "consume": {"": "consume:consume_command"},
     "pipeline": {
@@ -60,6 +66,7 @@ NOUNS = {
     "quorum": "Describe the controller quorum.",
     "topics": "Create, describe, alter and delete topics.",
     "groups": "Describe consumer groups, their lag and offsets.",
+    "transactions": "List, describe and abort transactions.",
     "pipeline": "Run data pipelines on Spark.",
     "log": "Inspect the files of a log.",
 }

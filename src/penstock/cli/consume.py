@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.client.consumer.group_consumer import GroupConsumer
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _LARGEST_TIME_MS = 2**53
 
 
@@ -67,13 +68,18 @@ def consume_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Write each record with its metadata as a JSON object.")
     ] = False,
-    read_committed: Annotated[
-        bool,
-        typer.Option("--read-committed", help="Skip records of aborted and open transactions."),
-    ] = False,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed skips records of aborted and open transactions.",
+        ),
+    ] = "read_uncommitted",
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Write the records of a topic to standard output."""
+    if isolation not in _ISOLATION_LEVELS:
+        fail("consume", f"{isolation!r} is not one of {' and '.join(_ISOLATION_LEVELS)}")
     if from_beginning + (offset is not None) + (since is not None) > 1:
         fail("consume", "--from-beginning, --offset and --since exclude each other: give only one")
     if group is not None and (
@@ -90,13 +96,11 @@ def consume_command(
         from penstock.client.offsets import IsolationLevel
 
         start: int | OffsetSpec = BEGINNING if from_beginning else END
-        isolation = (
-            IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        )
+        level = IsolationLevel[isolation.upper()]
         if group is not None:
             await client.cluster.topic(topic)
             async with client.group_consumer(
-                group, [topic], start=start, isolation=isolation
+                group, [topic], start=start, isolation=level
             ) as member:
                 await _write_records(member, None, max_messages, as_json=as_json)
             return
@@ -105,7 +109,7 @@ def consume_command(
         elif offset is not None:
             start = offset
         partitions = await _partitions(client, topic, partition, by_offset=offset is not None)
-        async with client.consumer(isolation=isolation) as consumer:
+        async with client.consumer(isolation=level) as consumer:
             await consumer.assign(dict.fromkeys(partitions, start))
             ends = await consumer.end_offsets() if exit_at_end else None
             await _write_records(consumer, ends, max_messages, as_json=as_json)

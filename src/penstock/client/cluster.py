@@ -108,6 +108,15 @@ class Cluster:
                 problems.append(error.message)
         raise ConnectionFailed("; ".join(problems))
 
+    def finalized_feature(self, name: str) -> int:
+        """Return a feature's level as the connection with the newest metadata knows it, or 0."""
+        newest = max(
+            self._connections.values(),
+            key=lambda connection: connection.finalized_features_epoch,
+            default=None,
+        )
+        return 0 if newest is None else newest.finalized_features.get(name, 0)
+
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
         """Return a topic from the cache, or fetch it.
 

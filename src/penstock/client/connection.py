@@ -33,16 +33,22 @@ def broker_versions(api_keys: Iterable[ApiVersionsResponse.ApiKey]) -> dict[int,
 
 
 def choose_version(
-    api: Api, supported: Mapping[int, Versions], max_version: int | None = None
+    api: Api,
+    supported: Mapping[int, Versions],
+    max_version: int | None = None,
+    *,
+    unstable: bool = False,
 ) -> int:
-    """Return the highest stable version of an API that both sides support.
+    """Return the highest version of an API that both sides support.
 
-    Raises KafkaError UNSUPPORTED_VERSION if there is none.
+    An unstable version is chosen only with `unstable`. Raises KafkaError UNSUPPORTED_VERSION if
+    there is no common version.
     """
     theirs = supported.get(api.key)
     if theirs is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not support {api.name}")
-    ours = Versions(api.versions.first, api.versions.last - api.newest_unstable)
+    newest_unstable = api.newest_unstable and not unstable
+    ours = Versions(api.versions.first, api.versions.last - newest_unstable)
     highest = min(ours.last, theirs.last, ours.last if max_version is None else max_version)
     if highest < max(ours.first, theirs.first):
         message = f"the broker supports {api.name} versions {theirs}, this client {ours}"
@@ -66,6 +72,9 @@ class Connection(asyncio.Protocol):
         # Called once, when the connection no longer accepts requests.
         self.on_closed: Callable[[], None] = lambda: None
         self.broker_versions: Mapping[int, Versions] = {}
+        # The cluster's feature levels, as of the epoch at which the connection was opened.
+        self.finalized_features: Mapping[str, int] = {}
+        self.finalized_features_epoch = -1
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -90,6 +99,7 @@ class Connection(asyncio.Protocol):
         response: type[T],
         *,
         max_version: int | None = None,
+        unstable: bool = False,
         timeout_s: float | None = None,
     ) -> T:
         """Send a request and return its response.
@@ -97,7 +107,9 @@ class Connection(asyncio.Protocol):
         Raises ConnectionFailed if the broker disconnects or does not respond in time.
         """
         await self._writable.wait()
-        return await self.send(request, response, max_version=max_version, timeout_s=timeout_s)
+        return await self.send(
+            request, response, max_version=max_version, unstable=unstable, timeout_s=timeout_s
+        )
 
     def send(
         self,
@@ -105,11 +117,12 @@ class Connection(asyncio.Protocol):
         response: type[T],
         *,
         max_version: int | None = None,
+        unstable: bool = False,
         timeout_s: float | None = None,
     ) -> asyncio.Future[T]:
         """Write a request now and return a future of its response."""
         api = api_of(type(request))
-        version = choose_version(api, self.broker_versions, max_version)
+        version = choose_version(api, self.broker_versions, max_version, unstable=unstable)
         return self._send(
             request, response, api, version, self._timeout_s if timeout_s is None else timeout_s
         )
@@ -141,6 +154,10 @@ class Connection(asyncio.Protocol):
             )
         check(response.error_code, f"{self.address} refused the ApiVersions request")
         self.broker_versions = broker_versions(response.api_keys)
+        self.finalized_features_epoch = response.finalized_features_epoch
+        self.finalized_features = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
+        }
 
     def close(self, error: Exception | None = None) -> None:
         """Close the connection and fail all pending requests with the error."""

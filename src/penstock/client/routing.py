@@ -1,4 +1,4 @@
-"""Send requests to a partition's leader or a group's coordinator.
+"""Send requests to a partition's leader, or to the coordinator of a group or a transaction.
 
 Both are looked up, remembered, and looked up again after a broker refuses or disconnects.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from enum import IntEnum
 from typing import TypeVar
 
 from penstock.client.cluster import Cluster
@@ -27,6 +28,11 @@ SendToCoordinator = Callable[[Connection], Awaitable[T]]
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 # FindCoordinator v4 replaces the single key by a list.
 _FIND_COORDINATOR_MAX_VERSION = 3
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
 
 
 def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
@@ -87,46 +93,49 @@ async def _send_to_leader(
         return dict.fromkeys(partitions, error)
 
 
-class GroupCoordinators:
-    """Caches each group's coordinator until that broker refuses or disconnects."""
+class Coordinators:
+    """Caches the coordinator of each group or transactional id until that broker refuses or
+    disconnects."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
         self.cluster = cluster
+        self._kind = kind
         self._cached: dict[str, int] = {}
 
-    def cached(self, group_id: str) -> int | None:
-        """Return the broker that executed the group's last request, unless it refused."""
-        return self._cached.get(group_id)
+    def cached(self, key: str) -> int | None:
+        """Return the broker that executed the key's last request, unless it refused."""
+        return self._cached.get(key)
 
-    async def send(self, group_id: str, send: SendToCoordinator[T]) -> T:
-        """Send to the group's coordinator, retrying retriable errors."""
-        return await self.cluster.retry(lambda: self.send_once(group_id, send))
+    async def send(self, key: str, send: SendToCoordinator[T]) -> T:
+        """Send to the coordinator of a group or transactional id, retrying retriable errors."""
+        return await self.cluster.retry(lambda: self.send_once(key, send))
 
-    async def send_once(self, group_id: str, send: SendToCoordinator[T]) -> T:
-        """Send to the group's coordinator without retrying.
+    async def send_once(self, key: str, send: SendToCoordinator[T]) -> T:
+        """Send to the coordinator without retrying.
 
         A broker that is no longer the coordinator is removed from the cache, so that the next
         call looks the coordinator up.
         """
         try:
-            if group_id not in self._cached:
-                self._cached[group_id] = await self._find(group_id)
-            return await send(await self.cluster.broker(self._cached[group_id]))
+            if key not in self._cached:
+                self._cached[key] = await self._find(key)
+            return await send(await self.cluster.broker(self._cached[key]))
         except KafkaError as error:
             if error.code in _COORDINATOR_MOVED or isinstance(error, ConnectionFailed):
-                self._cached.pop(group_id, None)
+                self._cached.pop(key, None)
             raise
 
-    async def _find(self, group_id: str) -> int:
+    async def _find(self, key: str) -> int:
         connection = await self.cluster.any_broker()
         response = await connection.call(
-            FindCoordinatorRequest(key=group_id),
+            FindCoordinatorRequest(key=key, key_type=self._kind),
             FindCoordinatorResponse,
             max_version=_FIND_COORDINATOR_MAX_VERSION,
         )
+        noun = "group" if self._kind is CoordinatorType.GROUP else "transactional id"
         check(
             response.error_code,
-            response.error_message or f"group {group_id} has no coordinator at present",
+            response.error_message or f"{noun} {key} has no coordinator at present",
         )
         if response.node_id not in self.cluster.metadata.brokers:
             await self.cluster.topics([])

@@ -33,6 +33,7 @@ _OPTIONS = {
     "value-decoder-class": Option("Only StringDecoder is supported.", "String"),
     "key-decoder-class": Option("Only StringDecoder is supported.", "String"),
     "offsets-decoder": Option("Decode the records of __consumer_offsets."),
+    "transaction-log-decoder": Option("Decode the records of __transaction_state."),
     "cluster-metadata-decoder": Option("Decode the records of __cluster_metadata."),
 }
 _NO_JAVA = "is not supported: Java classes cannot be loaded"

@@ -127,8 +127,11 @@ class Options:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        if message == "the following arguments are required: command":
-            message = "too few arguments"
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing != message:
+            names = missing.split(", ")
+            without_command = any(name.lower() == "command" for name in names)
+            message = "too few arguments" if without_command else f"argument {names[0]} is required"
         print(f"{self.prog.split()[0]}: error: {message}", file=sys.stderr)
         sys.exit(1)
 

@@ -14,7 +14,11 @@ from penstock.cli.kafka.options import Options
 from penstock.errors import KafkaError, ProtocolError
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot
 from penstock.log.recovery import scan_batches
-from penstock.protocol.internal.coordinator_logs import GROUP_LOG
+from penstock.protocol.internal.coordinator_logs import (
+    GROUP_LOG,
+    TRANSACTION_LOG,
+    CoordinatorLog,
+)
 from penstock.protocol.internal.metadata_records import decode_record
 from penstock.protocol.internal.versioned import read_int16
 from penstock.protocol.primitives import read_uvarint
@@ -32,6 +36,7 @@ from penstock.world import Disk
 
 _OFFSET_ENTRY, _TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
+_DECODERS = ("offsets-decoder", "transaction-log-decoder", "cluster-metadata-decoder")
 
 
 class DumpFailed(Exception):
@@ -49,7 +54,7 @@ def segment_lines(disk: Disk, path: str, options: Options) -> Iterator[str]:
         yield f"Log starting offset: {_base_offset(path)}"
     file = disk.open(path)
     size = min(file.size(), options.number("max-bytes") or 2**63)
-    decoded = options.has("offsets-decoder", "cluster-metadata-decoder")
+    decoded = options.has(*_DECODERS)
     try:
         for position, header, batch in scan_batches(file, size):
             yield _batch_line(position, header)
@@ -108,7 +113,9 @@ def _record_words(header: BatchHeader, record: Record, options: Options) -> Iter
     if header.is_control:
         return
     if options.has("offsets-decoder"):
-        yield from _group_record(record)
+        yield from _coordinator_record(GROUP_LOG, record)
+    elif options.has("transaction-log-decoder"):
+        yield from _coordinator_record(TRANSACTION_LOG, record)
     elif options.has("cluster-metadata-decoder"):
         yield f"payload: {_metadata_record(record)}"
     elif options.has("print-data-log"):
@@ -126,16 +133,16 @@ def _control(record: Record) -> Iterator[str]:
         yield f"controlType: {kind.name}({kind.value})"
 
 
-def _group_record(record: Record) -> Iterator[str]:
+def _coordinator_record(log: CoordinatorLog, record: Record) -> Iterator[str]:
     key = record.key or b""
     try:
-        decoded = GROUP_LOG.decode_key(key)
+        decoded = log.decode_key(key)
         yield f'key: {{"type":"{read_int16(key, "a key")}","data":{as_json(decoded, 0)}}}'
         if record.value is None:
             yield "payload: <DELETE>"
         else:
             version = read_int16(record.value, "a value")
-            data = as_json(GROUP_LOG.decode_value(decoded, record.value), version)
+            data = as_json(log.decode_value(decoded, record.value), version)
             yield f'payload: {{"version":"{version}","data":{data}}}'
     except ProtocolError as error:
         yield f"payload: unreadable, {error}"

@@ -1,1 +1,1 @@
-"""Administrative requests for topics, configs, consumer groups and the quorum."""
+"""Administrative requests for topics, configs, consumer groups, transactions and the quorum."""

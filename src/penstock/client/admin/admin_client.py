@@ -1,4 +1,4 @@
-"""AdminClient for topics, configs, offsets, leader elections and the cluster itself.
+"""AdminClient for topics, configs, offsets, transactions, leader elections and the cluster itself.
 
 Every failure is a KafkaError with the reason.
 """
@@ -11,14 +11,21 @@ from enum import IntEnum
 from uuid import UUID
 
 from penstock.client import offsets
-from penstock.client.admin import configs, quorum, topics
+from penstock.client.admin import configs, producers, quorum, topics, transactions
 from penstock.client.admin.configs import ConfigEntry, ConfigResourceType
+from penstock.client.admin.producers import AbortTransactionSpec, ProducerState
 from penstock.client.admin.quorum import QuorumInfo
+from penstock.client.admin.transactions import (
+    ANY_DURATION,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check, error_of
 from penstock.client.metadata import Broker, TopicInfo
 from penstock.client.offsets import IsolationLevel, OffsetAndTimestamp
-from penstock.client.routing import by_topic
+from penstock.client.routing import Coordinators, CoordinatorType, by_topic
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 from penstock.limits import MAX_DESCRIBED_PARTITIONS
@@ -58,6 +65,7 @@ class AdminClient:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._timeout_ms = int(cluster.request_timeout_s * 1000)
+        self._transactions = Coordinators(cluster, CoordinatorType.TRANSACTION)
 
     async def create_topic(
         self,
@@ -235,6 +243,72 @@ class AdminClient:
             }
 
         return await self._cluster.retry(attempt)
+
+    async def describe_producers(
+        self, partitions: Collection[TopicPartition], broker_id: int | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """Return the active producers that the leaders, or a broker, know of these partitions."""
+        return await producers.describe_producers(self._cluster, partitions, broker_id)
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        longer_than_ms: int = ANY_DURATION,
+        pattern: str | None = None,
+    ) -> dict[int, list[TransactionListing]]:
+        """Return the transactions that match all filters, by the id of their coordinator."""
+        return await transactions.list_transactions(
+            self._cluster,
+            states=states,
+            producer_ids=producer_ids,
+            longer_than_ms=longer_than_ms,
+            pattern=pattern,
+        )
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        return await transactions.describe_transaction(self._transactions, transactional_id)
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        return {
+            transactional_id: await self.describe_transaction(transactional_id)
+            for transactional_id in transactional_ids
+        }
+
+    async def open_transaction_at(
+        self, partition: TopicPartition, start_offset: int
+    ) -> AbortTransactionSpec | None:
+        """Return the partition's open transaction that starts at this offset."""
+        return await producers.open_transaction_at(self._cluster, partition, start_offset)
+
+    async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
+        """Write an abort marker to one partition of a hanging transaction."""
+        await producers.abort_transaction(self._cluster, spec)
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Abort the open transactions of transactional ids, and fence their producers; return the
+        new producer ids and epochs."""
+        return {
+            transactional_id: await transactions.fence_producer(
+                self._transactions, transactional_id, self._timeout_ms
+            )
+            for transactional_id in transactional_ids
+        }
+
+    async def find_hanging_transactions(
+        self,
+        partitions: Collection[TopicPartition],
+        *,
+        max_timeout_min: int,
+        broker_id: int | None = None,
+    ) -> list[OpenTransaction]:
+        """Return the open transactions that no coordinator will end."""
+        return await transactions.find_hanging(
+            self._cluster, partitions, max_timeout_min=max_timeout_min, broker_id=broker_id
+        )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that will not return."""

@@ -13,7 +13,7 @@ from itertools import groupby
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
 from penstock.client.errors import check, error_of
-from penstock.client.routing import GroupCoordinators, by_topic
+from penstock.client.routing import Coordinators, by_topic
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.internal.consumer_protocol import (
@@ -93,7 +93,7 @@ NO_MEMBER = ConsumerGroupMetadata()
 class GroupAdmin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.coordinators = GroupCoordinators(cluster)
+        self.coordinators = Coordinators(cluster)
 
     async def list_groups(self) -> list[GroupListing]:
         """Ask every broker for the groups it coordinates; return all, sorted by id."""

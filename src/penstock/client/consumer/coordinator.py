@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from penstock.client.admin.groups import CONSUMER, ConsumerGroupMetadata
 from penstock.client.connection import Connection
 from penstock.client.errors import check
-from penstock.client.routing import GroupCoordinators, by_topic
+from penstock.client.routing import Coordinators, by_topic
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.protocol.internal.consumer_protocol import (
@@ -41,7 +41,7 @@ class ConsumerCoordinator:
 
     def __init__(
         self,
-        coordinators: GroupCoordinators,
+        coordinators: Coordinators,
         group_id: str,
         topics: Sequence[str],
         *,

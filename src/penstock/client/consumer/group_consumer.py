@@ -16,7 +16,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.consumer.completed_fetch import ConsumerRecord
 from penstock.client.consumer.consumer import BEGINNING, Consumer, StartOffset
 from penstock.client.consumer.coordinator import ConsumerCoordinator
-from penstock.client.routing import GroupCoordinators
+from penstock.client.routing import Coordinators
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
@@ -46,7 +46,7 @@ class GroupConsumer:
         `Consumer` too."""
         self._groups = GroupAdmin(cluster)
         self._coordinator = ConsumerCoordinator(
-            GroupCoordinators(cluster),
+            Coordinators(cluster),
             group_id,
             topics,
             instance_id=instance_id,

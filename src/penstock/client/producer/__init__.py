@@ -1,1 +1,1 @@
-"""The producer with its partitioner, record accumulator and sender."""
+"""The producer with its partitioner, record accumulator, sender and transactions."""

@@ -76,7 +76,9 @@ class ProducerBatch:
         self.futures.append(future)
         self.size += size
 
-    def encode(self, codec: Codec, producer: ProducerIdAndEpoch) -> bytes:
+    def encode(
+        self, codec: Codec, producer: ProducerIdAndEpoch, *, transactional: bool = False
+    ) -> bytes:
         """Encode the batch once; a retry sends the same bytes."""
         if self.encoded is None:
             self.encoded = build_batch(
@@ -85,6 +87,7 @@ class ProducerBatch:
                 producer_id=producer.id,
                 producer_epoch=producer.epoch,
                 base_sequence=self.sequence,
+                transactional=transactional,
             )
         return self.encoded
 
@@ -101,6 +104,12 @@ class ProducerBatch:
     def cancel(self) -> None:
         for future in self.futures:
             future.cancel()
+
+    def ignore_errors(self) -> None:
+        """Keep asyncio from logging errors that nobody awaits: the transaction reports them."""
+        for future in self.futures:
+            if future.done() and not future.cancelled():
+                future.exception()
 
     def fail(self, errors: KafkaError | list[KafkaError]) -> None:
         """Fail all records with one error, or each with its own."""

@@ -4,8 +4,11 @@ One task per partition sends batches with up to five requests in flight and hand
 the order of the requests. After a failure it sends nothing until all responses have arrived, then
 sends the failed batches again before later ones. Sequence numbers let the broker discard
 duplicates. If a batch with a sequence expires, later sequences would leave a gap; the partition
-then continues with a new producer id, and batches that may have been written with the old one
-fail, because sending them again could duplicate them.
+then continues with the next producer epoch (KIP-360), and batches that may have been written with
+the old one fail, because sending them again could duplicate them.
+
+In a transaction, a batch that fails makes the transaction fail (`transactions`), and the batches
+that are not sent fail with it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import Backoff, error_of
+from penstock.client.metadata import TopicInfo
 from penstock.client.producer.accumulator import (
     NO_PRODUCER,
     ProducerBatch,
@@ -24,22 +28,28 @@ from penstock.client.producer.accumulator import (
     RecordAccumulator,
     SequenceNumbers,
 )
+from penstock.client.producer.produce_request import (
+    PartitionResponse,
+    max_produce_version,
+    only_partition,
+    produce_request,
+    record_errors,
+)
+from penstock.client.producer.transaction_requests import CONCURRENT_TRANSACTIONS_BACKOFF_S
+from penstock.client.producer.transactions import Transactions
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import NO_UUID, TopicPartition
+from penstock.ids import NO_SEQUENCE, TopicPartition
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.records.compression import Codec
-
-PartitionResponse = ProduceResponse.Response.PartitionResponse
 
 # Brokers keep the sequences of a producer's last five batches, so a duplicate of an older batch
 # cannot be recognised.
 MAX_IN_FLIGHT = 5
-# Produce v13 identifies topics by id only.
-_MAX_VERSION_BY_NAME = 12
 # Errors after which the batch is certainly not written. NOT_LEADER_OR_FOLLOWER is not among them:
 # a broker that loses leadership also returns it for batches that it wrote and could not commit.
 _NOT_WRITTEN = frozenset(
     {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -49,6 +59,8 @@ _NOT_WRITTEN = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
+# The leader has no state of the producer id, or its log lost acknowledged batches.
+_LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +81,10 @@ class Sender:
         config: SenderConfig,
         init_producer_id: Callable[[ProducerIdAndEpoch | None], Awaitable[ProducerIdAndEpoch]],
         on_done: Callable[[ProducerBatch], None],
+        transactions: Transactions | None = None,
     ) -> None:
-        """`init_producer_id` returns the producer id, or a new one if given the current one.
-        `on_done` is called for every batch that succeeded or failed."""
+        """`init_producer_id` returns the producer id and epoch, or newer ones if given the current
+        ones. `on_done` is called for every batch that succeeded or failed."""
         self.accumulator = accumulator
         self.wake = asyncio.Event()
         self.flushing = False
@@ -80,6 +93,7 @@ class Sender:
         self._config = config
         self._init_producer_id = init_producer_id
         self._on_done = on_done
+        self._transactions = transactions
         self._producer: ProducerIdAndEpoch | None = None
         # The producer id that can no longer be used on this partition.
         self._stale_producer: ProducerIdAndEpoch | None = None
@@ -89,6 +103,7 @@ class Sender:
         self._to_retry: list[ProducerBatch] = []
         self._draining = False
         self._backing_off = False
+        self._concurrent_transactions = False
         # The leader has written a batch of this producer id.
         self._producer_known = False
         self._backoff = Backoff(cluster.world.rng)
@@ -133,36 +148,49 @@ class Sender:
         """Send a batch; an error before it is sent is the batch's failure."""
         try:
             self._check_delivery_timeout(batch)
+            transactions = self._transactions
+            if transactions is not None:
+                await transactions.wait_until_added(self._partition)
             producer = await self._current_producer()
             topic, info = await self._cluster.leader(self._partition)
             connection = await self._cluster.broker(info.leader)
+            if transactions is not None:
+                transactions.check_sending()
             if self._config.idempotent:
                 self._sequences.assign(batch)
-            partition_data = ProduceRequest.TopicData.PartitionData(
-                index=self._partition.partition,
-                records=batch.encode(self._config.codec, producer),
-            )
-            data = ProduceRequest.TopicData(
-                name=topic.name, topic_id=topic.id, partition_data=(partition_data,)
-            )
-            timeout_s = self._config.request_timeout_s
-            request = ProduceRequest(
-                acks=self._config.acks, timeout_ms=int(timeout_s * 1000), topic_data=(data,)
-            )
-            max_version = _MAX_VERSION_BY_NAME if topic.id == NO_UUID else None
+            request, max_version = self._request(batch, producer, topic)
             if self._config.acks == 0:
                 connection.send_without_response(request, max_version=max_version)
                 batch.succeed(-1, -1)
                 self._on_done(batch)
                 return
             future = connection.send(
-                request, ProduceResponse, max_version=max_version, timeout_s=timeout_s
+                request,
+                ProduceResponse,
+                max_version=max_version,
+                timeout_s=self._config.request_timeout_s,
             )
         except KafkaError as error:
             self._handle_failure(batch, error, sent=False)
             return
         future.add_done_callback(lambda _future: self.wake.set())
         self._in_flight.append((batch, future))
+
+    def _request(
+        self, batch: ProducerBatch, producer: ProducerIdAndEpoch, topic: TopicInfo
+    ) -> tuple[ProduceRequest, int | None]:
+        transactions = self._transactions
+        records = batch.encode(self._config.codec, producer, transactional=transactions is not None)
+        return produce_request(
+            topic,
+            self._partition.partition,
+            records,
+            acks=self._config.acks,
+            timeout_s=self._config.request_timeout_s,
+            transactional_id=None if transactions is None else transactions.transactional_id,
+        ), max_produce_version(
+            topic, transaction_v1=transactions is not None and not transactions.is_v2
+        )
 
     async def _current_producer(self) -> ProducerIdAndEpoch:
         if not self._config.idempotent:
@@ -176,7 +204,7 @@ class Sender:
         while self._in_flight and self._in_flight[0][1].done():
             batch, future = self._in_flight.popleft()
             try:
-                response = _only_partition(future.result())
+                response = only_partition(future.result())
             except KafkaError as error:
                 self._handle_failure(batch, error, sent=True)
             else:
@@ -196,18 +224,32 @@ class Sender:
             response.error_code, response.error_message or f"{self._partition} refused the records"
         )
         if response.record_errors:
-            self._fail(batch, _record_errors(batch, error, response))
+            self._fail(batch, record_errors(batch, error, response))
         else:
             self._handle_failure(batch, error, sent=True)
 
     def _handle_failure(self, batch: ProducerBatch, error: KafkaError, *, sent: bool) -> None:
+        if self._transactions is not None and not self._transactions.may_retry:
+            self._fail(batch, error)
+            return
         batch.maybe_written |= sent and error.code not in _NOT_WRITTEN and error.code.retriable
         # A batch behind a failed one is out of order; it is sent again after the failed one.
         follows = self._draining and error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         expired = self._now() >= batch.created + self._config.delivery_timeout_s
-        if (error.code.retriable or follows) and not expired:
+        lost = (
+            sent
+            and not follows
+            and error.code in _LOST_SEQUENCE
+            and self._config.idempotent
+            and self._transactions is None
+        )
+        if lost:
+            self._change_producer()
+        if (error.code.retriable or follows or lost) and not expired:
             self._draining = self._backing_off = True
-            self._cluster.metadata.forget(self._partition.topic)
+            self._concurrent_transactions = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            if not self._concurrent_transactions:
+                self._cluster.metadata.forget(self._partition.topic)
             if sent:
                 self._to_retry.append(batch)
             else:
@@ -217,26 +259,63 @@ class Sender:
             self._fail(batch, error)
 
     def _fail(self, batch: ProducerBatch, errors: KafkaError | list[KafkaError]) -> None:
+        if self._transactions is not None:
+            self._fail_in_transaction(self._transactions, batch, errors)
+            return
         batch.fail(errors)
         self._on_done(batch)
         if batch.encoded is not None and self._config.idempotent:
-            self._draining = True
-            self._stale_producer, self._producer = self._producer or self._stale_producer, None
-            self._producer_known = False
+            self._change_producer()
+
+    def _fail_in_transaction(
+        self,
+        transactions: Transactions,
+        batch: ProducerBatch,
+        errors: KafkaError | list[KafkaError],
+    ) -> None:
+        batch.fail(errors)
+        batch.ignore_errors()
+        self._on_done(batch)
+        transactions.batch_failed(
+            errors[0] if isinstance(errors, list) else errors,
+            has_sequence=batch.sequence != NO_SEQUENCE,
+        )
+
+    def abort_unsent(self, error: KafkaError) -> None:
+        """Fail the batches that are not in flight, because their transaction failed."""
+        batches = [*self._to_retry, *self.accumulator.clear()]
+        self._to_retry, self._backing_off = [], False
+        for batch in batches:
+            self._fail(batch, error)
+        self.wake.set()
+
+    def reset_sequences(self) -> None:
+        """Begin with sequence 0, because the transaction's producer id or epoch changed."""
+        self._producer, self._sequences = None, SequenceNumbers()
+
+    def _change_producer(self) -> None:
+        """Use another producer epoch once all responses have arrived."""
+        self._draining = True
+        self._stale_producer, self._producer = self._producer or self._stale_producer, None
+        self._producer_known = False
 
     async def _resume(self) -> None:
         """Reenqueue the failed batches once all responses have arrived, and back off."""
         self.accumulator.reenqueue(self._to_retry)
         self._to_retry, self._draining = [], False
         backing_off, self._backing_off = self._backing_off, False
-        if self._config.idempotent and self._producer is None:
+        if self._config.idempotent and self._producer is None and self._transactions is None:
             self.accumulator.keep_if(self._can_change_producer)
             self._sequences = SequenceNumbers()
         if backing_off:
-            await asyncio.sleep(self._backoff.next_s())
+            await asyncio.sleep(
+                CONCURRENT_TRANSACTIONS_BACKOFF_S
+                if self._concurrent_transactions
+                else self._backoff.next_s()
+            )
 
     def _can_change_producer(self, batch: ProducerBatch) -> bool:
-        """Fail a batch that may be written: with a new producer id, the broker would not
+        """Fail a batch that may be written: with another producer epoch, the broker would not
         recognise it as a duplicate."""
         if batch.maybe_written:
             batch.fail(
@@ -267,34 +346,3 @@ class Sender:
                 f"{self._config.delivery_timeout_s:g} s"
             )
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)
-
-
-def _only_partition(response: ProduceResponse) -> PartitionResponse:
-    partitions = [
-        partition for topic in response.responses for partition in topic.partition_responses
-    ]
-    if len(partitions) != 1:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the Produce response has {len(partitions)} partitions; expected 1",
-        )
-    return partitions[0]
-
-
-def _record_errors(
-    batch: ProducerBatch, error: KafkaError, response: PartitionResponse
-) -> list[KafkaError]:
-    """Return one error per record: the broker names the invalid records (KIP-467), and writes
-    none of the batch."""
-    invalid = {
-        record.batch_index: record.batch_index_error_message for record in response.record_errors
-    }
-    refused_with_them = KafkaError(
-        error.code, "not written, because another record of the same batch was refused"
-    )
-    return [
-        KafkaError(error.code, invalid[index] or error.message)
-        if index in invalid
-        else refused_with_them
-        for index in range(len(batch.futures))
-    ]
