@@ -15,6 +15,7 @@ from penstock.config.topic import LogConfig
 from penstock.ids import TopicPartition
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.log import Appended
+from penstock.log.producers.state import ProducerStates
 
 # The leader epoch of an entry, and a number that no other entry has.
 Entry = tuple[int, int]
@@ -28,12 +29,6 @@ class _Pause:
 
     def __await__(self) -> Generator[None, None, None]:
         yield
-
-
-class _Producers:
-    """The explorer's producers are not idempotent."""
-
-    def advance(self, _offset: int) -> None: ...
 
 
 class _Flushing:
@@ -58,7 +53,8 @@ class MemoryPartitionLog:
         self.start_offset = 0
         self.entries: list[Entry] = []
         self.epochs = LeaderEpochs()
-        self.producers = _Producers()
+        # Stays empty: the explorer's producers are not idempotent.
+        self.producers = ProducerStates()
         self.flushing = _Flushing(self)
 
     @property
@@ -71,8 +67,11 @@ class MemoryPartitionLog:
 
     # Appending. The explorer's records are numbers, and a follower's are entries.
 
-    def append_as_leader(self, records: Any, epoch: int, *, from_client: bool) -> Appended:
+    def append_as_leader(
+        self, records: Any, epoch: int, *, from_client: bool, only_verified: bool
+    ) -> Appended:
         assert from_client
+        assert only_verified
         base_offset = self.end_offset
         self._append([(epoch, number) for number in records])
         return Appended(base_offset, self.end_offset, -1)

@@ -178,10 +178,10 @@ def replaced_static_members_are_not_fenced() -> AbstractContextManager[None]:
     """A classic group accepts every commit that names a static member."""
 
     def make(find_error: Any) -> Any:
-        def lenient(step: Any, request: Any, *args: Any) -> ErrorCode:
-            if request.group_instance_id is not None:
+        def lenient(step: Any, asked: Any) -> ErrorCode:
+            if asked.instance_id is not None:
                 return ErrorCode.NONE
-            return ErrorCode(find_error(step, request, *args))
+            return ErrorCode(find_error(step, asked))
 
         return lenient
 
