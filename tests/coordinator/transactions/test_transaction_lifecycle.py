@@ -285,7 +285,7 @@ def test_records_have_kafkas_fields() -> None:
     assert complete.transaction_partitions == ()
     assert ongoing.transaction_partitions == prepare.transaction_partitions
     assert [v.client_transaction_version for v in (empty, ongoing, prepare, complete, again)] == [
-        0, 2, 2, 2, 0,
+        0, 2, 2, 2, 2,
     ]  # fmt: skip
     assert {v.previous_producer_id for v in (ongoing, prepare, complete, again)} == {P}
     assert [v.transaction_start_timestamp_ms for v in (empty, again)] == [-1, -1]

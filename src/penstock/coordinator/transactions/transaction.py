@@ -164,6 +164,7 @@ class Transaction(NamedTuple):
             wall_ms,
             previous_producer_id=self.producer_id,
             last_producer_epoch=last_epoch,
+            version=self.version,
         )
 
     def kept(self, producer: Producer, *, last_epoch: int, wall_ms: int) -> Transaction:
