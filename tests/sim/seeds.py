@@ -36,6 +36,8 @@ REGRESSIONS: dict[Kind, tuple[int, ...]] = {
         114915589341079,
         # A deletion by name was carried out late, and deleted the next incarnation of the topic.
         164559289764932,
+        # The disk of the only replica in sync of a topic with min.insync.replicas=1 was replaced.
+        101636691423537,
     ),
 }
 

@@ -101,8 +101,10 @@ class FaultTargets:
         return not self._dying and all(name == node.name for name in self._unclean)
 
     def mark_damaged(self, node: ClusterNode) -> None:
+        """The node may lose what it has synced, and may be the only one that has it."""
         self._damaged[node.name] = None
         self.mark_data_lost(node)
+        self._expect_loss_of_single_copies()
 
     def kill(self, node: ClusterNode, *, may_lose_power: bool = True) -> None:
         """Crash a node if that is allowed now, with a loss of power half of the time."""
@@ -136,6 +138,9 @@ class FaultTargets:
         self._unclean[node.name] = self._lossy[node.name] = None
         self._observer.mark_data_lost(node.config.node_id)
         if not self._spec.flush_every_message:
-            durable = self._history.durable_topics
-            for topic in self._spec.topics:
-                durable[topic.name] = durable[topic.name] and topic.min_insync > 1
+            self._expect_loss_of_single_copies()
+
+    def _expect_loss_of_single_copies(self) -> None:
+        durable = self._history.durable_topics
+        for topic in self._spec.topics:
+            durable[topic.name] = durable[topic.name] and topic.min_insync > 1
