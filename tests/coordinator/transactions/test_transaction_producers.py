@@ -175,6 +175,18 @@ def test_a_timed_out_client_with_an_exhausted_epoch_recovers_with_a_new_producer
     assert producer_of(world.init(exhausted)) == (P + 1, 0)
 
 
+def test_a_timed_out_client_does_not_get_the_last_epoch_by_an_abort() -> None:
+    """No marker could have a newer epoch, so that the client's next transaction would hang."""
+    world = World()
+    world.new_producer()
+    exhausted = Producer(P, 32766)
+    world.set_producer(exhausted)
+    world.add(exhausted)
+    world.wait(60_000)
+    world.write_markers()
+    assert code(world.end(exhausted, commit=False)) == ErrorCode.PRODUCER_FENCED
+
+
 def test_initialization_changes_the_timeout() -> None:
     world = World()
     world.new_producer(timeout_ms=10)

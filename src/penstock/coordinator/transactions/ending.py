@@ -93,7 +93,8 @@ def _end_by_epoch(
         raise _concurrent()
     current = transaction.producer
     is_current = sent == current
-    is_retry = sent == (current.id, current.epoch - 1) or (
+    # The last epoch is the coordinator's, to fence with: a client must not get it.
+    is_retry = (sent == (current.id, current.epoch - 1) and current.epoch != MAX_EPOCH) or (
         sent == (transaction.previous_producer_id, LAST_CLIENT_EPOCH) and current.epoch == 0
     )
     if sent.id != current.id and not is_retry:
