@@ -103,6 +103,10 @@ REMEMBERED_TAIL_BATCHES = 8
 # A segment remembers the batches at which its last reads ended: sequential readers continue there.
 REMEMBERED_READ_ENDS = 16
 
+# Entries of an offset index that a lookup checks, backwards, if the one that it used is wrong. A
+# flipped bit makes one entry wrong; an index of which more are wrong is not used.
+CHECKED_INDEX_ENTRIES = 8
+
 # A log starts to write back after this much growth, long before the kernel does, which throttles
 # writers if too many pages are dirty.
 WRITE_BACK_BYTES = 8 * 1024 * 1024

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,10 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.log.compaction.run import Pace
+from penstock.log.scanning import BatchPosition, scan_headers
 from penstock.log.store import LogStore
 from penstock.records.batch import batches
+from penstock.records.record import read_records
 from penstock.world import World
 from tests.log.compacting import COMPACTED, keyed
 from tests.log.making import (
@@ -30,6 +34,7 @@ from tests.log.making import (
 )
 
 OTHER = TopicPartition("orders", 1)
+LENGTH_AT = 8
 MAGIC_AT = 16
 FAR = 10**15
 
@@ -76,7 +81,7 @@ def test_retention_marks_a_damaged_log_and_continues_with_the_others(
 
 
 def test_a_damaged_segment_expires_by_its_last_write(tmp_path: Path) -> None:
-    """Otherwise the segments after it would stay for ever and fill the disk."""
+    """Otherwise the segments after it would stay forever and fill the disk."""
 
     async def main(world: World, path: str) -> None:
         store = await damaged(world, path, replace(SMALL, retention_ms=1_000))
@@ -85,6 +90,79 @@ def test_a_damaged_segment_expires_by_its_last_write(tmp_path: Path) -> None:
         assert store.logs[PARTITION].size == 0
 
     in_real_world(tmp_path, main)
+
+
+@pytest.mark.parametrize("at", [LENGTH_AT, MAGIC_AT])
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_a_read_of_a_damaged_batch_does_not_scan_its_segment_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_indexed: bool
+) -> None:
+    """Otherwise one flipped bit of a large segment holds the event loop for seconds, with every
+    fetch of a client that tries again."""
+    scanned = count_scanned(monkeypatch)
+
+    async def main(world: World, path: str) -> None:
+        config = replace(SMALL, segment_bytes=100_000, index_interval_bytes=500)
+        store = await open_store(world, path, config)
+        log = store.create(PARTITION, TOPIC_ID, config)
+        while len(log.segments) == 1:
+            log.append_as_leader(batch("value"), 0)
+        segment = log.segments[0]
+        index = segment.offset_index
+        entry = index[len(index) - 3]
+        hurt = entry.offset if is_indexed else entry.offset + 1
+        found = segment.find(hurt)
+        assert found is not None
+        world.disk.open(segment.path).pwrite(b"\x7f", found[0] + at)
+        for offset in (hurt, hurt + 1):
+            scanned.clear()
+            with pytest.raises(KafkaError, match="segment damaged"):
+                log.read(offset, 1, below=log.end_offset)
+            assert len(scanned) < 20
+        for offset in (hurt - 1, index[len(index) - 1].offset):
+            assert log.read(offset, 1, below=log.end_offset) is not None
+
+    in_real_world(tmp_path, main)
+
+
+def test_a_wrong_entry_of_an_index_costs_a_short_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned = count_scanned(monkeypatch)
+
+    async def main(world: World, path: str) -> None:
+        config = replace(SMALL, segment_bytes=100_000, index_interval_bytes=500)
+        store = await open_store(world, path, config)
+        log = store.create(PARTITION, TOPIC_ID, config)
+        while len(log.segments) == 1:
+            log.append_as_leader(batch("value"), 0)
+        index = log.segments[0].offset_index
+        number = len(index) - 3
+        offset = index[number].offset
+        await store.close()
+        position_at = number * index.entry.size + 4
+        world.disk.open(index.path).pwrite((77_777).to_bytes(4, "big"), position_at)
+        log = (await open_store(world, path, config)).logs[PARTITION]
+        scanned.clear()
+        part = log.read(offset, 1, below=offset + 1)
+        assert part is not None
+        assert [record.offset for record in read_records(part.read())] == [offset]
+        assert len(scanned) < 20
+
+    in_real_world(tmp_path, main)
+
+
+def count_scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the position of every batch header that a segment scans."""
+    positions: list[int] = []
+
+    def scan(*arguments: Any) -> Iterator[BatchPosition]:
+        for position, header in scan_headers(*arguments):
+            positions.append(position)
+            yield position, header
+
+    monkeypatch.setattr("penstock.log.segment.scan_headers", scan)
+    return positions
 
 
 def test_retention_outlives_a_damaged_active_segment(tmp_path: Path) -> None:

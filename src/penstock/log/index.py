@@ -9,6 +9,7 @@ read, and cached within a budget.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.ids import Buffer
@@ -178,6 +179,11 @@ class OffsetIndex(Index):
         raises NotAtHand instead of blocking on the disk."""
         count = self._count_before(offset - self._base + 1, 0, at_once=at_once)
         return self._get(count - 1, at_once=at_once)[1] if count else 0
+
+    def entries_before(self, offset: int) -> Iterator[OffsetPosition]:
+        """Yield the entries at or before an offset, the last one first."""
+        for number in reversed(range(self._count_before(offset - self._base + 1, 0))):
+            yield self[number]
 
     def at_position(self, position: int, *, at_once: bool = False) -> OffsetPosition | None:
         """Return the last entry whose batch begins at or before a position. With at_once, raises

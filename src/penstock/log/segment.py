@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.ids import NO_TIMESTAMP, Buffer
-from penstock.limits import BATCH_HEADER_BYTES, MAX_RELATIVE_OFFSET
+from penstock.limits import (
+    BATCH_HEADER_BYTES,
+    CHECKED_INDEX_ENTRIES,
+    MAX_RELATIVE_OFFSET,
+)
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
-from penstock.log.index import NotAtHand, OffsetIndex, TimeIndex, TimestampOffset, TxnIndex
+from penstock.log.index import (
+    NotAtHand,
+    OffsetIndex,
+    OffsetPosition,
+    TimeIndex,
+    TimestampOffset,
+    TxnIndex,
+)
 from penstock.log.scanning import (
     BatchPosition,
     RememberedBatches,
@@ -175,14 +187,34 @@ class Segment:
         try:
             return self._scan_for(offset, position, at_once=at_once)
         except CorruptBatch as error:
-            if position == 0:
+            start = self._valid_entry(offset)
+            if position == start:
                 raise _damaged(error) from error
-        # Either the index points between batches or the segment is damaged. A scan from the start
-        # shows which.
+        # The index points between batches, or the batch that it points to is damaged. A scan from
+        # an earlier batch shows which.
         try:
-            return self._scan_for(offset, 0)
+            return self._scan_for(offset, start, at_once=at_once)
         except CorruptBatch as error:
             raise _damaged(error) from error
+
+    def _valid_entry(self, offset: int) -> int:
+        """Return the position of the last batch in the index at or before an offset whose header
+        is that of its entry; 0 if there is none among the nearest entries.
+
+        A scan begins there. To scan a damaged segment from its beginning would hold the event loop
+        for seconds, with every fetch of its records.
+        """
+        for entry in islice(self.offset_index.entries_before(offset), CHECKED_INDEX_ENTRIES):
+            # In an index with a wrong entry, a search may end at one that is after the offset.
+            if entry.offset <= offset and self._is_entry_valid(entry):
+                return entry.position
+        return 0
+
+    def _is_entry_valid(self, entry: OffsetPosition) -> bool:
+        if not 0 <= entry.position <= self.size - BATCH_HEADER_BYTES:
+            return False
+        header = read_header(self.file.pread(BATCH_HEADER_BYTES, entry.position))
+        return header.magic == MAGIC and header.last_offset == entry.offset
 
     def last_batch_end(self, position: int, first: BatchHeader, limit: int) -> int:
         """Return the end of the last batch that ends at or before a limit, so that no part of a
@@ -263,10 +295,7 @@ class Segment:
         if not len(self.offset_index):
             return 0
         entry = self.offset_index[len(self.offset_index) - 1]
-        if not 0 <= entry.position <= self.size - BATCH_HEADER_BYTES:
-            return 0
-        header = read_header(self.file.pread(BATCH_HEADER_BYTES, entry.position))
-        return entry.position if header.magic == MAGIC and header.last_offset == entry.offset else 0
+        return entry.position if self._is_entry_valid(entry) else 0
 
     @property
     def has_indexes_in_memory(self) -> bool:
