@@ -127,6 +127,14 @@ MOVE_LAST_STEP_SECONDS = 1.0
 # segments expire.
 RETENTION_LOGS_A_TURN = 200
 
+# Logs whose idle producers are forgotten, and logs of which it is asked whether they must be
+# flushed, in one turn of the event loop: less than a millisecond each, with some producers per log.
+EXPIRED_LOGS_A_TURN = 200
+IDLE_LOGS_A_TURN = 1_000
+
+# Rows of a checkpoint that are made in one turn of the event loop: about a millisecond.
+CHECKPOINTED_LOGS_A_TURN = 1_000
+
 # Segments that one compaction merges into one. Replacing them renames four files each, on the event
 # loop.
 MAX_COMPACTED_TOGETHER = 32

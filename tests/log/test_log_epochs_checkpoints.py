@@ -11,6 +11,7 @@ from penstock.log.checkpoint import (
     CheckpointDamaged,
     clean_shutdown_text,
     epochs_text,
+    offset_row,
     offsets_text,
     parse_clean_shutdown,
     parse_epochs,
@@ -67,8 +68,9 @@ def test_epochs_and_offsets_always_increase(assigned: list[tuple[int, int]]) -> 
 
 def test_checkpoints_have_kafkas_format() -> None:
     offsets = {TopicPartition("b", 1): 7, TopicPartition("a.b_c-d", 0): 2**62}
-    assert offsets_text(offsets.items()) == b"0\n2\na.b_c-d 0 4611686018427387904\nb 1 7\n"
-    assert parse_offsets(offsets_text(offsets.items())) == offsets
+    text = offsets_text([offset_row(*entry) for entry in offsets.items()])
+    assert text == b"0\n2\nb 1 7\na.b_c-d 0 4611686018427387904\n"
+    assert parse_offsets(text) == offsets
     assert epochs_text([EpochStart(0, 0), EpochStart(2, 5)]) == b"0\n2\n0 0\n2 5\n"
     assert partition_metadata_text(UUID(int=1)) == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
     assert parse_partition_metadata(partition_metadata_text(UUID(int=1))) == UUID(int=1)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NodeId, TopicPartition
 from penstock.limits import REMEMBERED_TAIL_BATCHES
+from penstock.log import names
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.store import LogStore
 from penstock.world import World
@@ -77,6 +79,12 @@ def test_new_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
             store.create(TopicPartition("t", number), TOPIC_ID, SMALL)
         placed = [log.directory.path for log in store.logs.values()]
         assert placed.count(f"{path}/a") == placed.count(f"{path}/b") == 3
+        for partition, log in list(store.logs.items()):
+            if log.directory is store.directories[0]:
+                store.delete(partition)
+        for number in range(6, 9):
+            log = store.create(TopicPartition("t", number), TOPIC_ID, SMALL)
+            assert log.directory is store.directories[0]
 
     in_real_world(tmp_path, main)
 
@@ -242,7 +250,7 @@ def test_flush_ms_makes_a_flush_due() -> None:
 def test_a_log_that_is_deleted_while_others_are_written_out_is_no_disk_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.limits.WRITE_BACK_BYTES", 1)
+    monkeypatch.setattr("penstock.log.segment.WRITE_BACK_BYTES", 1)
 
     async def main(world: World, path: str) -> None:
         store = await open_store(world, path)
@@ -253,5 +261,55 @@ def test_a_log_that_is_deleted_while_others_are_written_out_is_no_disk_failure(
         store.delete(OTHER)
         await writing
         assert store.directories[0].failure is None
+
+    in_real_world(tmp_path, main)
+
+
+def test_what_an_active_segment_has_grown_by_is_written_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.segment.WRITE_BACK_BYTES", 100)
+
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        log, idle = (store.create(partition, TOPIC_ID, SMALL) for partition in (PARTITION, OTHER))
+        written: list[int] = []
+        for _ in range(2):
+            log.append_as_leader(batch("value"), 0)
+            await store.write_back()
+            written.append(log.active.written_back)
+        await store.write_back()
+        assert written == [0, log.active.size]
+        assert idle.active.written_back == 0
+        while len(log.segments) == 1:
+            log.append_as_leader(batch("value"), 0)
+        await store.write_back()
+        assert log.active.written_back == 0, "a sealed segment is synced instead"
+
+    in_real_world(tmp_path, main)
+
+
+def test_periodic_work_on_many_logs_yields_to_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EXPIRED_LOGS_A_TURN", "IDLE_LOGS_A_TURN", "CHECKPOINTED_LOGS_A_TURN"):
+        monkeypatch.setattr(f"penstock.limits.{name}", 2)
+
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        for number in range(20):
+            store.create(TopicPartition("many", number), TOPIC_ID, SMALL)
+        for work in (
+            partial(store.expire_producers, 1_000),
+            store.flush_due,
+            store.save_recovery_points,
+        ):
+            task, turns = asyncio.create_task(work()), 0
+            while not task.done():
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns >= 10
+        checkpoint = store.checkpoints.read(store.directories[0].path, names.RECOVERY_POINTS)
+        assert checkpoint == dict.fromkeys(store.logs, 0)
 
     in_real_world(tmp_path, main)

@@ -60,14 +60,13 @@ def _number(text: str) -> int:
         raise CheckpointDamaged(f"{text!r} is not a number") from error
 
 
-def offsets_text(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
-    """recovery-point-, log-start- and replication-offset-checkpoint: topic, partition, offset."""
-    return _text(
-        [
-            f"{partition.topic} {partition.partition} {offset}"
-            for partition, offset in sorted(offsets)
-        ]
-    )
+def offsets_text(rows: list[str]) -> bytes:
+    """recovery-point-, log-start- and replication-offset-checkpoint."""
+    return _text(rows)
+
+
+def offset_row(partition: TopicPartition, offset: int) -> str:
+    return f"{partition.topic} {partition.partition} {offset}"
 
 
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
@@ -151,13 +150,20 @@ class Checkpoints:
     async def save(
         self, name: str, logs: list[tuple[LogDirectory, list[Log]]], offset_of: Callable[[Log], int]
     ) -> None:
-        """Write a checkpoint for each directory. Saves run one at a time with the offsets of that
-        moment: an older state never replaces a newer one."""
+        """Write a checkpoint for each directory, with the rows of some logs per turn of the event
+        loop. Saves run one at a time and read the offsets while they run: an older state never
+        replaces a newer one."""
         async with self._saving:
             for directory, directory_logs in logs:
-                text = offsets_text([(log.partition, offset_of(log)) for log in directory_logs])
+                rows = []
+                for log in directory_logs:
+                    rows.append(offset_row(log.partition, offset_of(log)))
+                    if len(rows) % limits.CHECKPOINTED_LOGS_A_TURN == 0:
+                        await asyncio.sleep(0)
                 try:
-                    await self._offload.thread(self._disk.replace, f"{directory.path}/{name}", text)
+                    await self._offload.thread(
+                        self._disk.replace, f"{directory.path}/{name}", offsets_text(rows)
+                    )
                 except OSError as error:
                     directory.fail(f"writing {name}", error)
 

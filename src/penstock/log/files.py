@@ -34,6 +34,8 @@ class OpenFiles:
         self._blocks: OrderedDict[str, dict[int, Buffer]] = OrderedDict()
         self._forgotten: list[File] = []
         self._cached_bytes = 0
+        # Files whose new data is to be written out.
+        self._grown: dict[str, None] = {}
 
     def get(self, path: str, *, create: bool = False) -> File:
         file = self._open.get(path)
@@ -102,6 +104,14 @@ class OpenFiles:
         """Return the evicted files; the caller drops them in a thread."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
+
+    def note_grown(self, path: str) -> None:
+        """Remember a file that has grown by much since its data was last written out."""
+        self._grown[path] = None
+
+    def take_grown(self) -> list[str]:
+        grown, self._grown = list(self._grown), {}
+        return grown
 
     def forget_under(self, directory: str) -> None:
         prefix = directory + "/"

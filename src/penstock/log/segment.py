@@ -12,6 +12,7 @@ from penstock.limits import (
     BATCH_HEADER_BYTES,
     CHECKED_INDEX_ENTRIES,
     MAX_RELATIVE_OFFSET,
+    WRITE_BACK_BYTES,
 )
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
@@ -157,6 +158,8 @@ class Segment:
         self.file.pwrite(data, self.size)
         for header in headers:
             self.note(header, index_interval_bytes)
+        if self.size - self.written_back >= WRITE_BACK_BYTES:
+            self._files.note_grown(self.path)
 
     def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
         """Add a batch that is at the end of the file to the segment and its indexes."""

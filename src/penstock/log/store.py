@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import UUID
@@ -69,6 +70,9 @@ class LogStore:
         self._world = world
         self._disk = world.disk
         self._files = OpenFiles(world.disk, open_files)
+        # The number of logs by directory. Counted again when logs were opened or deleted: to count
+        # 100,000 for each new one would take minutes.
+        self._log_counts: Counter[str] = Counter()
         self._removals: list[tuple[float, str]] = []
         # By checkpoint: the partitions without a log that the files on disk may still list.
         self._deleted: dict[str, set[TopicPartition]] = {
@@ -210,21 +214,24 @@ class LogStore:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
         if any(partition in deleted for deleted in self._deleted.values()):
             raise StillListed(partition)
-        counts = {
-            d.path: sum(log.directory is d for log in self.logs.values()) for d in self.online
-        }
         preferred = self.preferred.pop(partition, None)
         chosen = (
             directory
             or (preferred if preferred in self.online else None)
-            or min(self.online, key=lambda d: counts[d.path])
+            or self._with_fewest_logs()
         )
         try:
             log = create_log(partition, topic_id, chosen, self._files, self._world, config)
         except OSError as error:
             raise chosen.fail(f"creating {partition}", error) from error
         self.logs[partition] = log
+        self._log_counts[chosen.path] += 1
         return log
+
+    def _with_fewest_logs(self) -> LogDirectory:
+        if self._log_counts.total() != len(self.logs):
+            self._log_counts = Counter(log.directory.path for log in self.logs.values())
+        return min(self.online, key=lambda directory: self._log_counts[directory.path])
 
     def give_topic_id(self, partition: TopicPartition, topic_id: UUID) -> None:
         """Write the topic id of a log that has none: its partition.metadata may not have been
@@ -318,10 +325,13 @@ class LogStore:
                 self.remove_later(path, log.config.file_delete_delay_ms)
             return number
 
-    def expire_producers(self, expiration_ms: int) -> None:
-        """Forget producers that were idle for producer.id.expiration.ms."""
-        for log in self.logs.values():
+    async def expire_producers(self, expiration_ms: int) -> None:
+        """Forget producers that were idle for producer.id.expiration.ms, of some logs per turn of
+        the event loop."""
+        for number, log in enumerate(list(self.logs.values()), 1):
             log.producers.expire(self._world.clock.now_ms(), expiration_ms)
+            if number % limits.EXPIRED_LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
 
     def remove_later(self, path: str, delay_ms: int) -> None:
         """Let `remove_due_files` remove a file or a directory after a delay."""
@@ -353,7 +363,9 @@ class LogStore:
     async def flush_due(self) -> None:
         """Sync the logs that sealed a segment, or whose flush.ms has passed."""
         await self.close_files()
-        for log in list(self.logs.values()):
+        for number, log in enumerate(list(self.logs.values()), 1):
+            if number % limits.IDLE_LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
             if log.flushing.requested or log.flushing.due():
                 try:
                     await log.flushing.all()
@@ -366,19 +378,21 @@ class LogStore:
     async def write_back(self) -> None:
         """Start writing out appended data. Otherwise the kernel defers it for long, and then blocks
         writers: the event loop."""
-        for log in list(self.logs.values()):
-            # Logs can be deleted while the data of another one is written out.
-            if self.logs.get(log.partition) is not log:
+        for path in self._files.take_grown():
+            partition = names.parse_partition_dir(path.split("/")[-2])
+            log = None if partition is None else self.logs.get(partition)
+            # Logs can be deleted, and segments sealed, while the data of another one is written
+            # out.
+            if log is None or log.active.path != path:
                 continue
             segment = log.active
             start, length = segment.written_back, segment.size - segment.written_back
-            if length >= limits.WRITE_BACK_BYTES:
-                segment.written_back = segment.size
-                try:
-                    await self._world.offload.thread(segment.file.write_back, start, length)
-                except OSError as error:
-                    if self.logs.get(log.partition) is log:
-                        log.directory.fail(f"writing out {log.partition}", error)
+            segment.written_back = segment.size
+            try:
+                await self._world.offload.thread(segment.file.write_back, start, length)
+            except OSError as error:
+                if self.logs.get(log.partition) is log:
+                    log.directory.fail(f"writing out {log.partition}", error)
 
     async def forget_deleted(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Save all checkpoints, so that the names of deleted logs can be used again."""

@@ -80,7 +80,7 @@ class Upkeep:
         await self._replicas.save_high_watermarks()
 
     async def _expire_producers(self) -> None:
-        self._store.expire_producers(self._config[log_settings.PRODUCER_ID_EXPIRATION_MS])
+        await self._store.expire_producers(self._config[log_settings.PRODUCER_ID_EXPIRATION_MS])
 
 
 async def _every(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
