@@ -16,6 +16,7 @@ one listener without a race, and a client that is refused tries another broker.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -86,9 +87,11 @@ class ConnectionQuotas:
 
     def close_excess(self, now: float) -> None:
         """Close connections beyond the limit of the node, which may have been lowered."""
-        for _ in range(min(len(self._members) - self._total, EVICTIONS_A_TURN)):
-            if self._has_unreserved:
-                self._close_unreserved(now, "it was used least recently, and there are too many")
+        excess = min(len(self._members) - self._total, EVICTIONS_A_TURN)
+        if excess > 0:
+            self._close_unreserved(
+                excess, now, "it was used least recently, and there are too many"
+            )
 
     def admit(self, member: Member, now: float) -> bool:
         """Count a connection, or return False if there are too many. Refusals are logged from time
@@ -100,7 +103,7 @@ class ConnectionQuotas:
             return False
         if len(self._members) >= self._total:
             self._close_unreserved(
-                now, "it was used least recently, and brokers or controllers need a connection"
+                1, now, "it was used least recently, and brokers or controllers need a connection"
             )
         self._members[member] = None
         self._listeners[member.listener_name] += 1
@@ -142,20 +145,20 @@ class ConnectionQuotas:
     def _has_unreserved(self) -> bool:
         return any(name not in self._limits.reserved_listeners for name in self._listeners)
 
-    def _close_unreserved(self, now: float, reason: str) -> None:
-        """Close a connection of a listener that is not reserved."""
-        victim = min(
-            (
-                member
-                for member in self._members
-                if member.listener_name not in self._limits.reserved_listeners
-            ),
-            key=lambda member: (not member.is_idle, member.last_active),
+    def _close_unreserved(self, count: int, now: float, reason: str) -> None:
+        """Close connections of listeners that are not reserved, after one look at all of them."""
+        unreserved = (
+            member
+            for member in self._members
+            if member.listener_name not in self._limits.reserved_listeners
         )
-        self._log(now, "closed a connection from %s on %s: %s", victim, reason)
-        # It counts no more, although its end is reported later.
-        self.release(victim)
-        victim.evict(reason)
+        for victim in heapq.nsmallest(
+            count, unreserved, key=lambda member: (not member.is_idle, member.last_active)
+        ):
+            self._log(now, "closed a connection from %s on %s: %s", victim, reason)
+            # It counts no more, although its end is reported later.
+            self.release(victim)
+            victim.evict(reason)
 
     def _log(self, now: float, line: str, member: Member, reason: str) -> None:
         if self._logged_at is None or now - self._logged_at >= REFUSALS_LOGGED_S:
