@@ -265,9 +265,12 @@ SMALL_HELD_BYTES = 16 * 1024
 REQUEST_WINDOW_S = 1.0
 RESPONSE_WINDOW_S = 5.0
 
-# How often slow connections are looked for while memory is short, and how many are closed, and how
-# many may grow, each time. Either takes some ten microseconds.
+# How often slow connections are looked for while memory is short: less often, up to the maximum, if
+# many hold memory. How many are looked at, and how many are closed and may grow, in one turn of the
+# event loop: the former takes ten microseconds each, the latter some ten.
 MEMORY_CHECK_S = 0.05
+MAX_MEMORY_CHECK_S = 1.0
+CHECKED_MEMBERS_A_TURN = 200
 EVICTIONS_A_TURN = 50
 
 # A connection that holds less is not closed for its memory: that would free next to nothing. Every

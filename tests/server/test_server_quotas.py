@@ -134,6 +134,26 @@ def test_connections_beyond_a_lowered_limit_are_closed_the_least_recently_used_f
     assert admitted(made, FakeConnection()) == [False]
 
 
+def test_all_connections_beyond_a_lowered_limit_are_found_in_one_pass() -> None:
+    looked_at = []
+
+    class Counted(FakeConnection):
+        @property
+        def is_idle(self) -> bool:
+            looked_at.append(self)
+            return True
+
+        @is_idle.setter
+        def is_idle(self, _idle: bool) -> None:
+            pass
+
+    made = quotas(total=1_000)
+    assert all(admitted(made, *(Counted() for _ in range(1_000))))
+    made.update(ConnectionLimits(total=10, reserved_listeners=frozenset({BETWEEN})))
+    made.close_excess(now=5.0)
+    assert len(looked_at) == 1_000
+
+
 def test_dynamic_limits_apply_to_the_next_connection_unless_they_are_invalid(play: Play) -> None:
     settings = {setting.name: setting.default_value() for setting in DYNAMIC_LIMITS}
 

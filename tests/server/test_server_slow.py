@@ -10,7 +10,9 @@ import struct
 from pathlib import Path
 
 from penstock.limits import (
+    CHECKED_MEMBERS_A_TURN,
     EVICTED_BYTES,
+    EVICTIONS_A_TURN,
     MIN_FRAME_BYTES_PER_S,
     REQUEST_WINDOW_S,
     SHORT_READ_BYTES,
@@ -151,6 +153,30 @@ def test_the_slowest_are_closed_first_and_none_that_holds_next_to_nothing() -> N
     closed, short = run_simulated(scenario)
     assert closed == [False, True, True, False, False]
     assert short, "the others are not closed, although memory is still short"
+
+
+def test_many_members_are_looked_at_and_closed_over_several_turns() -> None:
+    count = 5_000
+
+    async def scenario(_world: World) -> tuple[int, int, bool]:
+        shared, looked_at = Memory(count * EVICTED_BYTES), []
+
+        class Counted(FakeMember):
+            def rate(self, now: float) -> float:
+                looked_at.append(now)
+                return super().rate(now)
+
+        for _ in range(count):
+            Counted(0.0).hold(shared, EVICTED_BYTES)
+        most_looked_at = most_closed = 0
+        for _ in range(1_000):
+            before = len(looked_at), shared.evicted
+            await asyncio.sleep(0)
+            most_looked_at = max(most_looked_at, len(looked_at) - before[0])
+            most_closed = max(most_closed, shared.evicted - before[1])
+        return most_looked_at, most_closed, shared.short
+
+    assert run_simulated(scenario) == (CHECKED_MEMBERS_A_TURN, EVICTIONS_A_TURN, False)
 
 
 def test_a_consumer_that_reads_a_file_range_slowly_is_not_closed(tmp_path: Path) -> None:

@@ -433,8 +433,12 @@ class Connection(asyncio.BufferedProtocol):
             self._taken_bytes, self._active = taken_bytes, now
         if self._reading and not self._closed and progress.is_overdue(now, held):
             self._state.counters.connections_stalled += 1
-            time_s = progress.frame_age_s(now)
-            self.close(f"its peer sent only {held} bytes of a request in {time_s:.0f} s")
+            self.close(
+                f"its peer sent only {held} bytes of a request in {progress.frame_age_s(now):.0f} "
+                f"s. {self._state.counters.connections_stalled} such connections were closed since "
+                "the start",
+                self._state.stalled_level(now),
+            )
             self._transport.abort()
         idle = self._bounds.max_idle_s
         if idle is None or self._closed or now - self._active < idle:

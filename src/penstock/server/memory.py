@@ -24,11 +24,14 @@ import asyncio
 import logging
 from collections import deque
 from itertools import islice
+from math import inf
 from typing import Protocol
 
 from penstock.limits import (
+    CHECKED_MEMBERS_A_TURN,
     EVICTED_BYTES,
     EVICTIONS_A_TURN,
+    MAX_MEMORY_CHECK_S,
     MEMORY_CHECK_S,
     MIN_FRAME_BYTES_PER_S,
     REFUSALS_LOGGED_S,
@@ -73,6 +76,9 @@ class Memory:
         self._line: dict[Member, None] = {}
         # Members that waited in the line, and are not resumed yet.
         self._resuming: deque[Member] = deque()
+        # The check of now: members that it has not looked at, and slow ones with their rates.
+        self._unchecked: deque[Member] = deque()
+        self._slow: dict[Member, float] = {}
         self._check_timer: asyncio.Handle | None = None
         self._logged_at: float | None = None
         self.used = 0
@@ -159,21 +165,47 @@ class Memory:
             member.set_reading()
 
     def _check(self) -> None:
-        """While memory is short, close slow members, and let others grow."""
-        self._check_timer = None
-        now = self._loop.time()
-        rates = {member: member.rate(now) for member in self._holders}
-        slow = [member for member in rates if rates[member] < MIN_FRAME_BYTES_PER_S]
-        slow.sort(key=lambda member: (rates[member], -member.memory_held))
-        self._evict(slow, rates)
-        if self.short:
-            self._let_grow(slow)
-            self._check_timer = self._loop.call_later(MEMORY_CHECK_S, self._check)
+        """While memory is short, close slow members, and let others grow. Some members are looked
+        at, and some closed, in one turn of the event loop."""
+        self._unchecked = deque(self._holders)
+        self._slow = {}
+        self._check_next()
 
-    def _let_grow(self, slow: list[Member]) -> None:
+    def _check_next(self) -> None:
+        self._check_timer = None
+        if not self.short:
+            return
+        now = self._loop.time()
+        for _ in range(min(len(self._unchecked), CHECKED_MEMBERS_A_TURN)):
+            member = self._unchecked.popleft()
+            rate = member.rate(now) if member in self._holders else inf
+            if rate < MIN_FRAME_BYTES_PER_S:
+                self._slow[member] = rate
+        if self._unchecked:
+            self._check_timer = self._loop.call_soon(self._check_next)
+            return
+        by_rate = sorted(self._slow, key=lambda member: (self._slow[member], -member.memory_held))
+        self._close_slow(by_rate, 0)
+
+    def _close_slow(self, by_rate: list[Member], start: int) -> None:
+        """Close slow members from a position on, the slowest first. Then the check is complete."""
+        self._check_timer = None
+        if not self.short:
+            return
+        end = self._evict(by_rate, start)
+        if end < len(by_rate) and self.short:
+            self._check_timer = self._loop.call_soon(self._close_slow, by_rate, end)
+        elif self.short:
+            self._let_grow()
+            # Looking at the members must not take more than a small share of the time.
+            turns = max(1.0, len(self._holders) / CHECKED_MEMBERS_A_TURN)
+            delay_s = min(MEMORY_CHECK_S * turns, MAX_MEMORY_CHECK_S)
+            self._check_timer = self._loop.call_later(delay_s, self._check)
+
+    def _let_grow(self) -> None:
         """Let the first members of the line grow instead of slow ones: one at least, and others
         whose requests fit."""
-        late = [member for member in slow if member in self._growing]
+        late = [member for member in self._slow if member in self._growing]
         for member in late:
             del self._growing[member]
         room = self._limit // 4 * 5 - self.used
@@ -187,17 +219,19 @@ class Memory:
         for member in late:
             member.set_reading()
 
-    def _evict(self, slow: list[Member], rates: dict[Member, float]) -> None:
-        used, before, reason = self.used, self.evicted, ""
-        for member in slow:
-            if not self.short or self.evicted - before >= EVICTIONS_A_TURN:
-                break
+    def _evict(self, by_rate: list[Member], start: int) -> int:
+        """Close members from a position on while memory is short, but not too many. Return the
+        position of the next one."""
+        used, before, reason, position = self.used, self.evicted, "", start
+        while position < len(by_rate) and self.short and self.evicted - before < EVICTIONS_A_TURN:
+            member = by_rate[position]
+            position += 1
             if member.memory_held < EVICTED_BYTES:
                 continue
             self.evicted += 1
             reason = (
-                f"its peer is slow ({rates[member]:.0f} bytes/s), and memory is short. It holds "
-                f"{member.memory_held} bytes"
+                f"its peer is slow ({self._slow[member]:.0f} bytes/s), and memory is short. It "
+                f"holds {member.memory_held} bytes"
             )
             member.evict(reason)
         now = self._loop.time()
@@ -212,3 +246,4 @@ class Memory:
                 self.evicted,
                 reason,
             )
+        return position

@@ -12,7 +12,7 @@ import math
 
 from penstock.limits import (
     FRAME_GRACE_S,
-    MEMORY_CHECK_S,
+    MAX_MEMORY_CHECK_S,
     MIN_FRAME_BYTES_PER_S,
     REQUEST_WINDOW_S,
     RESPONSE_WINDOW_S,
@@ -112,7 +112,7 @@ class Progress:
         """Return at which rate (bytes/s) the peer takes responses, infinity if that is not known.
         Call it only if the peer must read before more can be sent."""
         taken = self.taken(written)
-        if now - self._response_seen > 4 * MEMORY_CHECK_S:  # another response, as it seems
+        if now - self._response_seen > 2 * MAX_MEMORY_CHECK_S:  # probably another response
             self._response.restart(now, taken)
         self._response_seen = now
         return self._response.rate(now, taken)

@@ -18,7 +18,7 @@ from penstock.config import node_settings
 from penstock.config.listeners import Listener as ListenerConfig
 from penstock.config.node import NodeConfig
 from penstock.errors import InvariantBroken
-from penstock.limits import CHECKS_A_TURN, SWEEP_INTERVAL_S
+from penstock.limits import CHECKS_A_TURN, SWEEP_INTERVAL_S, TURN_S
 from penstock.node.delayed import ActionQueue
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatch
@@ -162,9 +162,14 @@ class Server:
         """Check the first of these connections, and the others in the next turns of the event
         loop."""
         loop, idle = asyncio.get_running_loop(), self._state.bounds.max_idle_s
+        monotonic = self._world.clock.monotonic
+        turn_end, count = monotonic() + TURN_S, 0
         for connection in connections[:CHECKS_A_TURN]:
             connection.check(loop.time())
-        del connections[:CHECKS_A_TURN]
+            count += 1
+            if monotonic() >= turn_end:
+                break
+        del connections[:count]
         if connections:
             self._sweep_timer = loop.call_soon(self._sweep_next, connections)
             return

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock import limits
@@ -131,6 +132,7 @@ class ServerState:
         self.memory = Memory(bounds.max_node_inflight_bytes)
         self.reserved_memory = Memory(bounds.reserved_inflight_bytes)
         self._settings = settings
+        self._stalled_logged_at = -inf
         self.waiting = 0
         self.stopping = False
         self.failure: InvariantBroken | None = None
@@ -164,6 +166,14 @@ class ServerState:
         self.counters.connections = len(self.connections)
         self.counters.connections_opened += 1
         return True
+
+    def stalled_level(self, now: float) -> int:
+        """Return the log level of a connection that is closed because its peer stalls. Thousands
+        may stall at the same time, and one line every some seconds suffices."""
+        if now - self._stalled_logged_at < limits.REFUSALS_LOGGED_S:
+            return logging.DEBUG
+        self._stalled_logged_at = now
+        return logging.WARNING
 
     def forget(self, connection: Connection) -> None:
         if connection in self.connections:
