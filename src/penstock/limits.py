@@ -132,6 +132,9 @@ RETENTION_LOGS_A_TURN = 200
 EXPIRED_LOGS_A_TURN = 200
 IDLE_LOGS_A_TURN = 1_000
 
+# Logs that a node which stops saves before it closes the files that it used for them.
+CLOSED_LOGS_A_TURN = 100
+
 # Rows of a checkpoint that are made in one turn of the event loop: about a millisecond.
 CHECKPOINTED_LOGS_A_TURN = 1_000
 
@@ -206,6 +209,10 @@ OTHER_DESCRIPTORS = 256
 MAX_WATCHED_SOCKETS = 1_000
 UNWATCHED_SOCKET_S = 0.05
 UNWATCHED_SOCKET_MAX_S = 1.0
+
+# Descriptors that connections leave to files, to connections that wait to be accepted, and to the
+# others above; half of all descriptors if that is less.
+RESERVED_DESCRIPTORS = MAX_OPEN_LOG_FILES + MAX_WATCHED_SOCKETS + ACCEPT_BACKLOG + OTHER_DESCRIPTORS
 
 # How often refused connections, and those that are closed for their memory, are logged.
 REFUSALS_LOGGED_S = 10.0

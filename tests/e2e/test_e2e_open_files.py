@@ -1,4 +1,5 @@
-"""Connections cannot use up the descriptors that a node's files need."""
+"""Connections cannot use up the descriptors that a node's files need, nor files those that its
+connections need."""
 
 from __future__ import annotations
 
@@ -57,3 +58,15 @@ def test_idle_connections_leave_descriptors_for_logs(node: PenstockProcess) -> N
                 idle.close()
     with RawConnection(node.bootstrap) as late:
         assert len(metadata(late, "topic-0").topics[0].partitions) == 1
+
+
+def test_logs_leave_descriptors_for_connections(node: PenstockProcess) -> None:
+    with RawConnection(node.bootstrap) as client:
+        assert create_topic(client, "many", DESCRIPTORS - 30) == 0
+        others = [RawConnection(node.bootstrap) for _ in range(DESCRIPTORS // 3)]
+        try:
+            for other in others:
+                assert len(metadata(other, "many").topics[0].partitions) == DESCRIPTORS - 30
+        finally:
+            for other in others:
+                other.socket.close()

@@ -12,11 +12,13 @@ import pytest
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NodeId, TopicPartition
-from penstock.limits import REMEMBERED_TAIL_BATCHES
+from penstock.limits import MAX_OPEN_LOG_FILES, REMEMBERED_TAIL_BATCHES
 from penstock.log import names
 from penstock.log.directory import LogDirectory, formatted_directory
+from penstock.log.files import OpenFiles, max_open_files
 from penstock.log.store import LogStore
-from penstock.world import World
+from penstock.server.quotas import connections_below
+from penstock.world import File, World
 from penstock.world.sim import Simulation
 from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store, values
 
@@ -313,3 +315,58 @@ def test_periodic_work_on_many_logs_yields_to_the_event_loop(
         assert checkpoint == dict.fromkeys(store.logs, 0)
 
     in_real_world(tmp_path, main)
+
+
+def test_a_store_that_closes_rewrites_no_leader_epochs_that_did_not_change(tmp_path: Path) -> None:
+    """Each would take a sync, and a node with 10,000 logs a minute to stop."""
+
+    async def main(world: World, path: str) -> None:
+        inodes = []
+        for number in range(3):
+            store = await open_store(world, path)
+            for partition in (PARTITION, OTHER):
+                if partition not in store.logs:
+                    store.create(partition, TOPIC_ID, SMALL)
+            if number != 1:
+                store.logs[PARTITION].append_as_leader(batch("value"), leader_epoch=number)
+            await store.close()
+            inodes.append(Path(path, str(PARTITION), names.LEADER_EPOCHS).stat().st_ino)
+            assert not Path(path, str(OTHER), names.LEADER_EPOCHS).exists()
+        assert inodes[0] == inodes[1] != inodes[2]
+        log = (await open_store(world, path)).logs[PARTITION]
+        assert [entry.epoch for entry in log.epochs.entries] == [0, 2]
+
+    in_real_world(tmp_path, main)
+
+
+def test_a_store_that_closes_many_logs_keeps_few_files_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    def take_forgotten(files: OpenFiles) -> list[File]:
+        forgotten = original(files)
+        counts.append(len(forgotten))
+        return forgotten
+
+    original = OpenFiles.take_forgotten
+    monkeypatch.setattr(OpenFiles, "take_forgotten", take_forgotten)
+    monkeypatch.setattr("penstock.limits.CLOSED_LOGS_A_TURN", 5)
+
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path, open_files=4)
+        for number in range(50):
+            store.create(TopicPartition("many", number), TOPIC_ID, SMALL)
+        await store.close_files()
+        counts.clear()
+        await store.close()
+        assert len(counts) == 10
+        assert max(counts) < 5 * 5
+
+    in_real_world(tmp_path, main)
+
+
+def test_log_files_have_a_share_of_few_descriptors() -> None:
+    assert max_open_files(None) == max_open_files(1_000_000) == MAX_OPEN_LOG_FILES
+    for descriptors in (2, 300, 1_024, 4_096):
+        assert 0 < max_open_files(descriptors) <= descriptors - connections_below(descriptors)

@@ -19,6 +19,15 @@ from penstock.ids import Buffer
 from penstock.world import TOO_MANY_FILES, Disk, File
 
 
+def max_open_files(max_descriptors: int | None) -> int:
+    """Return how many files the logs of a node keep open. If descriptors are few, connections get
+    half of them (`server.quotas`), and log files their share of the others."""
+    if max_descriptors is None:
+        return limits.MAX_OPEN_LOG_FILES
+    share = limits.MAX_OPEN_LOG_FILES / limits.RESERVED_DESCRIPTORS
+    return max(1, min(limits.MAX_OPEN_LOG_FILES, int(max_descriptors // 2 * share)))
+
+
 class OpenFiles:
     """The files of all logs of a node."""
 
@@ -45,6 +54,9 @@ class OpenFiles:
         file = self._open[path] = self._new(path, create=create and not self._read_only)
         if len(self._open) > self._budget:
             self._forgotten.append(self._open.popitem(last=False)[1])
+            if len(self._forgotten) > self._budget // 4:
+                # They need descriptors too: a thread would drop them too late.
+                self._forgotten.clear()
         return file
 
     def _new(self, path: str, *, create: bool) -> File:

@@ -194,9 +194,15 @@ class Flush:
             self._saved_epochs = data if self._log.path == path else None
 
     def save_epochs(self) -> None:
-        self._disk.replace(
-            f"{self._log.path}/{names.LEADER_EPOCHS}", epochs_text(self._log.epochs.entries)
+        """Write the leader epochs, unless the file has them: a node that stops saves all its logs,
+        and a sync for each takes long. No file is the same as no epochs."""
+        path, data = (
+            f"{self._log.path}/{names.LEADER_EPOCHS}",
+            epochs_text(self._log.epochs.entries),
         )
+        saved = self._disk.read(path) if self._disk.exists(path) else epochs_text([])
+        if saved != data:
+            self._disk.replace(path, data)
 
     @contextlib.contextmanager
     def held_at(self, offset: int) -> Iterator[None]:

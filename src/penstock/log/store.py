@@ -21,7 +21,7 @@ from penstock.log import names
 from penstock.log.checkpoint import Checkpoints
 from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
-from penstock.log.files import OpenFiles
+from penstock.log.files import OpenFiles, max_open_files
 from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import CheckpointedOffsets, create_log, open_log, write_topic_id
@@ -55,7 +55,7 @@ class LogStore:
         world: World,
         directories: list[LogDirectory],
         *,
-        open_files: int = limits.MAX_OPEN_LOG_FILES,
+        open_files: int | None = None,
     ) -> None:
         self.directories = directories
         self.logs: dict[TopicPartition, Log] = {}
@@ -69,7 +69,9 @@ class LogStore:
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
         self._world = world
         self._disk = world.disk
-        self._files = OpenFiles(world.disk, open_files)
+        self._files = OpenFiles(
+            world.disk, open_files or max_open_files(world.network.max_descriptors())
+        )
         # The number of logs by directory. Counted again when logs were opened or deleted: to count
         # 100,000 for each new one would take minutes.
         self._log_counts: Counter[str] = Counter()
@@ -483,10 +485,12 @@ class LogStore:
         """Shut down cleanly: sync everything, and write the clean shutdown marker in each
         directory."""
         futures = [move.future for move in self.moves.under_way.values()]
-        for log in (*self.logs.values(), *futures):
+        for number, log in enumerate((*self.logs.values(), *futures), 1):
             with unless_offline(log.directory):
                 await log.flushing.all()
                 await self._save_log(log)
+            if number % limits.CLOSED_LOGS_A_TURN == 0:
+                await self.close_files()
         await self.save_recovery_points()
         await self.save_start_offsets()
         for directory in self.online:

@@ -23,14 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.limits import (
-    ACCEPT_BACKLOG,
-    EVICTIONS_A_TURN,
-    MAX_OPEN_LOG_FILES,
-    MAX_WATCHED_SOCKETS,
-    OTHER_DESCRIPTORS,
-    REFUSALS_LOGGED_S,
-)
+from penstock.limits import EVICTIONS_A_TURN, REFUSALS_LOGGED_S, RESERVED_DESCRIPTORS
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +60,7 @@ def connections_below(max_descriptors: int | None) -> int:
     """Return how many connections leave enough descriptors for files."""
     if max_descriptors is None:
         return UNLIMITED
-    reserve = MAX_OPEN_LOG_FILES + MAX_WATCHED_SOCKETS + ACCEPT_BACKLOG + OTHER_DESCRIPTORS
-    return max_descriptors - min(reserve, max_descriptors // 2)
+    return max_descriptors - min(RESERVED_DESCRIPTORS, max_descriptors // 2)
 
 
 class ConnectionQuotas:
