@@ -4,12 +4,14 @@ and 25)."""
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from penstock.errors import KafkaError
+from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.quorum import quorum as quorum_module
 from penstock.node.quorum.quorum import Quorum
@@ -95,6 +97,43 @@ def test_uncommitted_records_are_not_applied_while_a_snapshot_is_installed(
     members.simulation.run(main())
     assert "long" in applied
     assert applied.isdisjoint({f"uncommitted.{number}" for number in range(3)})
+
+
+# Too many open files
+
+
+def test_nodes_wait_for_descriptors_to_write_fetch_and_load_snapshots() -> None:
+    """Too many open files are no disk failure, and no reason for a node to stop."""
+    members = SimulatedQuorum(13, SMALL)
+
+    async def main() -> None:
+        members.start(1, 2, 3)
+        leader = await members.active()
+        faults = [
+            members.node(node_id).drive.fail(
+                "/d/__cluster_metadata-0/00", {"open"}, errno.EMFILE, times=5
+            )
+            for node_id in (1, 2, 3)
+        ]
+        number, refused = 0, 0
+        while len(leader._log.snapshots.all) < 2 or leader._log.start_offset == 0:
+            try:
+                await leader.append(setting(f"n.{number}"))
+            except TooManyFiles:
+                refused += 1
+            await asyncio.sleep(0.1)
+            number += 1
+            assert members.errors == {}
+        assert refused < number
+        assert [fault.times for fault in faults] == [0, 0, 0]
+        members.format(OBSERVER)
+        drive = members.node(OBSERVER).drive
+        members.start(OBSERVER)
+        await members.until(lambda: OBSERVER in members.quorums)
+        drive.fail("/d/__cluster_metadata-0/00", {"open"}, errno.EMFILE, times=5)
+        await until_observed(members, leader)
+
+    members.simulation.run(main())
 
 
 # Damaged snapshots

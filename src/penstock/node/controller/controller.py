@@ -9,6 +9,7 @@ dropped connection passes that test, so no leader moves needlessly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +25,7 @@ from penstock.controller.features import bootstrap_records
 from penstock.controller.partitions.alter_partition import alter_partition
 from penstock.controller.partitions.elections import elect_unclean_leaders, rebalance_leaders
 from penstock.errors import ErrorCode, KafkaError
+from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.supervisor import Spawn
@@ -158,7 +160,9 @@ class NodeController:
 
     async def _lead(self, term: int) -> None:
         try:
-            await self._bootstrap()
+            # What is refused because of too many open files is tried again.
+            with contextlib.suppress(TooManyFiles):
+                await self._bootstrap()
             for broker in list(self._quorum.image.brokers.values()):
                 # A broker that died together with the previous active controller has no heartbeat
                 # connection to this one that could close. Only the quorum's connection to it did.
@@ -173,8 +177,9 @@ class NodeController:
                 if self._term == term:
                     await self._fence_expired()
                 if self._term == term and self._world.clock.monotonic() >= elect_at:
-                    elect_at += interval_s
-                    await self._elect()
+                    with contextlib.suppress(TooManyFiles):
+                        await self._elect()
+                        elect_at += interval_s
         except KafkaError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
@@ -313,4 +318,9 @@ class NodeController:
         broker = self._quorum.pending.brokers.get(broker_id)
         if broker is not None and not broker.fenced:
             logger.warning("fencing broker %d: %s", broker_id, reason)
-            await self._commit(lambda image: fence_broker(image, broker_id, self._context))
+            try:
+                await self._commit(lambda image: fence_broker(image, broker_id, self._context))
+            except TooManyFiles:
+                # Its session begins again, so that the broker is fenced later.
+                now = self._world.clock.monotonic()
+                self._heartbeats.touch(broker_id, broker.epoch, now)

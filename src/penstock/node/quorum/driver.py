@@ -9,14 +9,18 @@ run as tasks and come back as events.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, ProtocolError, invariant
+from penstock.limits import FILES_RETRY_S
+from penstock.log.directory import TooManyFiles
 from penstock.node.quorum.client_rpc import RequestEncoder, decode_response
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.peers import Peers
@@ -219,11 +223,17 @@ class RaftDriver:
             case SendResponse(reply_to, response):
                 self._respond(reply_to, response)
             case AppendLeaderChange(epoch, granting_voters):
-                self.log.append_leader_change(
-                    epoch, self.raft.node_id, self.raft.voters, granting_voters
+                return self._append(
+                    partial(
+                        self.log.append_leader_change,
+                        epoch,
+                        self.raft.node_id,
+                        self.raft.voters,
+                        granting_voters,
+                    )
                 )
             case AppendRecords(records):
-                self.log.append_fetched(records)
+                return self._append(partial(self.log.append_fetched, records))
             case Sync():
                 self._start_sync()
             case FetchSnapshot():
@@ -231,6 +241,22 @@ class RaftDriver:
             case Commit(high_watermark):
                 self._callbacks.on_commit(high_watermark)
         return None
+
+    def _append(self, append: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
+        """Append to the log. If a new segment is due and too many files are open, the next effect
+        waits until it can be created."""
+        try:
+            append()
+        except TooManyFiles:
+            return self._append_later(append)
+        return None
+
+    async def _append_later(self, append: Callable[[], None]) -> None:
+        while not self._is_stopped:
+            await asyncio.sleep(FILES_RETRY_S)
+            with contextlib.suppress(TooManyFiles):
+                append()
+                return
 
     def _respond(self, reply_to: object, response: Response) -> None:
         """Read the records now: a later leader may have changed the log by the time they are

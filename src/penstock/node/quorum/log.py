@@ -310,8 +310,11 @@ class MetadataLog:
         """Append records as leader, in one batch if they are atomic. Return the end offset of each
         batch. Raises KafkaError MESSAGE_TOO_LARGE if atomic records do not fit into a batch."""
         ends = []
-        now_ms = self._world.clock.now_ms()
-        for batch in build_batches(records, now_ms, is_atomic=is_atomic):
+        built = list(build_batches(records, self._world.clock.now_ms(), is_atomic=is_atomic))
+        if sum(map(len, built)) > self._config.segment_bytes - self._log.active.size:
+            # Now, when nothing is appended yet: with too many open files it is refused.
+            self._log.roll()
+        for batch in built:
             appended = self._log.append_as_leader(batch, epoch, from_client=False)
             self.bytes_since_snapshot += len(batch)
             ends.append(appended.end_offset)
@@ -325,8 +328,8 @@ class MetadataLog:
         self._log.append_as_leader(batch, epoch, from_client=False)
 
     def append_fetched(self, records: Buffer) -> None:
-        self.bytes_since_snapshot += len(records)
         self._log.append_as_follower(records)
+        self.bytes_since_snapshot += len(records)
 
     async def sync(self) -> None:
         await self._log.flushing.all()

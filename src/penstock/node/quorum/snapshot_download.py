@@ -113,7 +113,10 @@ class SnapshotDownloads:
         piece = await self._fetch_piece(effect, 0, self.piece_bytes)
         if not 0 < piece.size <= MAX_SNAPSHOT_BYTES:
             raise ProtocolError(f"the leader's snapshot has {piece.size} bytes")
-        part = self._store.begin(effect.snapshot)
+        part = await self._store.begin(effect.snapshot)
+        if self._current is not effect:
+            await self._store.discard(part)
+            raise _Superseded
         partial = _Partial(effect.leader_id, effect.snapshot, part, size=piece.size)
         self._partial = partial
         self._write(partial, piece)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterator
 
 from penstock.ids import Buffer
-from penstock.log.directory import LogDirectory
+from penstock.limits import FILES_RETRY_S
+from penstock.log.directory import LogDirectory, TooManyFiles
 from penstock.metadata.image import MetadataImage
 from penstock.node.quorum.snapshot_file import (
     check_snapshot,
@@ -85,7 +85,7 @@ class SnapshotStore:
 
     async def write(self, image: MetadataImage, snapshot: OffsetAndEpoch, timestamp: int) -> None:
         """Write a snapshot of `image`, yielding to the event loop after each batch."""
-        part = self.begin(snapshot)
+        part = await self.begin(snapshot)
         position, offset = 0, 0
         for batch, count in snapshot_batches(image, snapshot.epoch, timestamp):
             framed = bytearray(batch)
@@ -94,11 +94,11 @@ class SnapshotStore:
             await asyncio.sleep(0)
         await self.finish(snapshot, part)
 
-    def begin(self, snapshot: OffsetAndEpoch) -> File:
+    async def begin(self, snapshot: OffsetAndEpoch) -> File:
         """Create a partial file; `add` fills it, and `finish` publishes it."""
         self._part_count += 1
-        with self._log_directory.failing(_WRITING):
-            return self._disk.open(f"{self.path(snapshot)}.{self._part_count}{_PART}", create=True)
+        path = f"{self.path(snapshot)}.{self._part_count}{_PART}"
+        return await self._open(path, _WRITING, create=True)
 
     def add(self, part: File, data: Buffer, position: int) -> int:
         """Write all of `data` and return its length."""
@@ -169,7 +169,10 @@ class SnapshotStore:
 
     async def _check(self, path: str) -> list[int]:
         """Return the positions of the batches, and the size at the end."""
-        with self._opened(path) as file:
+        with (
+            contextlib.closing(await self._open(path, _READING)) as file,
+            self._log_directory.failing(_READING),
+        ):
             return await self._world.offload.read(check_snapshot, file)
 
     async def read(self, snapshot: OffsetAndEpoch, position: int, length: int) -> tuple[int, bytes]:
@@ -178,7 +181,11 @@ class SnapshotStore:
         The snapshot is checked as a whole before it is read for the first time, and its batches
         again when they are read. Raises SnapshotDamaged.
         """
-        with self._opened(self.path(snapshot)) as file:
+        # Not `_open`: a snapshot may be removed while a node waits for a descriptor.
+        with (
+            self._log_directory.failing(_READING),
+            contextlib.closing(self._disk.open(self.path(snapshot))) as file,
+        ):
             async with self._checking:
                 positions = self._positions.get(snapshot)
                 if positions is None:
@@ -193,7 +200,10 @@ class SnapshotStore:
     async def load(self, snapshot: OffsetAndEpoch) -> MetadataImage:
         """Return the image of a snapshot. Raises SnapshotDamaged."""
         path = self.path(snapshot)
-        with self._opened(path) as file:
+        with (
+            contextlib.closing(await self._open(path, _READING)) as file,
+            self._log_directory.failing(_READING),
+        ):
             positions = await self._world.offload.read(check_snapshot, file)
             data = await self._world.offload.read(file.pread, positions[-1], 0)
         image = MetadataImage.empty()
@@ -209,14 +219,15 @@ class SnapshotStore:
                 await asyncio.sleep(0)
         return image.replay((), snapshot.offset - 1)[0]
 
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[File]:
-        """Open a file for the block. It can be read to its end although it is removed meanwhile."""
-        with (
-            self._log_directory.failing(_READING),
-            contextlib.closing(self._disk.open(path)) as file,
-        ):
-            yield file
+    async def _open(self, path: str, doing: str, *, create: bool = False) -> File:
+        """Open a file. Wait while too many files are open: a node that cannot write or load a
+        snapshot must not stop for that."""
+        while True:
+            try:
+                with self._log_directory.failing(doing):
+                    return self._disk.open(path, create=create)
+            except TooManyFiles:
+                await asyncio.sleep(FILES_RETRY_S)
 
 
 def _publish(disk: Disk, part: File, path: str, directory: str) -> None:
