@@ -17,6 +17,7 @@ from tests.coordinator.transactions.transaction_world import (
     A0,
     FIRST_PRODUCER_ID,
     ID,
+    TIMEOUT_MS,
     World,
     code,
     producer_of,
@@ -192,3 +193,16 @@ def test_initialization_changes_the_timeout() -> None:
     world.new_producer(timeout_ms=10)
     world.new_producer(timeout_ms=20)
     assert world.of().timeout_ms == 20
+
+
+def test_nobody_begins_a_transaction_with_the_last_epoch() -> None:
+    """No client gets it, and the marker of such a transaction would need a newer one."""
+    world = World()
+    world.new_producer()
+    world.set_producer(Producer(P, 32766))
+    world.add(Producer(P, 32766))
+    world.wait(TIMEOUT_MS)
+    world.write_markers()
+    assert world.of().producer == (P, 32767), "fenced by the timeout"
+    assert world.add(Producer(P, 32767)) == ErrorCode.PRODUCER_FENCED
+    assert world.verify(Producer(P, 32767), A0) == {A0: ErrorCode.PRODUCER_FENCED}

@@ -229,3 +229,20 @@ def test_an_older_end_txn_ends_a_kept_transaction() -> None:
     world.write_markers()
     assert world.of().producer == client
     assert code(world.end(client, version=4)) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+def test_a_client_that_turns_two_phase_commit_on_has_no_timeout_any_more(reloads: bool) -> None:
+    """The transaction that it finds began with a timeout."""
+    world = World(two_phase_commit=True)
+    world.add(world.new_producer(), A0)
+    client = producer_of(world.init(two_phase=True, keep=True))
+    if reloads:
+        world.reload()
+    world.wait(24 * 3_600_000)
+    assert world.state() is S.ONGOING, "the outside coordinator decides"
+    client = world.ended(client, commit=False)
+    world.write_markers()
+    world.add(client, A0)
+    world.wait(24 * 3_600_000)
+    assert world.state() is S.ONGOING

@@ -10,7 +10,12 @@ from collections.abc import Collection
 
 from penstock.coordinator.transactions.records import least_batch_bytes
 from penstock.coordinator.transactions.step import TransactionStep
-from penstock.coordinator.transactions.transaction import Producer, Transaction, by_topic
+from penstock.coordinator.transactions.transaction import (
+    MAX_EPOCH,
+    Producer,
+    Transaction,
+    by_topic,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
@@ -90,7 +95,8 @@ def _check_producer(transaction: Transaction, producer: Producer) -> None:
             f"transactional id {transaction.transactional_id} belongs to producer id {current.id}, "
             f"not {producer.id}",
         )
-    if producer.epoch != current.epoch:
+    # Nobody has the largest epoch: it fences, and the marker of a transaction needs a newer one.
+    if producer.epoch != current.epoch or producer.epoch == MAX_EPOCH:
         raise KafkaError(
             ErrorCode.PRODUCER_FENCED,
             f"epoch {producer.epoch} of producer id {producer.id} is not its epoch {current.epoch}",

@@ -68,7 +68,14 @@ def init_producer_id(
         )
     producer, last_epoch = _next_producer(step, transaction, passed)
     if is_kept:
-        step.write(transaction.kept(producer, last_epoch=last_epoch, wall_ms=step.wall_ms))
+        step.write(
+            transaction.kept(
+                producer,
+                last_epoch=last_epoch,
+                wall_ms=step.wall_ms,
+                two_phase=request.enable2_pc,
+            )
+        )
         return _response(producer, Producer(transaction.producer_id, transaction.producer_epoch))
     step.write(
         transaction.initialized(

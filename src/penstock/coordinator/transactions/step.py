@@ -91,7 +91,7 @@ class TransactionStep:
         key, due_ms = (transactional_id,), table.deadlines.get((transactional_id,))
         if transaction.is_ongoing and due_ms is None:
             self.start(transaction)
-        elif not transaction.is_ongoing and due_ms is not None:
+        elif transaction.due_ms is None and due_ms is not None:
             self.undo.add(partial(table.deadlines.set, key, due_ms))
             table.deadlines.cancel(key)
         if transaction.is_prepared and transaction.partitions:

@@ -167,9 +167,14 @@ class Transaction(NamedTuple):
             version=self.version,
         )
 
-    def kept(self, producer: Producer, *, last_epoch: int, wall_ms: int) -> Transaction:
-        """Assign a producer to the client that keeps the ongoing transaction (KIP-939)."""
+    def kept(
+        self, producer: Producer, *, last_epoch: int, wall_ms: int, two_phase: bool = False
+    ) -> Transaction:
+        """Assign a producer to the client that keeps the ongoing transaction (KIP-939). The timeout
+        stays, unless the client takes part in two-phase commit: then neither this transaction nor
+        its next ones time out."""
         return self._replace(
+            timeout_ms=NO_TIMEOUT_MS if two_phase else self.timeout_ms,
             previous_producer_id=self.producer.id,
             next_producer_id=producer.id,
             next_producer_epoch=producer.epoch,
