@@ -436,8 +436,10 @@ MAX_REMOVAL_BYTES = 256 * 1024
 # the topic, lasts, and each attempt logs an error.
 REFUSED_STEP_RETRY_MS = 30_000
 
-# Steps of due work that a shard runs before it yields to the event loop.
+# Steps of due work that a shard runs before it yields to the event loop, and the time after which
+# it begins no other.
 MAX_DUE_STEPS = 16
+MAX_DUE_S = 0.005
 
 # Epochs of a producer that a partition verifies at the same time. A producer uses one, and another
 # instance with the same transactional id the next.
@@ -482,13 +484,17 @@ MAX_MARKERS_PER_REQUEST = 1_000
 
 # Transactions
 
-# Transactional ids that a coordinator looks at in one step: a millisecond. It expires them, starts
-# their timeouts after loading, or completes their transactions.
+# Transactional ids that a coordinator looks at in one step: some milliseconds. It expires them, or
+# starts their timeouts after loading.
 TRANSACTIONAL_IDS_PER_STEP = 1_000
 
-# Partitions whose markers a coordinator starts in one step after loading: some milliseconds. A
-# transaction is not divided.
+# Transactions that a coordinator completes in one step: some milliseconds, with their batch.
+COMPLETIONS_PER_STEP = 200
+
+# Partitions whose markers a coordinator starts in one step after loading, and ended transactions:
+# some milliseconds each. A transaction is not divided.
 STARTED_PARTITIONS_PER_STEP = 10_000
+STARTED_MARKERS_PER_STEP = 100
 
 # Completion of transactions whose step was refused is tried again after this delay. Their producers
 # wait for it, and the cause, too few replicas in sync, usually ends soon.

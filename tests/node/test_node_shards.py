@@ -19,6 +19,7 @@ from penstock.coordinator.runtime.step import Now, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataImage, PartitionState
 from penstock.node.partition.partition import Partition
+from penstock.node.shards import shard
 from penstock.node.shards.loading import ShardLoader
 from penstock.node.shards.shard import Shard
 from penstock.records.batch import batches
@@ -281,6 +282,25 @@ def test_expiry_is_cut_into_steps_of_bounded_size() -> None:
         assert current.machine.values == {}
         counts = [header.record_count for header in current.batches()[before:]]
         assert counts == [KEYS_PER_STEP] * 50 + [1]
+
+    run(test)
+
+
+def test_due_work_yields_to_the_event_loop_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shard, "MAX_DUE_S", 0.0)
+
+    async def test(current: Run) -> None:
+        for number in range(5 * KEYS_PER_STEP):
+            current.put((b"%d" % number, b"1"))
+        current.commit()
+        before = len(current.batches())
+        current.expire_at(0)
+        current.shard._timer_fired()
+        assert len(current.batches()) == before + 1
+        await asyncio.sleep(1)
+        assert current.machine.values == {}
 
     run(test)
 

@@ -9,7 +9,11 @@ from penstock.coordinator.transactions import expiry, machine
 from penstock.coordinator.transactions.table import WriteMarkers
 from penstock.coordinator.transactions.transaction import TransactionState
 from penstock.errors import ErrorCode
-from penstock.limits import MARKER_COMPLETION_RETRY_MS, REFUSED_STEP_RETRY_MS
+from penstock.limits import (
+    MARKER_COMPLETION_RETRY_MS,
+    REFUSED_STEP_RETRY_MS,
+    STARTED_MARKERS_PER_STEP,
+)
 from tests.coordinator.transactions.transaction_world import (
     A0,
     A1,
@@ -132,7 +136,7 @@ def test_a_refused_completion_is_repeated_later() -> None:
 
 
 def test_completions_are_cut_into_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "TRANSACTIONAL_IDS_PER_STEP", 2)
+    monkeypatch.setattr(machine, "COMPLETIONS_PER_STEP", 2)
     world = World()
     names = [f"t{index}" for index in range(5)]
     for name in names:
@@ -182,6 +186,22 @@ def test_markers_of_large_transactions_are_started_one_by_one(
     assert len(loaded.loaded(world.now).effects) == 1
     assert loaded.next_deadline_ms() == world.now_ms
     assert len(loaded.run_due(world.now).effects) == 1
+
+
+def test_markers_of_many_transactions_are_started_in_pieces() -> None:
+    world = World()
+    count = 2 * STARTED_MARKERS_PER_STEP + 1
+    for index in range(count):
+        producer = world.new_producer(name=f"t{index}")
+        world.add(producer, name=f"t{index}")
+        world.ended(producer, name=f"t{index}")
+    loaded = world.replayed()
+    steps = [loaded.loaded(world.now), loaded.run_due(world.now), loaded.run_due(world.now)]
+    assert [len(step.effects) for step in steps] == [
+        STARTED_MARKERS_PER_STEP,
+        STARTED_MARKERS_PER_STEP,
+        1,
+    ]
 
 
 # Expiry

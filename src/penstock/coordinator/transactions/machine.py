@@ -34,8 +34,10 @@ from penstock.coordinator.transactions.transaction import Producer
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.limits import (
+    COMPLETIONS_PER_STEP,
     MARKER_COMPLETION_RETRY_MS,
     REFUSED_STEP_RETRY_MS,
+    STARTED_MARKERS_PER_STEP,
     STARTED_PARTITIONS_PER_STEP,
     TRANSACTIONAL_IDS_PER_STEP,
 )
@@ -212,7 +214,7 @@ class TransactionMachine:
         retry_at_ms = step.now_ms + MARKER_COMPLETION_RETRY_MS
         step.undo.add(partial(setattr, self, "_completions_due_ms", retry_at_ms))
         self._completions_due_ms = step.now_ms
-        for transactional_id in list(islice(self._completions, TRANSACTIONAL_IDS_PER_STEP)):
+        for transactional_id in list(islice(self._completions, COMPLETIONS_PER_STEP)):
             if not step.has_room:
                 break
             step.undo.save(self._completions, transactional_id)
@@ -248,7 +250,10 @@ class TransactionMachine:
                 if not transaction.partitions:
                     self._completions[transactional_id] = None
                     self._completions_due_ms = step.now_ms
-            if started >= STARTED_PARTITIONS_PER_STEP:
+            if (
+                started >= STARTED_PARTITIONS_PER_STEP
+                or len(step.effects) >= STARTED_MARKERS_PER_STEP
+            ):
                 break
 
     def _time_out(self, step: TransactionStep, key: tuple[str]) -> None:

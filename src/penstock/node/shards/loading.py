@@ -53,25 +53,34 @@ class LatestRecords:
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, Logged] = {}
-        # By producer id and key.
+        # By producer id and key; and the producers by key, of which a log may have many.
         self._open: dict[int, dict[bytes, Logged]] = {}
+        self._producers: dict[bytes, set[int]] = {}
         self._is_in_order = True
 
     def add(self, logged: Logged) -> None:
         key, batch = logged.record.key, logged.batch
         if batch.marker is not None:
             ended = self._open.pop(batch.producer_id, {})
-            if batch.marker.commit:
-                for pending in ended.values():
+            for pending in ended.values():
+                self._forget(batch.producer_id, pending.record.key)
+                if batch.marker.commit:
                     self._commit(pending)
         elif batch.transactional:
             self._open.setdefault(batch.producer_id, {})[key] = logged
+            self._producers.setdefault(key, set()).add(batch.producer_id)
         else:
             self._by_key.pop(key, None)
             self._by_key[key] = logged
-            if logged.record.value is None:
-                for pending_by_key in self._open.values():
-                    pending_by_key.pop(key, None)
+            if logged.record.value is None and key in self._producers:
+                for producer_id in self._producers.pop(key):
+                    del self._open[producer_id][key]
+
+    def _forget(self, producer_id: int, key: bytes) -> None:
+        producers = self._producers[key]
+        producers.remove(producer_id)
+        if not producers:
+            del self._producers[key]
 
     def _commit(self, pending: Logged) -> None:
         key = pending.record.key

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeGuard, TypeVar, cast
 from penstock.coordinator.runtime.machine import StateMachine
 from penstock.coordinator.runtime.step import Now, Reply, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import MAX_DUE_STEPS
+from penstock.limits import MAX_DUE_S, MAX_DUE_STEPS
 from penstock.metadata.image import MetadataImage
 from penstock.node.partition.partition import Partition
 from penstock.node.shards.loading import ShardLoader, wait_until
@@ -248,11 +248,15 @@ class Shard(Generic[M, E]):
 
     def _run_due(self) -> None:
         """Run a bounded number of due steps; the timer continues."""
+        clock = self._world.clock
+        until = clock.monotonic() + MAX_DUE_S
         self._apply_image()
         for _ in range(MAX_DUE_STEPS):
             self._run(self.machine.run_due)
             due_ms = self.machine.next_deadline_ms()
             if due_ms is None or due_ms > self._now().ms or not self.leads:
+                break
+            if clock.monotonic() >= until:
                 break
 
     def _apply_image(self) -> None:
