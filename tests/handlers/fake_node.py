@@ -165,6 +165,9 @@ class FakePartition:
     def confirm_verification(self, guard: VerificationGuard) -> bool:
         return self.producers.confirm_verification(guard)
 
+    def void_verification(self, guard: VerificationGuard) -> None:
+        self.producers.void_verification(guard)
+
     def check_marker(
         self,
         producer_id: int,

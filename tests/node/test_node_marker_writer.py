@@ -327,3 +327,18 @@ def test_followers_serve_read_committed_consumers_no_more_than_the_leader() -> N
             assert (result.last_stable_offset, result.aborted) == (4, [(1, 1)])
 
     run(test)
+
+
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, -1), (-1, 0), (-5, 0), (1, -1), (1, -5)])
+@pytest.mark.parametrize("topic", [TOPIC, "__consumer_offsets"])
+def test_a_marker_needs_a_producer(producer: int, epoch: int, topic: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        groups = GroupMarkers()
+        leader = cluster.partition(1)
+        response = await writer_of(cluster.brokers[1], groups).write(
+            request(marker(producer, epoch, topic=topic))
+        )
+        assert codes(response) == {(producer, 0): ErrorCode.INVALID_REQUEST}
+        assert (leader.log_end_offset, groups.written) == (0, [])
+
+    run(test)

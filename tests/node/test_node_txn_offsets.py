@@ -240,3 +240,14 @@ def test_a_coordinator_loads_one_record_of_each_key_of_ended_transactions() -> N
         assert await fetched(node, 1) == (197, NONE)
 
     with_offsets(test)
+
+
+def test_a_refused_verification_leaves_nothing_behind() -> None:
+    async def test(node: FakeNode, partition: FakePartition) -> None:
+        verifier = FakeVerifier(node)
+        verifier.error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        for producer_id in range(10):
+            assert await txn_commit(node, Producer(producer_id, 0), 5) == verifier.error
+        assert len(partition.producers._guards) == 0
+
+    with_offsets(test)

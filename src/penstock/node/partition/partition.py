@@ -291,6 +291,10 @@ class Partition:
         self._leader_role()
         return self.log.producers.confirm_verification(guard)
 
+    def void_verification(self, guard: VerificationGuard) -> None:
+        """Forget a guard: the transaction's coordinator has refused the producer."""
+        self.log.producers.void_verification(guard)
+
     def check_marker(
         self,
         producer_id: int,

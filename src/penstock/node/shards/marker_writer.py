@@ -112,6 +112,11 @@ class MarkerWriter:
         self, marker: Marker, topic: str, index: int, deadline: float
     ) -> Awaitable[None] | None:
         """Append a marker. Return an awaitable of its commit, None if it is committed already."""
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"producer {marker.producer_id}, epoch {marker.producer_epoch} has no transactions",
+            )
         partition = self._replicas.partition(self._metadata.topic(topic), index)
         if topic == OFFSETS_TOPIC:
             return self._groups.write_marker(

@@ -103,14 +103,19 @@ class TxnOffsets:
         """
         adds = caller.version >= _ADDS_PARTITIONS_VERSION
         for _attempt in range(_MAX_VERIFICATIONS if adds else 1):
-            await self._verifier.verify(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
-                partition.topic_partition,
-                add=adds,
-                abortable=caller.version >= _ABORTABLE_VERSION,
-            )
+            try:
+                await self._verifier.verify(
+                    request.transactional_id,
+                    request.producer_id,
+                    request.producer_epoch,
+                    partition.topic_partition,
+                    add=adds,
+                    abortable=caller.version >= _ABORTABLE_VERSION,
+                )
+            except KafkaError as error:
+                if not error.code.retriable:
+                    partition.void_verification(guard)
+                raise
             if partition.confirm_verification(guard):
                 return
             again = _begin(partition, request, caller)
