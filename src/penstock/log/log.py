@@ -346,6 +346,7 @@ class Log:
         self.active.cut_off(end_offset)
         self.end_offset = end_offset
         self._after_truncation()
+        producers.unstable.truncated(self.producers.unstable, end_offset)
         self.producers = producers
         self.producers.end_offset = end_offset
 

@@ -49,6 +49,14 @@ class UnstableTransactions:
         self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
         self._find_first()
 
+    def truncated(self, former: UnstableTransactions, end_offset: int) -> None:
+        """Continue those of a log that was truncated to an offset. What was read from the log again
+        does not tell which markers are replicated, and a snapshot has none of them."""
+        self._unreplicated = {
+            first: last for first, last in former._unreplicated.items() if last < end_offset
+        }
+        self._find_first()
+
     @property
     def has_unreplicated(self) -> bool:
         return bool(self._unreplicated)
