@@ -333,9 +333,11 @@ def test_verification_can_be_switched_off_for_clients_that_add_partitions_themse
 
 
 def test_a_marker_during_the_verification_voids_it() -> None:
+    """Of a client before transaction.version 2, whose marker has the epoch of the transaction."""
+
     async def test(client: Client) -> None:
         client.coordinator.delay_s = 1
-        produced = client.send(request((0, txn("late"))))
+        produced = client.send(request((0, txn("late"))), version=11)
         await asyncio.sleep(0.5)
         # A response waits for those before it, so the marker comes on its own connection.
         other = await open_connection(
