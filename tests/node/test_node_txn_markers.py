@@ -389,3 +389,17 @@ def test_nothing_runs_while_no_transaction_ends() -> None:
         assert coordinator.markers.began("t") is None
 
     run(test, [2])
+
+
+def test_many_transactions_that_wait_for_a_leader_are_retried_in_pieces() -> None:
+    async def test(coordinator: Coordinator) -> None:
+        ended = [coordinator.end(f"t{index}", 0) for index in range(2_500)]
+        coordinator.lead({0: 1})
+        queue = coordinator.markers._destinations
+        assert not queue, "nothing is done while the metadata is applied"
+        await asyncio.sleep(0)
+        assert len(queue[1].queue) == MAX_MARKERS_PER_REQUEST
+        await asyncio.sleep(10)
+        assert set(coordinator.written) == set(ended)
+
+    run(test, [-1])

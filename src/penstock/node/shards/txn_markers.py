@@ -154,9 +154,16 @@ class TxnMarkers:
         }
         if not topics and not delta.brokers:
             return
-        for ending in list(self._endings.values()):
-            if delta.brokers or any(partition.topic in topics for partition in ending.waiting):
-                self._retry_now(ending)
+        waiting = [
+            ending
+            for ending in self._endings.values()
+            if ending.waiting
+            and (delta.brokers or any(partition.topic in topics for partition in ending.waiting))
+        ]
+        if len(waiting) <= MAX_MARKERS_PER_REQUEST:
+            self._retry_all(waiting)
+        else:
+            self._spawn(self._retry_slices(waiting))
 
     def close(self) -> None:
         """Drop all transactions. The tasks that send end with their node."""
@@ -357,6 +364,15 @@ class TxnMarkers:
         if ending.timer is None:
             delay_s = min(_RETRY_S * 2 ** min(ending.failures - 1, 10), _MAX_RETRY_S)
             ending.timer = asyncio.get_running_loop().call_later(delay_s, self._retry_now, ending)
+
+    def _retry_all(self, endings: Iterable[_Ending]) -> None:
+        for ending in endings:
+            self._retry_now(ending)
+
+    async def _retry_slices(self, endings: Sequence[_Ending]) -> None:
+        for start in range(0, len(endings), MAX_MARKERS_PER_REQUEST):
+            self._retry_all(endings[start : start + MAX_MARKERS_PER_REQUEST])
+            await asyncio.sleep(0)
 
     def _retry_now(self, ending: _Ending) -> None:
         ending.cancel_timer()
