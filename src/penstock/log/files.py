@@ -130,6 +130,12 @@ class OpenFiles:
         for path in [path for path in (*self._open, *self._blocks) if path.startswith(prefix)]:
             self.forget(path)
 
+    def forget_all(self) -> None:
+        self._forgotten += self._open.values()
+        self._open.clear()
+        self._blocks.clear()
+        self._cached_bytes = 0
+
     def __len__(self) -> int:
         return len(self._open)
 

@@ -495,7 +495,6 @@ class LogStore:
         await self.save_start_offsets()
         for directory in self.online:
             await self.checkpoints.mark_clean(directory, broker_epoch)
-        for log in self.logs.values():
-            self._files.forget_under(log.path)
+        self._files.forget_all()
         for directory in self.directories:
             directory.unlock()
