@@ -75,6 +75,8 @@ class Groups:
             before_creation=_import_coordinator,
         )
         self._txn_offsets = TxnOffsets(env, self._shards, verifier)
+        # The settings of groups, and the configs that they were made from.
+        self._settings: tuple[DynamicBrokerConfig, GroupSettings] | None = None
 
     def open(self) -> None:
         self._shards.open()
@@ -89,15 +91,25 @@ class Groups:
         # Imported on first use, as handlers are: a node must start quickly.
         from penstock.coordinator.groups.machine import GroupMachine
 
-        metadata = self._env.metadata
+        return GroupMachine(
+            lambda: self._read_settings(partition.config.max_message_bytes),
+            self._env.metadata.image,
+            self._env.world.rng.uuid,
+        )
 
-        def read_settings() -> GroupSettings:
-            return replace(
-                group_settings(metadata.broker_config, partition.config.max_message_bytes),
-                compresses=self._codec is not Codec.NONE,
+    def _read_settings(self, max_batch_bytes: int) -> GroupSettings:
+        """Return the settings as they are now. All shards read them with every new image, so they
+        are made again only if the broker's configs have changed."""
+        values = self._env.metadata.broker_config
+        if self._settings is None or self._settings[0] is not values:
+            found = replace(
+                group_settings(values, max_batch_bytes), compresses=self._codec is not Codec.NONE
             )
-
-        return GroupMachine(read_settings, metadata.image, self._env.world.rng.uuid)
+            self._settings = values, found
+        found = self._settings[1]
+        if found.max_batch_bytes == max_batch_bytes:
+            return found
+        return replace(found, max_batch_bytes=max_batch_bytes)
 
     async def find_coordinators(self, group_ids: Sequence[str]) -> list[int | None]:
         """Return the broker that coordinates each group, None if there is none now. Create
