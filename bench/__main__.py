@@ -15,6 +15,7 @@ BENCHMARKS = {
     "cluster": ["bench.cluster"],
     "groups": ["bench.groups"],
     "spark": ["bench.spark"],
+    "transactions": ["bench.transactions"],
 }
 
 

@@ -34,6 +34,17 @@ class Latency(NamedTuple):
     behind_s: float
 
 
+class Transactions(NamedTuple):
+    """Transactions of one producer: `records` of each, over all partitions in turn. Every
+    `aborted`-th is aborted."""
+
+    partitions: int
+    size: int
+    records: int
+    number: int
+    aborted: int = 0
+
+
 class Load:
     """Runs the C program once per measurement, so that no round starts with a warm client."""
 
@@ -46,9 +57,24 @@ class Load:
         """Return the seconds until all records are acknowledged."""
         return self._run("produce", bootstrap, topic, str(size), str(count), *settings)[0]
 
-    def consume(self, bootstrap: str, topic: str, partitions: int, count: int) -> float:
+    def consume(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        count: int,
+        settings: tuple[str, ...] = (),
+    ) -> float:
         """Return the seconds until all records are consumed."""
-        return self._run("consume", bootstrap, topic, str(partitions), str(count))[0]
+        return self._run("consume", bootstrap, topic, str(partitions), str(count), *settings)[0]
+
+    def transactions(
+        self, bootstrap: str, topic: str, shape: Transactions, settings: tuple[str, ...] = ()
+    ) -> float:
+        """Return the seconds that these transactions take, one after the other."""
+        numbers = (shape.partitions, shape.size, shape.records, shape.number, shape.aborted)
+        settings = (f"transactional.id={topic}", *settings)
+        return self._run("transactions", bootstrap, topic, *map(str, numbers), *settings)[0]
 
     def latency(
         self, bootstrap: str, topic: str, partitions: int, rate: int, seconds: int

@@ -6,6 +6,9 @@
  *   rdkafka_load consume BOOTSTRAP TOPIC PARTITIONS COUNT [name=value ...]    prints: seconds, bytes of values
  *   rdkafka_load latency BOOTSTRAP TOPIC PARTITIONS SIZE RATE SECONDS [name=value ...]
  *                                       prints: p50, p99, p99.9, worst, in ms; records; seconds behind
+ *   rdkafka_load transactions BOOTSTRAP TOPIC PARTITIONS SIZE RECORDS COUNT ABORTED [name=value ...]
+ *                                       COUNT transactions of RECORDS records each, over all partitions in turn; every ABORTED-th is
+ *                                       aborted, none with 0; prints: seconds, without the first transaction
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -20,6 +23,7 @@ typedef struct rd_kafka_conf_s rd_kafka_conf_t;
 typedef struct rd_kafka_topic_s rd_kafka_topic_t;
 typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
 typedef struct rd_kafka_queue_s rd_kafka_queue_t;
+typedef struct rd_kafka_error_s rd_kafka_error_t;
 typedef struct rd_kafka_topic_partition_list_s rd_kafka_topic_partition_list_t;
 typedef struct {
     int err;
@@ -52,6 +56,11 @@ rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *);
 ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
 void rd_kafka_message_destroy(rd_kafka_message_t *);
 const char *rd_kafka_err2str(int);
+rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *, int);
+rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *);
+rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *, int);
+rd_kafka_error_t *rd_kafka_abort_transaction(rd_kafka_t *, int);
+const char *rd_kafka_error_string(const rd_kafka_error_t *);
 
 #define BATCH 1000
 #define STALLED_US 60000000L
@@ -218,10 +227,38 @@ static int latency(int argc, char **argv) {
     return 0;
 }
 
+static void succeed(rd_kafka_error_t *error) {
+    if (error) fail(rd_kafka_error_string(error));
+}
+
+static int transactions(int argc, char **argv) {
+    static const char *const own[] = {"linger.ms", "0", NULL};
+    int partitions = atoi(argv[4]);
+    size_t size = strtoul(argv[5], NULL, 10);
+    long records = atol(argv[6]), count = atol(argv[7]), aborted = atol(argv[8]), started = 0;
+    char *value = malloc(size);
+    for (size_t i = 0; i < size; i++) value[i] = (char)('a' + rand() % 26);
+    rd_kafka_t *producer = client(PRODUCER, argv[2], own, argc - 9, argv + 9);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, argv[3], NULL);
+    succeed(rd_kafka_init_transactions(producer, 60000));
+    /* The first transaction connects to the brokers. */
+    for (long i = -1; i < count; i++) {
+        if (i == 0) started = now_us();
+        succeed(rd_kafka_begin_transaction(producer));
+        for (long record = 0; record < records; record++)
+            while (rd_kafka_produce(topic, (int)(record % partitions), COPY, value, size, NULL, 0, NULL) == -1) rd_kafka_poll(producer, 10);
+        succeed(aborted && i >= 0 && i % aborted == 0 ? (rd_kafka_flush(producer, 60000), rd_kafka_abort_transaction(producer, 60000))
+                                                     : rd_kafka_commit_transaction(producer, 60000));
+    }
+    printf("%f\n", (double)(now_us() - started) / 1e6);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc >= 6 && !strcmp(argv[1], "produce")) return produce(argc, argv);
     if (argc >= 6 && !strcmp(argv[1], "consume")) return consume(argc, argv);
     if (argc >= 8 && !strcmp(argv[1], "latency")) return latency(argc, argv);
-    fail("usage: rdkafka_load produce|consume|latency BOOTSTRAP TOPIC ...");
+    if (argc >= 9 && !strcmp(argv[1], "transactions")) return transactions(argc, argv);
+    fail("usage: rdkafka_load produce|consume|latency|transactions BOOTSTRAP TOPIC ...");
     return 1;
 }
