@@ -98,6 +98,16 @@ def test_a_timeout_is_kept_by_the_next_coordinator() -> None:
     assert world.state() is S.PREPARE_ABORT
 
 
+def test_a_clock_that_is_behind_does_not_prolong_a_transaction_beyond_its_timeout() -> None:
+    """The next coordinator's wall clock may be an hour behind (rule 26)."""
+    world = World()
+    world.add(world.new_producer(timeout_ms=1_000))
+    world.wall_ms -= 3_600_000
+    world.reload()
+    world.wait(1_000)
+    assert world.state() is S.PREPARE_ABORT
+
+
 def test_a_transaction_that_timed_out_while_loading_is_aborted_then() -> None:
     world = World()
     world.add(world.new_producer(timeout_ms=1_000))

@@ -61,6 +61,7 @@ class World:
     def __init__(self, settings: TransactionSettings | None = None, **changes: Any) -> None:
         self.settings = (settings or TransactionSettings())._replace(**changes)
         self.now_ms = 0
+        self.wall_ms = WALL_MS
         self.log: list[Record] = []
         self.log_lines: list[str] = []
         self.replies: dict[int, object] = {}
@@ -78,7 +79,7 @@ class World:
 
     @property
     def now(self) -> Now:
-        return Now(self.now_ms, WALL_MS + self.now_ms)
+        return Now(self.now_ms, self.wall_ms + self.now_ms)
 
     def take(self, step: Step[WriteMarkers]) -> Step[WriteMarkers]:
         assert not step.batch.transactional

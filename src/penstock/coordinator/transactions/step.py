@@ -106,7 +106,8 @@ class TransactionStep:
         if transaction.due_ms is not None:
             key = (transactional_id,)
             self.undo.add(partial(table.deadlines.restore, key, table.deadlines.get(key)))
-            left_ms = max(transaction.due_ms - self.wall_ms, 0)
+            # The clock of the broker that began it may be hours ahead of this one's (rule 26).
+            left_ms = min(max(transaction.due_ms - self.wall_ms, 0), transaction.timeout_ms)
             table.deadlines.set(key, self.now_ms + left_ms)
         elif transaction.is_prepared:
             self.undo.save(table.markers, transactional_id)
