@@ -63,6 +63,7 @@ from penstock.sim.cluster.history import (
     ReplicaLog,
     Violation,
 )
+from tests.sim.test_sim_transaction_checkers import REJECTED as REJECTED_TRANSACTIONS
 
 P = TopicPartition("t", 0)
 # Broker 1 coordinates the group.
@@ -306,7 +307,8 @@ def test_a_history_that_breaks_the_rule_is_rejected(checker: Checker, bad: Histo
 
 
 def test_every_checker_is_tested() -> None:
-    assert {checker for checker, _bad in REJECTED} == {checker for _rule, checker in CHECKERS}
+    tested = {checker for checker, _bad in (*REJECTED, *REJECTED_TRANSACTIONS)}
+    assert tested == {checker for _rule, checker in CHECKERS}
 
 
 def violations(history: History) -> list[tuple[str, Violation]]:

@@ -13,6 +13,7 @@ from penstock.sim.explore.raft import RAFT
 from penstock.sim.explore.raft_laws import LEADER_COMPLETENESS, RaftLaws
 from penstock.sim.explore.replica import REPLICA
 from penstock.sim.explore.shard import SHARD
+from penstock.sim.explore.txn import TXN
 from penstock.sim.explore.walk import Explorer, LawBroken, explore, run_walk, turns_of
 from penstock.sim.harness import InvariantViolated, quiet, replaced
 from penstock.sim.planted import PlantedBug
@@ -20,19 +21,21 @@ from penstock.sim.planted.explore import (
     PLANTED_RAFT,
     PLANTED_REPLICA,
     PLANTED_SHARD,
+    PLANTED_TXN,
     earlier_epochs_are_committed_by_counting,
 )
 from tests.sim.seeds import EXPLORER_REGRESSIONS
 
 # Walks of each explorer in `make test`: a few seconds each. `make sim` runs fresh ones.
-WALKS = {RAFT: 150, REPLICA: 250, SHARD: 40}
+WALKS = {RAFT: 150, REPLICA: 250, SHARD: 40, TXN: 60}
 # Each planted bug is caught within so many walks.
-CAUGHT_WITHIN_WALKS = dict.fromkeys((RAFT, REPLICA, SHARD), 50)
+CAUGHT_WITHIN_WALKS = dict.fromkeys((RAFT, REPLICA, SHARD, TXN), 50)
 
 PLANTED = [
     *((RAFT, plant) for plant in PLANTED_RAFT),
     *((REPLICA, plant) for plant in PLANTED_REPLICA),
     *((SHARD, plant) for plant in PLANTED_SHARD),
+    *((TXN, plant) for plant in PLANTED_TXN),
 ]
 
 

@@ -52,7 +52,8 @@ def test_a_failing_seed_is_an_outcome() -> None:
     ("options", "printed"),
     [
         (["--explore", "raft", "--seed", "3"], ["explore raft"]),
-        (["--explore", "--seed", "3"], ["explore raft", "explore replica", "explore shard"]),
+        (["--explore", "--seed", "3"], [f"explore {name}" for name in WALKS]),
+        (["--transactions", "--seed", "3"], ["transactions"]),
         (["--quorum", "--seed", "3"], ["quorum"]),
     ],
 )

@@ -1,10 +1,12 @@
-"""python -m penstock.sim [--cluster | --quorum | --explore] [--seeds N | --seconds S | --seed X]
+"""python -m penstock.sim [--cluster | --transactions | --quorum | --explore]
+                         [--seeds N | --seconds S | --seed X]
 
-Runs fresh seeds of clusters, of quorums and of the explorers, or of one of these kinds, or repeats
-one seed. Exits with status 1 if a rule of docs/INVARIANTS.md does not hold.
+Runs fresh seeds of clusters, of clusters with transactional clients, of quorums and of the
+explorers, or of one of these kinds, or repeats one seed. Exits with status 1 if a rule of
+docs/INVARIANTS.md does not hold.
 
-For each cluster seed, which also runs a log store and a broker, there are several quorum seeds and
-walks of each explorer; with one kind, --seeds is the number of its seeds.
+For each cluster seed, which also runs a log store and a broker, there is one with transactions, and
+several quorum seeds and walks of each explorer; with one kind, --seeds is the number of its seeds.
 
 When a fresh seed fails: fix the bug, then add the seed to REGRESSIONS in tests/sim/seeds.py.
 """
@@ -19,7 +21,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.sim.results import Results
-from penstock.sim.runs import CLUSTER, QUORUM, WALKS, Kind, run_fresh_seeds, run_seed
+from penstock.sim.runs import (
+    CLUSTER,
+    QUORUM,
+    TRANSACTIONS,
+    WALKS,
+    Kind,
+    run_fresh_seeds,
+    run_seed,
+)
 
 _SAVE_EVERY_S = 30.0
 
@@ -28,6 +38,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m penstock.sim", description=__doc__)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--cluster", action="store_true", help="run clusters only")
+    only.add_argument(
+        "--transactions", action="store_true", help="run clusters with transactional clients only"
+    )
     only.add_argument("--quorum", action="store_true", help="run quorums only")
     only.add_argument(
         "--explore", nargs="?", const="", choices=("", *WALKS), help="run explorers, or one, only"
@@ -53,11 +66,13 @@ def main() -> int:
 def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
     if options.cluster:
         return (CLUSTER,)
+    if options.transactions:
+        return (TRANSACTIONS,)
     if options.quorum:
         return (QUORUM,)
     if options.explore is not None:
         return (WALKS[options.explore],) if options.explore else tuple(WALKS.values())
-    return (CLUSTER, QUORUM, *WALKS.values())
+    return (CLUSTER, TRANSACTIONS, QUORUM, *WALKS.values())
 
 
 def _repeat(kinds: Sequence[Kind], seed: int) -> int:

@@ -32,6 +32,14 @@ class KeyedRecord(NamedTuple):
     tombstone: bool
 
 
+class CopyRoute(NamedTuple):
+    """What the copiers copy: each partition of a topic to the same one of another topic."""
+
+    source: str
+    target: str
+    group: str
+
+
 class Violation(NamedTuple):
     """A broken rule, and when it was broken."""
 
@@ -79,6 +87,18 @@ class History:
     deletions: dict[TopicPartition, int] = field(default_factory=dict)
     # What a fresh consumer read of the compacted topic, and what each replica's log has, by reader.
     final_keyed: dict[str, list[KeyedRecord]] = field(default_factory=dict)
+    # What fresh consumers read of the transactional topics, with read_committed and without, and
+    # the last stable offset and high watermark of all replicas of all partitions.
+    final_committed: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    final_uncommitted: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    final_stable: dict[TopicPartition, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    # Transactions that are still open or half ended, with their states.
+    final_transactions: dict[str, str] = field(default_factory=dict)
+    # The copiers' topics and group, and the group's committed offsets.
+    copy: CopyRoute | None = None
+    final_copied: dict[TopicPartition, int] = field(default_factory=dict)
+    # Per producer id and epoch, the requests that were not answered.
+    unanswered: dict[tuple[int, int], int] = field(default_factory=dict)
     # How often each kind of thing happened, for the report of a run.
     totals: dict[str, int] = field(default_factory=dict)
     # Why the cluster did not heal in time, or None if it did.

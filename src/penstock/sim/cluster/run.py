@@ -4,8 +4,9 @@ from the seed. Then every rule is checked."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.records.record import read_records
@@ -40,14 +41,26 @@ from penstock.sim.cluster.nodes import build_nodes
 from penstock.sim.cluster.observers.logs import read_batches
 from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.observers.quorum import QuorumObserver
+from penstock.sim.cluster.observers.transactions import TransactionObserver
 from penstock.sim.cluster.spec import WorkloadKind, draw_spec
+from penstock.sim.cluster.transaction_events import (
+    CopyOffsetsFetched,
+    IsolatedRead,
+    MarkerAppended,
+    StableOffsetAdvanced,
+    StableOffsetFetched,
+    TransactionalSend,
+    TransactionalSendAcknowledged,
+)
 from penstock.sim.cluster.workloads import compacted_topic
 from penstock.sim.cluster.workloads.clients import PRODUCERS, ClientWorkload
 from penstock.sim.cluster.workloads.compacted_topic import keyed_record
 from penstock.sim.cluster.workloads.drawn import build_workloads
 from penstock.sim.cluster.workloads.group import MEMBERS, GroupWorkload
 from penstock.sim.cluster.workloads.impostor import Impostor
-from penstock.sim.cluster.workloads.workload import WorkloadEnv
+from penstock.sim.cluster.workloads.transactions.workload import TOPICS as TRANSACTION_TOPICS
+from penstock.sim.cluster.workloads.transactions.workload import TransactionWorkload
+from penstock.sim.cluster.workloads.workload import Workload, WorkloadEnv
 from penstock.sim.harness import InvariantViolated
 from penstock.world.sim import Simulation, SimulationStuck
 
@@ -73,6 +86,13 @@ _FREQUENT_EVENTS = (
     RecordConsumed,
     RecordSent,
     SnapshotPieceFetched,
+    CopyOffsetsFetched,
+    IsolatedRead,
+    MarkerAppended,
+    StableOffsetAdvanced,
+    StableOffsetFetched,
+    TransactionalSend,
+    TransactionalSendAcknowledged,
 )
 
 
@@ -94,15 +114,25 @@ class Report:
         return min(self.elections, self.truncations, self.acknowledged) > 0
 
 
-def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
+def run_transactions(seed: int) -> Report:
+    """Run one seed of a cluster with transactional clients."""
+    return run_cluster(seed, with_transactions=True)
+
+
+def run_cluster(seed: int, *, with_extras: bool = True, with_transactions: bool = False) -> Report:
     """Run one seed. Raise InvariantViolated if a rule does not hold, with the events before it and
     the command that repeats the run. Without `with_extras` only the basic workloads and faults
-    run, which makes speeds comparable."""
+    run, which makes speeds comparable. `with_transactions` adds transactional clients, and leaves
+    out some of the others."""
     simulation = Simulation(seed, trace_lines=20, max_steps=_MAX_STEPS)
     history = History()
-    started = simulation.now()
+    started, option = simulation.now(), "transactions" if with_transactions else "cluster"
     try:
-        simulation.run(ClusterRun(simulation, history, with_extras=with_extras).main())
+        simulation.run(
+            ClusterRun(
+                simulation, history, with_extras=with_extras, with_transactions=with_transactions
+            ).main()
+        )
         violations = [
             (rule, checker, violation)
             for rule, checker in CHECKERS
@@ -111,13 +141,13 @@ def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
     except (Exception, SimulationStuck) as error:
         problem = f"{type(error).__name__}: {error}"
         raise InvariantViolated(
-            _failure_report(seed, problem, history, simulation.now())
+            _failure_report(option, seed, problem, history, simulation.now())
         ) from error
     if violations:
         rule, checker, first = min(violations, key=lambda violation: violation[2].at)
         others = f" ({len(violations) - 1} more violations)" if len(violations) > 1 else ""
         problem = f"rule {rule}, {checker.__name__}: {first.text}{others}"
-        raise InvariantViolated(_failure_report(seed, problem, history, first.at))
+        raise InvariantViolated(_failure_report(option, seed, problem, history, first.at))
     return Report(
         simulation.trace.digest(),
         simulation.now() - started,
@@ -128,7 +158,7 @@ def run_cluster(seed: int, *, with_extras: bool = True) -> Report:
     )
 
 
-def _failure_report(seed: int, problem: str, history: History, at: float) -> str:
+def _failure_report(option: str, seed: int, problem: str, history: History, at: float) -> str:
     events = [
         event
         for event in history.events
@@ -136,14 +166,14 @@ def _failure_report(seed: int, problem: str, history: History, at: float) -> str
     ]
     return "\n".join(
         [
-            f"cluster seed {seed}, at {at:.3f} s: {problem}",
+            f"{option} seed {seed}, at {at:.3f} s: {problem}",
             "the faults:",
             *(f"  {event}" for event in history.events if isinstance(event, _FAULTS)),
             "the events before it:",
             *(f"  {event}" for event in events[-_SHOWN_EVENTS:]),
             "the end of the trace:",
             *(f"  {line}" for line in history.trace),
-            f"repeat with: python -m penstock.sim --cluster --seed {seed}",
+            f"repeat with: python -m penstock.sim --{option} --seed {seed}",
         ]
     )
 
@@ -154,7 +184,12 @@ class NotHealed(Exception):
 
 class ClusterRun:
     def __init__(
-        self, simulation: Simulation, history: History, *, with_extras: bool = True
+        self,
+        simulation: Simulation,
+        history: History,
+        *,
+        with_extras: bool = True,
+        with_transactions: bool = False,
     ) -> None:
         self._simulation = simulation
         self._history = history
@@ -162,7 +197,9 @@ class ClusterRun:
         self._now = simulation.now
         self._observer = PartitionObserver(history, self._now)
         self._spec = draw_spec(
-            simulation.stream("shape"), simulation.stream("extras") if with_extras else None
+            simulation.stream("shape"),
+            simulation.stream("extras") if with_extras else None,
+            simulation.stream("transactions") if with_transactions else None,
         )
         self._nodes = build_nodes(simulation, self._spec.configs, self._note, self._on_end)
         self._machines = [simulation.node(name) for name in CLIENTS]
@@ -180,21 +217,28 @@ class ClusterRun:
             static=WorkloadKind.STATIC_MEMBERS in self._spec.workloads,
         )
         self._faults_over = asyncio.Event()
-        self._workloads = build_workloads(
-            WorkloadEnv(
-                self._spec,
-                history,
-                simulation.stream("workloads"),
-                self._clients.connected,
-                self._observer.max_high_watermark,
-                self._faults_over,
-                self._clients.over,
-            )
-        )
+        self._transactions = TransactionObserver(history, self._now, TRANSACTION_TOPICS)
+        self._workloads = self._build_workloads()
         history.durable_topics.update(
             {topic.name: not topic.unclean for topic in self._spec.topics}
         )
         history.unclean_topics.update(topic.name for topic in self._spec.topics if topic.unclean)
+
+    def _build_workloads(self) -> list[Workload]:
+        env = WorkloadEnv(
+            self._spec,
+            self._history,
+            self._simulation.stream("workloads"),
+            self._clients.connected,
+            self._observer.max_high_watermark,
+            self._faults_over,
+            self._clients.over,
+        )
+        workloads = build_workloads(env)
+        if self._spec.transactions is not None:
+            own = replace(env, rng=self._simulation.stream("transactional clients"))
+            workloads.append(TransactionWorkload(own, self._transactions))
+        return workloads
 
     def _note(self, description: str) -> None:
         self._history.events.append(FaultEvent(self._now(), description))
@@ -206,6 +250,9 @@ class ClusterRun:
         with (
             self._observer.observing(),
             QuorumObserver(self._history, self._now).observing(),
+            self._transactions.observing()
+            if self._spec.transactions is not None
+            else contextlib.nullcontext(),
             snapshot_pieces(
                 self._spec.snapshot_piece_bytes, self._simulation.stream("snapshot pieces")
             ),
@@ -278,11 +325,17 @@ class ClusterRun:
             await self._on_client(
                 1, workload.read_back(self._machines[1]), HEALS_WITHIN_S, f"reading {workload}"
             )
+        if self._spec.transactions is not None:
+            # Markers of transactions that have timed out must reach all replicas.
+            await self._wait_healthy(HEALS_WITHIN_S, idle=True)
         self._record_logs()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         first, second = self._machines
         hosts = dict(zip(PRODUCERS, (first, first, second, second), strict=True))
+        if self._spec.transactions is not None:
+            # Those that check the same rules twice are left out, for time.
+            hosts = {name: hosts[name] for name in ("idempotent1", "plain")}
         producers = [
             machine.start(self._clients.produce(machine, name)) for name, machine in hosts.items()
         ]
@@ -295,7 +348,8 @@ class ClusterRun:
 
     def _start_group(self) -> list[asyncio.Task[None]]:
         is_static = WorkloadKind.STATIC_MEMBERS in self._spec.workloads
-        if not self._spec.with_group and not is_static:
+        is_left_out = not self._spec.with_group or self._spec.transactions is not None
+        if is_left_out and not is_static:
             return []
         hosts = [self._machines[number % len(self._machines)] for number in range(MEMBERS)]
         members = [
@@ -328,6 +382,10 @@ class ClusterRun:
         compacted logs only the records are comparable."""
         for process in self._observer.processes.values():
             for name, partition in process.replicas.partitions.items():
+                self._history.final_stable.setdefault(name, {})[process.config.node_id] = (
+                    partition.last_stable_offset,
+                    partition.high_watermark,
+                )
                 batches = tuple(read_batches(partition, partition.log_end_offset))
                 if name.topic == compacted_topic.TOPIC:
                     reader = f"replica {process.config.node_id}"

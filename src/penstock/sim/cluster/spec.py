@@ -60,6 +60,16 @@ group.consumer.heartbeat.interval.ms=200
 group.consumer.min.heartbeat.interval.ms=100
 replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
 """
+# Settings of runs with transactions.
+_TRANSACTION_PROPERTIES = """\
+transaction.state.log.num.partitions={transaction_partitions}
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+transaction.two.phase.commit.enable={two_phase_commit}
+transactional.id.expiration.ms={id_expiration_ms}
+transaction.remove.expired.transaction.cleanup.interval.ms=700
+"""
+TRANSACTION_PARTITIONS = 2
 RACKS = ("rack0", "rack1")
 
 
@@ -75,6 +85,28 @@ class WorkloadKind(Enum):
     TRIMMED_TOPIC = "retention and DeleteRecords"
     CHANGED_SETTINGS = "min.insync.replicas changes"
     DIRECTORY_MOVES = "directory moves"
+
+
+class CopyKind(Enum):
+    """How copiers get the partitions that they copy."""
+
+    CLASSIC = "classic group"
+    CONSUMER = "consumer group (KIP-848)"
+    ASSIGNED = "assigned partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSpec:
+    """The transactional clients of a run. `version` is transaction.version, `partitions` are those
+    of the two topics that producers write to."""
+
+    version: int
+    partitions: tuple[int, int]
+    producers: int
+    old_producers: int
+    two_phase: bool
+    replays: bool
+    copy: CopyKind | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +141,7 @@ class ClusterSpec:
     # Several nodes lose power at once, although not every record is synced. Only what was synced
     # must survive (rule 24).
     may_lose_unsynced: bool = False
+    transactions: TransactionSpec | None = None
 
     @property
     def brokers(self) -> list[str]:
@@ -122,9 +155,13 @@ class ClusterSpec:
         return next(name for name, config in self.configs.items() if config.node_id == node_id)
 
 
-def draw_spec(rng: random.Random, extras: random.Random | None = None) -> ClusterSpec:
-    """Draw a cluster. `extras` draws additional workloads and faults; without it a seed gives the
-    same cluster as before they existed."""
+def draw_spec(
+    rng: random.Random,
+    extras: random.Random | None = None,
+    transactions: random.Random | None = None,
+) -> ClusterSpec:
+    """Draw a cluster. `extras` draws additional workloads and faults, `transactions` transactional
+    clients; without them a seed gives the same cluster as before they existed."""
     flush_every_message = rng.random() < 0.3
     settings: dict[str, object] = {
         "offsets_partitions": OFFSETS_PARTITIONS,
@@ -137,6 +174,8 @@ def draw_spec(rng: random.Random, extras: random.Random | None = None) -> Cluste
     drawn: dict[str, Any] = {}
     if extras is not None:
         drawn = _draw_extras(extras, settings)
+    if transactions is not None:
+        drawn |= _draw_transactions(transactions, settings, drawn)
     if rng.random() < 0.3:
         roles = {
             101: "controller",
@@ -181,6 +220,35 @@ def _draw_extras(rng: random.Random, settings: dict[str, object]) -> dict[str, A
     }
 
 
+def _draw_transactions(
+    rng: random.Random, settings: dict[str, object], drawn: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Draw transactional clients. At most one other workload remains, so that a run does not take
+    much longer."""
+    version = rng.choice((2, 2, 2, 2, 2, 2, 1, 0))
+    two_phase = version == 2 and rng.random() < 0.35
+    transactions = TransactionSpec(
+        version,
+        (rng.choice((1, 2)), rng.choice((1, 2))),
+        producers=rng.choice((1, 2)),
+        old_producers=rng.choice((0, 1)),
+        two_phase=two_phase,
+        replays=rng.random() < 0.7,
+        copy=rng.choice((None, *CopyKind)),
+    )
+    settings |= {
+        "transaction_partitions": TRANSACTION_PARTITIONS,
+        "two_phase_commit": str(two_phase).lower(),
+        # Ids expire while their producers pause, or not at all.
+        "id_expiration_ms": rng.choice((604_800_000,) * 9 + (400,)),
+    }
+    return {
+        "transactions": transactions,
+        "workloads": tuple(drawn.get("workloads", ())[: rng.choice((0, 0, 1))]),
+        "may_lose_unsynced": False,
+    }
+
+
 def _config(
     number: int,
     roles: str,
@@ -201,6 +269,8 @@ def _config(
     )
     if with_extras:
         text += _WORKLOAD_PROPERTIES + f"broker.rack={RACKS[number % len(RACKS)]}\n"
+    if "transaction_partitions" in settings:
+        text += _TRANSACTION_PROPERTIES.format(**settings)
     return read_node_config(text.encode(), f"node {number} of the simulation")
 
 

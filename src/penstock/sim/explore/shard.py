@@ -16,6 +16,7 @@ from penstock.coordinator.groups.table import GroupSettings
 from penstock.coordinator.runtime.step import Now, Step, Ticket
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import MetadataImage, PartitionState, TopicImage
+from penstock.node.shards.internal_topics import OFFSETS_TOPIC
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
 from penstock.records.compression import Codec
 from penstock.sim.explore.shard_clients import (
@@ -26,9 +27,10 @@ from penstock.sim.explore.shard_clients import (
     commit_request,
     is_committed,
 )
-from penstock.sim.explore.shard_laws import ONE_OWNER, STUCK, ExploredShard, ShardLaws
+from penstock.sim.explore.shard_laws import ONE_OWNER, STUCK, ShardLaws
 from penstock.sim.explore.shard_loop import TurnLoop
 from penstock.sim.explore.shard_partition import MemoryLoader, MemoryShardPartition
+from penstock.sim.explore.shard_runner import ExploredShard
 from penstock.sim.explore.walk import Choices, Explorer, LawBroken
 
 TURNS = 400
@@ -61,7 +63,7 @@ class ShardWalk:
         self.choices = choices
         self.lines: list[str] | None = None
         self._loop = TurnLoop()
-        self._partition = MemoryShardPartition()
+        self._partition = MemoryShardPartition(OFFSETS_TOPIC)
         self._settings = GroupSettings(
             consumer_assignment_interval_ms=(0, 1_000)[choices.below(2)],
             initial_rebalance_delay_ms=(0, 3_000)[choices.below(2)],
@@ -103,13 +105,13 @@ class ShardWalk:
             lambda: self._settings, self._image, lambda: UUID(int=next(self._uuids))
         )
 
-    def _load(self) -> ExploredShard:
+    def _load(self) -> ExploredShard[GroupMachine, Never]:
         clock = SimpleNamespace(
             monotonic=self._loop.time, now_ms=lambda: WALL_MS + int(self._loop.time() * 1000)
         )
         world: Any = SimpleNamespace(clock=clock)
         partition: Any = self._partition
-        shard = ExploredShard(
+        shard: ExploredShard[GroupMachine, Never] = ExploredShard(
             world,
             partition,
             self._new_machine(),

@@ -1,4 +1,4 @@
-"""The laws of the shard explorer, and a shard that reports to them.
+"""The laws of the shard explorer.
 
 The log replays to the state that the machine holds; a reply leaves when everything before it is
 committed; a refused step leaves no trace; an acknowledged offset is never lost (rules 12, 13 and
@@ -7,24 +7,16 @@ committed; a refused step leaves no trace; an acknowledged offset is never lost 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Never
-
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.machine import GroupMachine
 from penstock.coordinator.groups.step import decode
 from penstock.coordinator.groups.table import GroupTable
-from penstock.coordinator.runtime.step import PLAIN, Now, Reply, Step, Ticket
-from penstock.errors import KafkaError
-from penstock.node.shards.replies import Replies
-from penstock.node.shards.shard import Shard
+from penstock.coordinator.runtime.step import PLAIN
 from penstock.sim.explore.shard_partition import MemoryShardPartition
+from penstock.sim.explore.shard_runner import REPLAY
 from penstock.sim.explore.walk import LawBroken
 
-REPLAY = "the log replays to the machine's state"
-REPLY_AFTER_COMMIT = "replies leave after the commit"
-NO_TRACE = "a refused step leaves no trace"
 OFFSET_LOST = "acknowledged offsets are never lost"
 ONE_OWNER = "no partition has two owners"
 STUCK = "every request gets a reply"
@@ -65,7 +57,7 @@ def is_settled(groups: GroupTable, group_id: str) -> bool:
     return not isinstance(group, ClassicGroup) or group.state_name in ("Empty", "Stable")
 
 
-def whole_state(machine: GroupMachine, *, with_deadlines: bool) -> object:
+def _whole_state(machine: GroupMachine, *, with_deadlines: bool) -> object:
     """Return everything that a step may change, for comparison."""
     groups = machine.groups
     return (
@@ -93,6 +85,9 @@ class ShardLaws:
         # Group -> the highest offset that was acknowledged.
         self.acknowledged: dict[str, int] = {}
         self.is_checking_traces = False
+
+    def whole_state(self, machine: GroupMachine, *, with_deadlines: bool) -> object:
+        return _whole_state(machine, with_deadlines=with_deadlines)
 
     def restart(self, shadow: GroupMachine) -> None:
         """The shard is loaded again from what is left of the log."""
@@ -135,70 +130,3 @@ class ShardLaws:
                 OFFSET_LOST,
                 f"group {group_id}: {acknowledged} was acknowledged, and {stored} is stored",
             )
-
-
-class ExploredReplies(Replies):
-    """Checks that each reply leaves when it may."""
-
-    def __init__(self, shard: ExploredShard) -> None:
-        super().__init__()
-        self._shard = shard
-        # Ticket -> the end offset of the log after the step that replied to it.
-        self.due: dict[Ticket, int] = {}
-
-    def deliver(self, replies: Iterable[Reply]) -> None:
-        shard, replies = self._shard, tuple(replies)
-        for ticket, response in replies:
-            if shard.step is not None:
-                end_offset = 0 if shard.step.immediate else shard.end_offset
-            else:
-                end_offset = self.due.pop(ticket)
-            if not shard.partition.is_committed(end_offset):
-                raise LawBroken(
-                    REPLY_AFTER_COMMIT,
-                    f"{response} left before the records up to {end_offset} were committed",
-                )
-        super().deliver(replies)
-
-
-class ExploredShard(Shard[GroupMachine, Never]):
-    laws: ShardLaws
-
-    def observe(self, laws: ShardLaws) -> None:
-        self.laws = laws
-        # The step that is being carried out.
-        self.step: Step[Never] | None = None
-        self._explored = self._replies = ExploredReplies(self)
-
-    @property
-    def end_offset(self) -> int:
-        return self._end
-
-    def _reply_when_committed(self, replies: tuple[Reply, ...]) -> None:
-        self._explored.due.update(dict.fromkeys([reply.ticket for reply in replies], self._end))
-        super()._reply_when_committed(replies)
-
-    def _run(self, decide: Callable[[Now], Step[Never]], *, has_sender: bool = False) -> None:
-        partition: Any = self.partition
-        is_checked = partition.refusal is not None or self.laws.is_checking_traces
-        before = whole_state(self.machine, with_deadlines=has_sender) if is_checked else None
-        first = partition.log_end_offset
-
-        def capture(now: Now) -> Step[Never]:
-            self.step = decide(now)
-            return self.step
-
-        try:
-            super()._run(capture, has_sender=has_sender)
-        except KafkaError as error:
-            if (
-                before is not None
-                and self.leads
-                and whole_state(self.machine, with_deadlines=has_sender) != before
-            ):
-                raise LawBroken(NO_TRACE, f"the state changed although {error!r}") from error
-            raise
-        finally:
-            self.step = None
-        if partition.log_end_offset > first:
-            self.laws.stepped(self.machine)

@@ -28,11 +28,11 @@ class _Waiter(NamedTuple):
 class MemoryShardPartition:
     """`records` has one record per offset. Those below `committed` survive a failover."""
 
-    topic_partition = TopicPartition("__consumer_offsets", 0)
     config = LogConfig()
     log_start_offset = 0
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
+        self.topic_partition = TopicPartition(topic, 0)
         self.records: list[Record] = []
         # The end offsets of the batches.
         self.ends: list[int] = []

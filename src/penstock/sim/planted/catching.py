@@ -9,14 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.sim.cluster.run import run_cluster
+from penstock.sim.cluster.run import run_cluster, run_transactions
 from penstock.sim.explore.raft import RAFT
 from penstock.sim.explore.replica import REPLICA
 from penstock.sim.explore.shard import SHARD
+from penstock.sim.explore.txn import TXN
 from penstock.sim.explore.walk import explore
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.planted import PLANTED, PlantedBug
-from penstock.sim.planted.explore import PLANTED_RAFT, PLANTED_REPLICA, PLANTED_SHARD
+from penstock.sim.planted.explore import PLANTED_RAFT, PLANTED_REPLICA, PLANTED_SHARD, PLANTED_TXN
+from penstock.sim.planted.transactions import PLANTED_TRANSACTIONS
 
 # Every bug is caught within so many seeds, which begin with 0.
 CAUGHT_WITHIN_SEEDS = 200
@@ -47,10 +49,17 @@ class Caught(NamedTuple):
 def _plants() -> Iterator[Plant]:
     for bug in PLANTED:
         yield Plant(bug, "cluster", run_cluster)
-    walks = ((RAFT, PLANTED_RAFT), (REPLICA, PLANTED_REPLICA), (SHARD, PLANTED_SHARD))
+    for bug in PLANTED_TRANSACTIONS:
+        yield Plant(bug, "transactions", run_transactions)
+    walks = (
+        (RAFT, PLANTED_RAFT),
+        (REPLICA, PLANTED_REPLICA),
+        (SHARD, PLANTED_SHARD),
+        (TXN, PLANTED_TXN),
+    )
     for explorer, bugs in walks:
         for bug in bugs:
-            if bug not in PLANTED:
+            if bug not in (*PLANTED, *PLANTED_TRANSACTIONS):
                 yield Plant(bug, f"explore {explorer.name}", partial(explore, explorer))
 
 

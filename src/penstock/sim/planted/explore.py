@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.coordinator.groups.step import GroupStep
+from penstock.coordinator.transactions import ending
+from penstock.coordinator.transactions.step import TransactionStep
 from penstock.node.quorum.driver import RaftDriver
 from penstock.node.quorum.snapshot_download import SnapshotDownloads
 from penstock.node.quorum.snapshot_store import SnapshotStore
@@ -35,6 +37,14 @@ from penstock.sim.planted.cluster import (
 )
 from penstock.sim.planted.defects import uncommitted_metadata_is_applied
 from penstock.sim.planted.groups import commits_answered_before_they_are_committed
+from penstock.sim.planted.transactions import (
+    end_txn_keeps_the_epoch,
+    ends_are_answered_before_they_are_committed,
+    markers_leave_before_the_outcome_is_committed,
+    prepared_transactions_are_not_resumed,
+    stale_epochs_may_add_partitions,
+    two_phase_transactions_time_out,
+)
 
 
 def earlier_epochs_are_committed_by_counting() -> AbstractContextManager[None]:
@@ -112,6 +122,44 @@ def target_assignments_are_not_written() -> AbstractContextManager[None]:
         return forget
 
     return replaced(GroupStep, "write", make)
+
+
+def transactions_complete_before_their_markers() -> AbstractContextManager[None]:
+    """A coordinator completes a transaction without waiting for its markers."""
+
+    def make(prepare: Any) -> Any:
+        def complete(step: Any, transaction: Any, *args: Any) -> None:
+            prepare(step, transaction, *args)
+            if transaction.partitions:
+                ending.complete(step, transaction.transactional_id)
+
+        return complete
+
+    return replaced(ending, "_prepare", make)
+
+
+def refused_outcomes_stay() -> AbstractContextManager[None]:
+    """A step of the transaction coordinator that was refused leaves its transaction changed."""
+
+    def unsaved(step: TransactionStep, written: Any, _transactional_id: str) -> None:
+        step.records.append(written)
+
+    return replaced(TransactionStep, "_save", lambda _original: unsaved)
+
+
+def retries_end_the_next_transaction() -> AbstractContextManager[None]:
+    """EndTxn of the epoch before the current one is taken for the current one."""
+
+    def make(end: Any) -> Any:
+        def lenient(step: Any, transaction: Any, sent: Any, commit: bool) -> Any:
+            current = transaction.producer
+            if sent.id == current.id and sent.epoch == current.epoch - 1:
+                sent = current
+            return end(step, transaction, sent, commit)
+
+        return lenient
+
+    return replaced(ending, "_end_by_epoch", make)
 
 
 def unloaded_shards_drop_their_requests() -> AbstractContextManager[None]:
@@ -206,6 +254,18 @@ PLANTED_SHARD = (
     refused_offsets_stay,
     target_assignments_are_not_written,
     unloaded_shards_drop_their_requests,
+)
+
+PLANTED_TXN = (
+    ends_are_answered_before_they_are_committed,
+    markers_leave_before_the_outcome_is_committed,
+    end_txn_keeps_the_epoch,
+    stale_epochs_may_add_partitions,
+    two_phase_transactions_time_out,
+    prepared_transactions_are_not_resumed,
+    transactions_complete_before_their_markers,
+    refused_outcomes_stay,
+    retries_end_the_next_transaction,
 )
 
 PLANTED_QUORUM = (

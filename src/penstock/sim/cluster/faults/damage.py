@@ -8,11 +8,12 @@ batch, and digits of quorum-state and of the checkpoint files, which would becom
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 from penstock.ids import TopicPartition
 from penstock.log import names as log_names
-from penstock.records.batch import batches
+from penstock.records.batch import CorruptBatch, batches
 from penstock.sim.cluster.events import FileDamaged, FileRepaired
 from penstock.sim.cluster.faults.env import FaultEnv
 from penstock.sim.cluster.nodes import CLUSTER_ID, ClusterNode
@@ -179,8 +180,10 @@ def _is_text(path: str) -> bool:
 
 
 def _unprotected(path: str, content: bytes) -> Iterator[int]:
-    """Yield the positions of the base offset and the leader epoch of every batch."""
+    """Yield the positions of the base offset and the leader epoch of every batch. The last one may
+    be torn after a loss of power."""
     if path.endswith((".log", ".checkpoint")) and "-checkpoint" not in path:
-        for position, _header in batches(content):
-            yield from range(position, position + 8)
-            yield from range(position + 12, position + 16)
+        with contextlib.suppress(CorruptBatch):
+            for position, _header in batches(content):
+                yield from range(position, position + 8)
+                yield from range(position + 12, position + 16)

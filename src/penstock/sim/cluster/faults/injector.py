@@ -50,6 +50,7 @@ class FaultInjector:
     ) -> None:
         """`connected` connects a client. Without it only the basic faults are drawn."""
         self._network = simulation.network
+        self._delay_s = simulation.network.delay_s
         self._rng: random.Random = simulation.stream("faults")
         self._nodes = nodes
         self._history = history
@@ -120,6 +121,7 @@ class FaultInjector:
         have an offline log directory."""
         self._note("all faults end")
         self._network.heal()
+        self._network.delay_s = self._delay_s
         if self._more is not None:
             self._more.end()
         for node in self._nodes.values():
@@ -296,11 +298,10 @@ class FaultInjector:
             await asyncio.sleep(self._rng.random() * 0.2)
 
     async def _slow_network(self) -> None:
-        before = self._network.delay_s
         self._note("the network is slow")
         self._network.delay_s = (0.001, self._rng.choice((0.02, 0.3)))
         await self._wait()
-        self._network.delay_s = before
+        self._network.delay_s = self._delay_s
 
     # Disks and clocks
 

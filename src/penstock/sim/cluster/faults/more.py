@@ -10,6 +10,7 @@ from penstock.sim.cluster.faults.env import FaultEnv, Inject
 from penstock.sim.cluster.faults.machines import MachineFaults
 from penstock.sim.cluster.faults.on_events import EventFaults
 from penstock.sim.cluster.faults.quorum import QuorumFaults
+from penstock.sim.cluster.faults.transactions import TransactionFaults
 
 
 class MoreFaults:
@@ -29,6 +30,14 @@ class MoreFaults:
             quorum.depose_and_fall_behind: 1,
             quorum.wipe_node: 1,
         }
+        if env.spec.transactions is not None:
+            transactions = TransactionFaults(env)
+            self._kinds |= {
+                transactions.lose_coordinator: 6,
+                transactions.crash_in_transaction: 6,
+                transactions.reorder_requests: 4,
+                transactions.hold_frames: 6,
+            }
         # These need a cluster without other faults.
         self._alone = (quorum.fall_behind, quorum.depose_and_fall_behind, quorum.wipe_node)
         self._lose_power_together = quorum.lose_power_together

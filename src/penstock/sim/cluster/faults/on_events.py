@@ -25,6 +25,8 @@ from penstock.world.sim import KINDS, Frame
 # Produce, Fetch, OffsetCommit, CreateTopics, DeleteTopics, InitProducerId, CreatePartitions, Vote,
 # AlterPartition, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, ConsumerGroupHeartbeat.
 _APIS = (0, 1, 8, 19, 20, 22, 37, 52, 56, 59, 62, 63, 68)
+# Produce, Fetch, InitProducerId, AddPartitionsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit.
+_TRANSACTION_APIS = (0, 1, 22, 24, 26, 27, 28)
 _WITHIN_S = 3.0
 # The disk stops after fewer changes than this.
 _CHANGES = 6
@@ -93,7 +95,7 @@ class EventFaults:
         trigger = env.network.on_frame(
             kill,
             response=rng.random() < 0.5,
-            api_key=rng.choice(_APIS),
+            api_key=rng.choice(_APIS if env.spec.transactions is None else _TRANSACTION_APIS),
             source=None if receives else node.name,
             target=node.name if receives else None,
             nth=rng.choice((1, 2, 5)),
