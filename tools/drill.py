@@ -59,6 +59,14 @@ def main(minutes: int, *only: str) -> int:
             {"PENSTOCK_DRILL": "1"},
             ["tests/e2e/test_e2e_compaction.py"],
         ),
+        "exactly-once copy with confluent-kafka; brokers, coordinators and clients are killed": (
+            {"PENSTOCK_EXACTLY_ONCE_S": str(60 * minutes)},
+            ["tests/e2e/test_e2e_exactly_once.py"],
+        ),
+        "exactly-once copy with Java; brokers, coordinators and clients are killed": (
+            {"PENSTOCK_EXACTLY_ONCE_S": str(60 * minutes)},
+            ["tests/java/test_java_transactions_copy.py"],
+        ),
         "kill -9 of Spark's driver and of the broker": (
             {"PENSTOCK_DRILL": "1"},
             ["tests/spark/test_spark_restarts.py"],
