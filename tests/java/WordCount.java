@@ -7,8 +7,9 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Produced;
 
-/** Counts words: bootstrap servers, directory for its state, input topic, output topic. Grouping by another key makes it use a repartition
- * topic, and its count has a changelog. Prints its state when that changes; runs until it is killed. */
+/** Counts words: bootstrap servers, directory for its state, input topic, output topic, processing guarantee (by default at_least_once).
+ * Grouping by another key makes it use a repartition topic, and its count has a changelog. Prints its state when that changes; runs until it
+ * is killed. */
 public class WordCount {
     public static void main(String[] args) throws Exception {
         Properties settings = new Properties();
@@ -22,6 +23,8 @@ public class WordCount {
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.String().getClass());
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.String().getClass());
         settings.put("auto.offset.reset", "earliest");
+        settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6_000); // The next process need not wait long for a killed one.
+        if (args.length > 4) settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, args[4]);
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(args[2])
             .flatMapValues(line -> Arrays.asList(line.split(" ")))

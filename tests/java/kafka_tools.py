@@ -25,9 +25,10 @@ PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 # These tools take the address before the subcommand, ClusterTool after it, and the others in any
 # position.
-_ADDRESS_FIRST = (QUORUM, FEATURES)
+_ADDRESS_FIRST = (QUORUM, FEATURES, TRANSACTIONS)
 
 
 def java(main: str, *arguments: str) -> list[str]:

@@ -276,6 +276,7 @@ def test_features_are_described_and_changed(tools: Tools) -> None:
         ELR: ("0", "1", "0"),
         "group.version": ("0", "1", "1"),
         "metadata.version": ("4.3-IV0", "4.3-IV0", "4.3-IV0"),
+        "transaction.version": ("0", "2", "2"),
     }
     assert tools(FEATURES, "upgrade", "--feature", f"{ELR}=1") == f"{ELR} was upgraded to 1.\n"
     assert levels(tools)[ELR] == ("0", "1", "1")
