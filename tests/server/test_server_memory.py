@@ -1,4 +1,4 @@
-"""The memory of all connections together is bounded, and no connection waits for it for ever."""
+"""The memory of all connections together is bounded, and no connection waits for it forever."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ read.
 When memory is short, connections are still read, but a receive buffer grows only to
 SHORT_READ_BYTES. So requests of usual size are served, and memory exceeds its limit by at most that
 much per connection. A connection whose buffer is full waits in a line, as for Kafka's MemoryPool.
-The first of the line may grow until its request is complete, so that none waits for ever and no two
+The first of the line may grow until its request is complete, so that none waits forever and no two
 wait for each other. Others may grow as well if their whole requests fit into a quarter above the
 limit.
 

@@ -128,7 +128,7 @@ class MetadataLog:
         before it. KafkaError: there is a later one.
 
         Recovery reads only what is above the committed offset, and the loader what is above the
-        latest snapshot. A leader that has damaged records would serve them for ever, and a replica
+        latest snapshot. A leader that has damaged records would serve them forever, and a replica
         that needs them would never catch up (rule 20).
         """
         while (damaged := await self._world.offload.thread(self._first_damage)) is not None:

@@ -100,12 +100,12 @@ def small_request_bounds(fetched: int = _BOUND, altered: int = _BOUND) -> Iterat
 
 
 def follower_fetches_not_split() -> AbstractContextManager[None]:
-    """A follower's request lists all its partitions, which its leader refuses, for ever."""
+    """A follower's request lists all its partitions, which its leader refuses, forever."""
     return small_request_bounds(fetched=_UNBOUNDED)
 
 
 def isr_changes_not_split() -> AbstractContextManager[None]:
-    """AlterPartition has all ISR changes of a broker, which the controller refuses, for ever."""
+    """AlterPartition has all ISR changes of a broker, which the controller refuses, forever."""
     return small_request_bounds(altered=_UNBOUNDED)
 
 

@@ -10,7 +10,7 @@ process whose machine has a clock of another rate sees that clock in `time`.
 
 How a crashed process unwinds: its tasks are cancelled and run to their end, because Python cannot
 stop a coroutine otherwise. By then its disk and network are dead, its timers never fire, and its
-exceptions are ignored. A task that waits for a timer while it unwinds waits for ever.
+exceptions are ignored. A task that waits for a timer while it unwinds waits forever.
 """
 
 from __future__ import annotations
