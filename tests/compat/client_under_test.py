@@ -75,8 +75,8 @@ class ClientUnderTest(Protocol):
         """Return the first offset with this timestamp or a later one, or None."""
 
 
-def new_topic(what: str) -> str:
-    return f"{what}-{uuid4().hex[:8]}"
+def new_topic(prefix: str) -> str:
+    return f"{prefix}-{uuid4().hex[:8]}"
 
 
 def compressible(size: int, seed: int) -> bytes:

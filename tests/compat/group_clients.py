@@ -123,8 +123,8 @@ class ConfluentMember(Member):
 
 def _generation(consumer: Consumer) -> int:
     """Read the generation from librdkafka's group metadata: "CGMDv2:", then an int32."""
-    told: Any = consumer.consumer_group_metadata()
-    return int.from_bytes(told[7:11], "little", signed=True)
+    metadata: Any = consumer.consumer_group_metadata()
+    return int.from_bytes(metadata[7:11], "little", signed=True)
 
 
 class KafkaPythonMember(Member):

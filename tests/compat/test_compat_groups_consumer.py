@@ -56,8 +56,8 @@ def topic(bootstrap: str) -> str:
 
 def described(bootstrap: str, group: str) -> tuple[ConsumerGroupType, ConsumerGroupState, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    told = admin.describe_consumer_groups([group])[group].result(30)
-    return told.type, told.state, len(told.members)
+    description = admin.describe_consumer_groups([group])[group].result(30)
+    return description.type, description.state, len(description.members)
 
 
 def test_partitions_are_reassigned_when_members_join_and_leave(bootstrap: str, topic: str) -> None:

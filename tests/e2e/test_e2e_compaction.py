@@ -129,9 +129,9 @@ def dump(broker: PenstockProcess) -> str:
     """Return the output of `penstock log dump` for the first segment."""
     segment = min((data_of(broker) / f"{TOPIC}-0").glob("*.log"))
     command = [str(Path(sys.executable).parent / "penstock"), "log", "dump", str(segment)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert said.returncode == 0, said.stderr
-    return said.stdout
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def test_kill_9_at_random_points_loses_no_last_value(
@@ -185,9 +185,9 @@ def test_records_need_keys_and_the_topics_codec_is_used(tmp_path: Path) -> None:
             producer.produce(TOPIC, value, key, on_delivery=delivered)
             assert producer.flush(DEADLINE_S) == 0
         assert failed == {"1": KafkaError.INVALID_RECORD}
-        said = dump(broker)
-        assert said.count("zstd") == 3
-        assert "gzip" not in said
+        output = dump(broker)
+        assert output.count("zstd") == 3
+        assert "gzip" not in output
         broker.stop()
     finally:
         broker.kill()

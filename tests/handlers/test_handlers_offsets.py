@@ -14,7 +14,7 @@ from penstock.protocol.messages.list_offsets import ListOffsetsRequest
 from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from tests.handlers.fake_node import FakeNode, FakePartition, answer, records, run
 
-Asked = ListOffsetsRequest.Topic
+RequestedTopic = ListOffsetsRequest.Topic
 
 
 def filled(node: FakeNode) -> FakePartition:
@@ -38,17 +38,19 @@ async def offset(
     epoch: int = -1,
     **fields: Any,
 ) -> tuple[int, ...]:
-    asked = Asked(
+    topic_request = RequestedTopic(
         name="t",
         partitions=(
-            Asked.Partition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch),
+            RequestedTopic.Partition(
+                partition_index=index, timestamp=timestamp, current_leader_epoch=epoch
+            ),
         ),
     )
     response = await answer(
-        node, 2, version, ListOffsetsRequest(replica_id=-1, topics=(asked,), **fields)
+        node, 2, version, ListOffsetsRequest(replica_id=-1, topics=(topic_request,), **fields)
     )
-    (one,) = response.topics[0].partitions
-    return (one.error_code, one.offset, one.timestamp, one.leader_epoch)
+    (partition,) = response.topics[0].partitions
+    return (partition.error_code, partition.offset, partition.timestamp, partition.leader_epoch)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_offsets_by_special_value_and_by_time(
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_leader_epochs_are_told_from_version_4_on(version: int) -> None:
+def test_leader_epochs_are_returned_from_version_4_on(version: int) -> None:
     async def main(node: FakeNode) -> None:
         filled(node)
         assert await offset(node, -1, version) == (0, 8, -1, 3 if version >= 4 else -1)
@@ -136,11 +138,11 @@ def test_list_offsets_errors(fields: dict[str, int], code: ErrorCode) -> None:
 def test_a_partition_asked_for_twice_is_refused() -> None:
     async def main(node: FakeNode) -> None:
         filled(node)
-        twice = (Asked.Partition(timestamp=-1), Asked.Partition(timestamp=-2))
+        twice = (RequestedTopic.Partition(timestamp=-1), RequestedTopic.Partition(timestamp=-2))
         response = await answer(
-            node, 2, 5, ListOffsetsRequest(topics=(Asked(name="t", partitions=twice),))
+            node, 2, 5, ListOffsetsRequest(topics=(RequestedTopic(name="t", partitions=twice),))
         )
-        assert [one.error_code for one in response.topics[0].partitions] == [
+        assert [partition.error_code for partition in response.topics[0].partitions] == [
             ErrorCode.INVALID_REQUEST
         ] * 2
 
@@ -162,25 +164,25 @@ def test_the_end_of_an_epoch_is_not_capped_at_the_high_watermark(
     async def main(node: FakeNode) -> None:
         filled(node).epochs = {1: (1, 4), 3: (3, 10)}
         topic = OffsetForLeaderEpochRequest.Topic
-        asked = topic(
+        topic_request = topic(
             topic="t",
             partitions=(topic.Partition(leader_epoch=epoch, current_leader_epoch=current),),
         )
         response = await answer(
-            node, 23, 4, OffsetForLeaderEpochRequest(replica_id=1, topics=(asked,))
+            node, 23, 4, OffsetForLeaderEpochRequest(replica_id=1, topics=(topic_request,))
         )
-        (one,) = response.topics[0].partitions
-        assert (one.error_code, one.leader_epoch, one.end_offset) == expected
+        (partition,) = response.topics[0].partitions
+        assert (partition.error_code, partition.leader_epoch, partition.end_offset) == expected
 
     run(main)
 
 
 async def delete(node: FakeNode, before: int, name: str = "t") -> tuple[int, int]:
     topic = DeleteRecordsRequest.Topic
-    asked = topic(name=name, partitions=(topic.Partition(offset=before),))
-    response = await answer(node, 21, 2, DeleteRecordsRequest(topics=(asked,)))
-    (one,) = response.topics[0].partitions
-    return one.error_code, one.low_watermark
+    topic_request = topic(name=name, partitions=(topic.Partition(offset=before),))
+    response = await answer(node, 21, 2, DeleteRecordsRequest(topics=(topic_request,)))
+    (partition,) = response.topics[0].partitions
+    return partition.error_code, partition.low_watermark
 
 
 def test_delete_records() -> None:
@@ -212,7 +214,10 @@ def test_producer_ids_are_new_each_time() -> None:
         ]
         given = InitProducerIdRequest(transactional_id=None, producer_id=1000, producer_epoch=0)
         responses.append(await answer(node, 22, 5, given))
-        assert [(one.error_code, one.producer_id, one.producer_epoch) for one in responses] == [
+        assert [
+            (response.error_code, response.producer_id, response.producer_epoch)
+            for response in responses
+        ] == [
             (0, 1000, 0),
             (0, 1001, 0),
             (0, 1002, 0),
@@ -251,18 +256,21 @@ def test_log_directories_with_their_partitions() -> None:
         second.directory = node.replicas.store.directories[1]
         node.create("u")
         response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=None))
-        held = {
-            one.log_dir: {
-                topic.name: [p.partition_index for p in topic.partitions] for topic in one.topics
+        described = {
+            directory.log_dir: {
+                topic.name: [p.partition_index for p in topic.partitions]
+                for topic in directory.topics
             }
-            for one in response.results
+            for directory in response.results
         }
-        assert held == {"one": {"t": [0, 2], "u": [0]}, "two": {"t": [1]}}
+        assert described == {"one": {"t": [0, 2], "u": [0]}, "two": {"t": [1]}}
         assert response.results[0].topics[0].partitions[0].partition_size == len(records())
         node.replicas.store.directories[1].failure = "gone"
         some = (DescribeLogDirsRequest.Topic(topic="t", partitions=(0, 1, 99)),)
         response = await answer(node, 35, 5, DescribeLogDirsRequest(topics=some))
-        assert [(one.error_code, len(one.topics)) for one in response.results] == [
+        assert [
+            (directory.error_code, len(directory.topics)) for directory in response.results
+        ] == [
             (0, 1),
             (ErrorCode.KAFKA_STORAGE_ERROR, 0),
         ]

@@ -172,8 +172,8 @@ def test_a_replication_factor_above_the_number_of_brokers_is_refused(tools: Tool
 def test_the_quorum_is_described_alike(cluster: PenstockCluster, tools: Tools) -> None:
     leader = str(cluster.quorum_leader())
     status, own_status = (
-        re.sub(r"(?<=LagTimeMs:   )\d+", "some", said)
-        for said in (tools(QUORUM, *STATUS), ours(tools, QUORUM, *STATUS).stdout)
+        re.sub(r"(?<=LagTimeMs:   )\d+", "some", output)
+        for output in (tools(QUORUM, *STATUS), ours(tools, QUORUM, *STATUS).stdout)
     )
     assert own_status == status
     assert re.findall(r"^LeaderId: +(\d+)$", status, re.MULTILINE) == [leader]
@@ -181,8 +181,8 @@ def test_the_quorum_is_described_alike(cluster: PenstockCluster, tools: Tools) -
         r'\{"id": (\d), "endpoints": \["CONTROLLER://127\.0\.0\.1:\d+"\]\}', status
     ) == ["1", "2", "3"]
     theirs, own = (
-        re.sub(r"\b\d{13}\b", "when", said)
-        for said in (tools(QUORUM, *REPLICATION), ours(tools, QUORUM, *REPLICATION).stdout)
+        re.sub(r"\b\d{13}\b", "when", output)
+        for output in (tools(QUORUM, *REPLICATION), ours(tools, QUORUM, *REPLICATION).stdout)
     )
     assert own == theirs
     roles = [
@@ -300,15 +300,15 @@ def levels(tools: Tools) -> dict[str, tuple[str, str, str]]:
 
 
 def test_every_broker_reports_its_api_versions(cluster: PenstockCluster, tools: Tools) -> None:
-    told = re.split(r"(?m)^\)\n", tools(API_VERSIONS))
-    assert told.pop() == ""
-    heads = {text.split(" -> ")[0] for text in told}
+    brokers = re.split(r"(?m)^\)\n", tools(API_VERSIONS))
+    assert brokers.pop() == ""
+    heads = {text.split(" -> ")[0] for text in brokers}
     assert heads == {
         f"127.0.0.1:{cluster.port + broker - 1} (id: {broker} rack: null isFenced: false)"
         for broker in (1, 2, 3)
     }
-    assert len({text.split(" -> ")[1] for text in told}) == 1
-    assert "UNKNOWN" not in told[0]
+    assert len({text.split(" -> ")[1] for text in brokers}) == 1
+    assert "UNKNOWN" not in brokers[0]
 
 
 def test_a_broker_is_added_killed_and_unregistered(cluster: PenstockCluster, tools: Tools) -> None:

@@ -137,10 +137,10 @@ def test_dump_log_reads_the_compacted_offsets_of_a_group(
         for offset, key, value in records
         if key.get("topic") == "read"
     ]
-    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])[
+    described = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])[
         "readers"
     ].result(30)
-    committed = {partition.partition: partition.offset for partition in told.topic_partitions}
+    committed = {partition.partition: partition.offset for partition in described.topic_partitions}
     assert committed == dict.fromkeys(range(GROUP_SIZE), COMMITS - 1)
     assert {partition: at for _offset, partition, at in commits} == committed
     clean = clean_offset(data_of(broker), OFFSETS)

@@ -111,8 +111,8 @@ class History:
         """Return the events of one type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
-    def count(self, what: str, times: int = 1) -> None:
-        self.totals[what] = self.totals.get(what, 0) + times
+    def count(self, name: str, times: int = 1) -> None:
+        self.totals[name] = self.totals.get(name, 0) + times
 
     def is_durable(self, partition: TopicPartition) -> bool:
         return self.durable_topics.get(partition.topic, False)
