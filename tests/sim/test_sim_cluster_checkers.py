@@ -386,6 +386,11 @@ def test_a_member_that_is_silent_may_be_expelled() -> None:
     assert violations(silent) == []
 
 
+def test_a_static_member_that_waits_for_its_predecessor_is_not_a_member() -> None:
+    waiting = ("UNRELEASED_INSTANCE_ID",) * 8
+    assert violations(heartbeats(*waiting, "UNKNOWN_MEMBER_ID")) == []
+
+
 def test_records_of_a_topic_that_is_not_durable_may_be_lost() -> None:
     lost = with_final((0, ONE))
     lost.durable_topics = {"t": False}

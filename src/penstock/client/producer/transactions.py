@@ -261,7 +261,7 @@ class Transactions:
             self.check_sending()
             if partition in current.added:
                 return
-            adding = {*current.to_add, partition}
+            adding = sorted({*current.to_add, partition})
             # The coordinator may execute a request whose response is lost.
             current.started = True
             try:
@@ -270,8 +270,8 @@ class Transactions:
                 self._fail(error)
                 raise
             current.confirmed = True
-            current.added |= adding
-            current.to_add -= adding
+            current.added.update(adding)
+            current.to_add.difference_update(adding)
 
     def check_sending(self) -> None:
         """Raise if a batch must not be sent."""

@@ -44,6 +44,8 @@ _DEFINITE_REFUSALS = (
     "FENCED_MEMBER_EPOCH",
 )
 _EXPULSIONS = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH")
+# The sender is not a member: it was expelled, or the static member before it has not left.
+_NOT_A_MEMBER = (*_EXPULSIONS, "UNRELEASED_INSTANCE_ID")
 
 
 def one_owner_per_generation(history: History) -> Iterator[Violation]:
@@ -156,7 +158,7 @@ def _is_heard(
     return (
         len(recent) > 1
         and all(event.broker == last.broker for event in recent)
-        and not any(event.error in _EXPULSIONS for event in recent)
+        and not any(event.error in _NOT_A_MEMBER for event in recent)
         and all(event.at - event.sent < _ANSWERED_WITHIN_S for event in recent)
         and all(after - before < _HEARD_EVERY_S for before, after in pairwise(times))
     )
