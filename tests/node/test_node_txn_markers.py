@@ -157,6 +157,18 @@ class Coordinator:
             MetadataDelta(brokers=frozenset({broker_id})),
         )
 
+    def restart(self, broker_id: int) -> None:
+        """Register the next process of a broker. Its fencing is in the same delta."""
+        before = self.metadata.image.brokers[broker_id]
+        brokers = {
+            **self.metadata.image.brokers,
+            broker_id: replace(before, epoch=before.epoch + 1),
+        }
+        self.apply(
+            replace(self.metadata.image, brokers=brokers),
+            MetadataDelta(brokers=frozenset({broker_id})),
+        )
+
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.metadata.image = image
         self.markers.apply(image, delta)
@@ -297,6 +309,21 @@ def test_a_broker_that_does_not_answer_is_given_up_when_it_is_fenced() -> None:
         await asyncio.sleep(0.1)
         assert coordinator.written == [effect]
         assert coordinator.brokers[3].partitions_received == [[(0,)]]
+
+    run(test, [2])
+
+
+def test_a_broker_that_lost_power_and_is_back_gets_the_markers_again() -> None:
+    """Its connection is half open, and the request would time out after 30 s only."""
+
+    async def test(coordinator: Coordinator) -> None:
+        coordinator.brokers[2].silent = True
+        effect = coordinator.end("t", 0)
+        await asyncio.sleep(1)
+        coordinator.brokers[2].silent = False
+        coordinator.restart(2)
+        await asyncio.sleep(0.1)
+        assert coordinator.written == [effect]
 
     run(test, [2])
 

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 _RETRY_S = 0.02
 _MAX_RETRY_S = 1.0
 
+# The broker epoch of a broker that is not registered.
+_NO_EPOCH = -1
+
 # The partition has no transaction of this producer epoch. It needs no marker, and will never take
 # this one.
 _UNNEEDED = frozenset(
@@ -91,6 +94,8 @@ class _Destination:
 
     broker_id: int
     channel: MarkerChannel
+    # The broker epoch of the process that requests went to.
+    epoch: int
     queue: deque[_Entry] = field(default_factory=deque)
     is_sending: bool = False
 
@@ -139,13 +144,17 @@ class TxnMarkers:
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Retry what waits for a leader that has changed, and give up connections to brokers that
-        were fenced."""
+        were fenced or have started again."""
         for broker_id in delta.brokers:
             broker = image.brokers.get(broker_id)
             destination = self._destinations.get(broker_id)
-            if destination is not None and (broker is None or broker.fenced):
-                # Markers in flight go to other leaders.
+            if destination is None:
+                continue
+            epoch = _NO_EPOCH if broker is None else broker.epoch
+            if broker is None or broker.fenced or epoch != destination.epoch:
+                # Markers in flight are sent again.
                 destination.channel.close()
+            destination.epoch = epoch
         topics = {
             topic.name
             for changed in delta.topics.values()
@@ -230,7 +239,9 @@ class TxnMarkers:
         destination = self._destinations.get(broker_id)
         if destination is None:
             channel = MarkerChannel(self._world, self._node_id, self._metadata, broker_id)
-            destination = self._destinations[broker_id] = _Destination(broker_id, channel)
+            broker = self._metadata.image.brokers.get(broker_id)
+            epoch = _NO_EPOCH if broker is None else broker.epoch
+            destination = self._destinations[broker_id] = _Destination(broker_id, channel, epoch)
         return destination
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
