@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.controller.brokers.directories import assign_replicas_to_dirs
+from penstock.controller.brokers.directories import (
+    assign_replicas_to_dirs,
+    offline_directories,
+    offline_memberships,
+)
+from penstock.controller.brokers.fencing import leave_isrs
 from penstock.controller.decision import ControllerResult
 from penstock.errors import ErrorCode
 from penstock.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
@@ -65,6 +70,21 @@ def test_replica_in_an_offline_directory_loses_its_leadership() -> None:
     lost = directory(1, 9)
     now = state_of(after(two(), assign(two(), lost, 0)))
     assert (now.directories, now.leader, now.isr) == ((lost, directory(2)), 2, (2,))
+
+
+def test_replicas_in_sync_and_in_an_offline_directory_are_found() -> None:
+    image = with_topic(
+        running(broker(1, directories=2), broker(2)),
+        partition(1, 2, directories=(directory(1, 0), directory(2))),
+        partition(1, 2, directories=(directory(1, 1), directory(2))),
+        partition(1, 2, directories=(directory(1, 1), directory(2)), isr=(2,)),
+    )
+    lost = directory(1, 1)
+    assert offline_memberships(image, image.brokers[1], [lost]) == [(TOPIC_ID, [1])]
+    assert offline_memberships(image, image.brokers[1], [directory(1, 9)]) == []
+    changed = after(image, leave_isrs(image, 1, [(TOPIC_ID, 1)], context()))
+    expected = after(image, offline_directories(image, 1, (lost,), context()))
+    assert changed.topics == expected.topics
 
 
 def test_invalid_assignments() -> None:

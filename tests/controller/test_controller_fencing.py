@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.controller.brokers.fencing import fence_broker, unfence_broker, unregister_broker
+from penstock.controller.brokers.fencing import (
+    fence_broker,
+    leave_isrs,
+    unfence_broker,
+    unregister_broker,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import NO_LEADER, MetadataImage
 from penstock.protocol.internal.metadata_nodes import (
@@ -64,6 +69,25 @@ def test_partition_records_precede_the_fencing_record() -> None:
         broker_id=1, broker_epoch=101, fenced=1
     )
     assert len(decision.records) == 2
+
+
+def test_leaving_isrs_in_parts_before_the_fencing_has_the_same_result() -> None:
+    image = with_topic(
+        three(),
+        partition(1, 2, 3),
+        partition(2, 3, 1),
+        partition(3, 1, 2, isr=(3, 2)),
+        partition(1, 2, isr=(1,)),
+    )
+    expected = fenced(image, 1)
+    (topic,) = image.topics.values()
+    parts = [[(topic.id, 0), (topic.id, 3)], [(topic.id, 1), (topic.id, 2), (topic.id, 99)]]
+    for some in parts:
+        image = after(image, leave_isrs(image, 1, some, context()))
+        assert not image.brokers[1].fenced
+    rest = fence_broker(image, 1, context())
+    assert len(rest.records) == 1
+    assert after(image, rest).topics == expected.topics
 
 
 def test_fencing_twice_writes_no_record_and_unknown_brokers_are_refused() -> None:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
+from penstock.controller.brokers import fencing
 from penstock.controller.decision import ControllerContext
-from penstock.metadata.image import BrokerImage, Endpoint
+from penstock.controller.features import SUPPORTED_FEATURES
+from penstock.errors import KafkaError
+from penstock.metadata import replay as metadata_replay
+from penstock.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    Endpoint,
+    MetadataDelta,
+    MetadataImage,
+)
 from penstock.metadata.snapshot import partition_record, register_broker_record
+from penstock.node.controller import partition_slices
 from penstock.node.controller.controller import NodeController
 from penstock.node.quorum import batches as quorum_batches
 from penstock.node.quorum import log as quorum_log
+from penstock.node.quorum import metadata_loader
 from penstock.node.quorum.quorum import Quorum
-from penstock.protocol.internal.metadata_nodes import UnregisterBrokerRecord
+from penstock.protocol.internal.metadata_nodes import (
+    BrokerRegistrationChangeRecord,
+    UnregisterBrokerRecord,
+)
+from penstock.protocol.internal.metadata_settings import NoOpRecord
 from penstock.protocol.internal.metadata_topics import TopicRecord
+from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
+from penstock.protocol.schema import changed
 from penstock.records.batch import batches
 from penstock.sim.quorum.node import (
     CLUSTER_ID,
@@ -30,6 +50,7 @@ from tests.controller.clusters import partition
 
 TOPIC = UUID(int=4711)
 PARTITIONS = 300
+AT_ONCE = 20
 
 
 def broker(broker_id: int) -> BrokerImage:
@@ -95,6 +116,218 @@ def test_broker_is_fenced_although_the_records_do_not_fit_into_a_batch(
         assert headers[-1].next_offset == quorum.log_end_offset
 
     with_controller(fences)
+
+
+class Turns:
+    """How many records the controller appends in each turn of the event loop, and how many a node
+    replays at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (partition_slices, fencing):
+            monkeypatch.setattr(module, "DECIDED_PARTITIONS_A_TURN", AT_ONCE)
+        monkeypatch.setattr(metadata_loader, "REPLAYED_METADATA_RECORDS_A_TURN", AT_ONCE)
+        self._monkeypatch = monkeypatch
+
+    def watch(self, quorum: Quorum | None = None) -> None:
+        self.appended, self.replayed = [0], [0]
+        loop, replay = asyncio.get_running_loop(), metadata_replay.replay
+
+        def counted_replay(
+            image: MetadataImage, records: Sequence[object], offset: int
+        ) -> tuple[MetadataImage, MetadataDelta]:
+            self.replayed.append(len(records))
+            return replay(image, records, offset)
+
+        self._monkeypatch.setattr(metadata_replay, "replay", counted_replay)
+        if quorum is None:
+            return
+        append = quorum._log.append
+
+        def counted_append(
+            records: tuple[object, ...], epoch: int, *, is_atomic: bool = True
+        ) -> list[int]:
+            self.appended[-1] += len(records)
+            loop.call_soon(self.appended.append, 0)
+            return append(records, epoch, is_atomic=is_atomic)
+
+        self._monkeypatch.setattr(quorum._log, "append", counted_append)
+
+    def check(self) -> None:
+        assert max(self.appended) <= AT_ONCE + 1  # with the record of the broker itself
+        assert max(self.replayed) < 2 * AT_ONCE  # whole batches
+
+
+def heartbeat(
+    offset: int, *, want_shut_down: bool = False, broker_id: int = 7
+) -> BrokerHeartbeatRequest:
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=broker_id,
+        current_metadata_offset=offset,
+        want_shut_down=want_shut_down,
+    )
+
+
+def test_a_broker_with_many_replicas_is_fenced_in_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 100,000 replicas one decision held the event loop for 1.6 s."""
+    turns = Turns(monkeypatch)
+
+    async def fences(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        turns.watch(quorum)
+        controller.connection_lost(7, 7)
+        while not quorum.image.brokers[7].fenced:
+            await asyncio.sleep(0.1)
+        states = quorum.image.topics["t"].partitions.values()
+        assert [(state.leader, state.isr) for state in states] == [(8, (8,))] * PARTITIONS
+        assert sum(turns.appended) > PARTITIONS
+        turns.check()
+
+    with_controller(fences)
+
+
+@pytest.mark.parametrize("registers_again", [False, True])
+def test_a_broker_may_be_replaced_while_it_leaves_its_isrs(
+    registers_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Turns(monkeypatch)
+
+    async def replaces(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        slices = 0
+        append_only = quorum.append_only
+
+        def counted(records: tuple[object, ...]) -> None:
+            nonlocal slices
+            slices += 1
+            append_only(records)
+            if slices == 3:
+                append_only((UnregisterBrokerRecord(broker_id=7, broker_epoch=7),))
+                if registers_again:
+                    append_only((register_broker_record(replace(broker(7), epoch=9)),))
+
+        monkeypatch.setattr(quorum, "append_only", counted)
+        controller.connection_lost(7, 7)
+        await asyncio.sleep(1)
+        assert slices == 3
+        found = quorum.image.brokers.get(7)
+        assert found is None if not registers_again else found is not None and not found.fenced
+
+    with_controller(replaces)
+
+
+def test_a_broker_with_many_replicas_shuts_down_in_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(monkeypatch)
+
+    async def stops(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        turns.watch(quorum)
+        base_offset = quorum.log_end_offset
+        response = await controller.heartbeat(heartbeat(base_offset, want_shut_down=True))
+        turns.check()
+        states = quorum.image.topics["t"].partitions.values()
+        assert {(state.leader, state.isr) for state in states} == {(8, (8,))}
+        assert quorum.image.brokers[7].in_controlled_shutdown
+        # Broker 8 has not applied the changes yet.
+        assert not response.should_shut_down
+        for applied, should_shut_down in (
+            (base_offset, False),
+            (base_offset + PARTITIONS - 1, False),
+            (base_offset + PARTITIONS, True),
+        ):
+            await controller.heartbeat(heartbeat(applied, broker_id=8))
+            response = await controller.heartbeat(heartbeat(base_offset, want_shut_down=True))
+            assert response.should_shut_down == should_shut_down
+
+    with_controller(stops)
+
+
+def test_a_broker_with_many_replicas_registers_again_in_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(monkeypatch)
+
+    async def registers(
+        _simulation: Simulation, quorum: Quorum, controller: NodeController
+    ) -> None:
+        request = BrokerRegistrationRequest(
+            broker_id=7,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=UUID(int=700),
+            features=tuple(
+                BrokerRegistrationRequest.Feature(
+                    name=feature.name,
+                    min_supported_version=feature.first,
+                    max_supported_version=feature.last,
+                )
+                for feature in SUPPORTED_FEATURES
+            ),
+            log_dirs=(UUID(int=1_000),),
+        )
+        base_offset = quorum.log_end_offset
+        with pytest.raises(KafkaError, match="cluster ID"):
+            await controller.register(changed(request, cluster_id="another"))
+        assert quorum.log_end_offset == base_offset
+        turns.watch(quorum)
+        response = await controller.register(request)
+        assert response.broker_epoch == quorum.log_end_offset - 1
+        states = quorum.image.topics["t"].partitions.values()
+        assert {(state.leader, state.isr) for state in states} == {(8, (8,))}
+        turns.check()
+
+    with_controller(registers)
+
+
+@pytest.mark.parametrize("after", ["its heartbeat", "a change of the controller"])
+def test_a_broker_leads_many_replicas_again_in_short_turns(
+    after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(monkeypatch)
+
+    async def returns(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        for each in (8, 7):
+            controller.connection_lost(each, each)
+            while not quorum.image.brokers[each].fenced:
+                await asyncio.sleep(0.1)
+        states = quorum.image.topics["t"].partitions
+        assert {state.leader for state in states.values()} == {NO_LEADER}
+        turns.watch(quorum)
+        if after == "its heartbeat":
+            await controller.heartbeat(heartbeat(quorum.log_end_offset))
+        else:
+            unfence = BrokerRegistrationChangeRecord(broker_id=7, broker_epoch=7, fenced=-1)
+            await quorum.append((unfence,))
+            controller.leadership_changed(leads=True)
+        # Within the grace period: the broker does not run, and is fenced after it.
+        await asyncio.sleep(0.04)
+        states = quorum.image.topics["t"].partitions
+        assert {state.leader for state in states.values()} == {7}
+        turns.check()
+        controller.leadership_changed(leads=False)
+
+    with_controller(returns)
+
+
+def test_a_node_that_starts_replays_a_long_log_in_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(monkeypatch)
+    simulation = Simulation(3)
+    node = simulation.node("c1")
+
+    async def main() -> None:
+        config = quorum_config(1, {1: "c1:9093"}, "/d", {})
+        format_quorum_node(node.world, config)
+        async with quorum_node(node.world, config, Listener()) as quorum:
+            for _ in range(10):
+                await quorum.append((NoOpRecord(),) * (AT_ONCE // 2))
+        turns.watch()
+        async with quorum_node(node.world, config, Listener()) as quorum:
+            assert sum(turns.replayed) >= 5 * AT_ONCE
+            turns.check()
+
+    simulation.run(node.run(main()))
 
 
 def test_broker_may_be_unregistered_while_the_controller_probes_it() -> None:

@@ -36,6 +36,8 @@ class TopicsDelta:
         self._topic_names: dict[UUID, str] | None = None
         # Topic id -> the partitions that this delta copied and so may change in place.
         self._copied: dict[UUID, dict[int, PartitionState]] = {}
+        # Those of them to which a partition was added. A change keeps the order.
+        self._extended: set[UUID] = set()
         # Ordered: a dict without values.
         self._changed: dict[UUID, None] = {}
 
@@ -82,6 +84,7 @@ class TopicsDelta:
         topic = self.topic(record.topic_id)
         directories = record.directories or (MIGRATING_DIRECTORY,) * len(record.replicas)
         _check_directories(topic, record.partition_id, record.replicas, directories)
+        self._extended.add(topic.id)
         self._partitions(topic)[record.partition_id] = PartitionState(
             replicas=record.replicas,
             isr=record.isr,
@@ -151,8 +154,9 @@ class TopicsDelta:
     # Results
 
     def sort_partitions(self) -> None:
-        """Order the partitions of each changed topic by index: Kafka may log them in any order."""
-        for partitions in self._copied.values():
+        """Order the partitions of each extended topic by index: Kafka may log them in any order."""
+        for topic_id in self._extended & self._copied.keys():
+            partitions = self._copied[topic_id]
             if any(index != position for position, index in enumerate(partitions)):
                 ordered = sorted(partitions.items())
                 partitions.clear()

@@ -82,6 +82,7 @@ class Node:
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         """Pass a committed metadata change to the parts, in steps of bounded length."""
         self.metadata.apply(image, delta)
+        self.verifier.apply(image, delta)
         yield from self.replicas.apply(image, delta)
         self.groups.apply(image, delta)
         self.transactions.apply(image, delta)

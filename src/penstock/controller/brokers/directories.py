@@ -3,6 +3,7 @@ KIP-1066). PURE."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from penstock.controller.brokers.registration import check_broker_epoch
@@ -15,7 +16,11 @@ from penstock.controller.partitions.change_builder import (
     build_partition_change,
 )
 from penstock.controller.partitions.election_config import ElectionConfigs
-from penstock.controller.partitions.leader_and_isr import remove_broker_from_isrs
+from penstock.controller.partitions.leader_and_isr import (
+    ByTopic,
+    isr_memberships,
+    remove_broker_from_isrs,
+)
 from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState
 from penstock.protocol.internal.metadata_nodes import BrokerRegistrationChangeRecord
@@ -40,7 +45,7 @@ def offline_directories(
         return ControllerResult((), None)
 
     def is_offline(state: PartitionState) -> bool:
-        return state.directories[state.replicas.index(broker_id)] in offline
+        return _directory_of(state, broker_id) in offline
 
     changes = remove_broker_from_isrs(image, context, broker_id, where=is_offline)
     online = tuple(directory for directory in broker.directories if directory not in offline)
@@ -50,6 +55,36 @@ def offline_directories(
     return ControllerResult(
         (*changes.records, *((registration,) if online else ())), None, tuple(changes.warnings)
     )
+
+
+def offline_memberships(
+    image: MetadataImage, broker: BrokerImage, reported: Sequence[UUID]
+) -> ByTopic:
+    """Return the replicas of the broker that are in an ISR and in an offline directory."""
+    offline = [directory for directory in broker.directories if directory in reported]
+    if not offline:
+        return []
+    found = (
+        (topic_id, [index for index in indexes if _is_in(image, topic_id, index, broker, offline)])
+        for topic_id, indexes in isr_memberships(image, broker.id)
+    )
+    return [(topic_id, indexes) for topic_id, indexes in found if indexes]
+
+
+def _is_in(
+    image: MetadataImage,
+    topic_id: UUID,
+    index: int,
+    broker: BrokerImage,
+    directories: Sequence[UUID],
+) -> bool:
+    topic = image.topic_by_id(topic_id)
+    state = None if topic is None else topic.partitions[index]
+    return state is not None and _directory_of(state, broker.id) in directories
+
+
+def _directory_of(state: PartitionState, broker_id: int) -> UUID:
+    return state.directories[state.replicas.index(broker_id)]
 
 
 def cordoned_directories(

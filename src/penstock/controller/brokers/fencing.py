@@ -4,18 +4,29 @@ A fenced broker is registered, but leads no partition and is in no ISR. The reco
 partitions precede the one that fences it and follow the one that unfences it, so that no image has
 a fenced leader. That holds after every record: a broker with hundreds of thousands of replicas
 needs more records than fit into a batch.
+
+It also takes too long for one turn of the event loop. So the caller first changes most partitions,
+some per turn, by `leave_isrs`, each part decided on the image of that moment. The decision that
+follows changes what is left. For the same reason `unfence_broker` elects leaders of few partitions,
+and `elect_leaderless` those of the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+from uuid import UUID
+
 from penstock.controller.decision import ControllerContext, ControllerResult
 from penstock.controller.partitions.change_builder import PartitionChanges
 from penstock.controller.partitions.leader_and_isr import (
+    each_partition,
     elect_where_leaderless,
+    leaderless_partitions,
     remove_broker_from_isrs,
 )
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import MAX_RECORDS_PER_DECISION
+from penstock.limits import DECIDED_PARTITIONS_A_TURN, MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.protocol.internal.metadata_nodes import (
     BrokerRegistrationChangeRecord,
@@ -45,19 +56,49 @@ def fence_broker(
     return _divisible((*changes.records, fence), changes)
 
 
+def leave_isrs(
+    image: MetadataImage,
+    broker_id: int,
+    partitions: Iterable[tuple[UUID, int]],
+    context: ControllerContext,
+    *,
+    is_unclean_shutdown: bool = False,
+) -> ControllerResult[None]:
+    """Remove a broker that is about to be fenced, shut down or registered again from the ISRs and
+    leaderships of these partitions, and after an unclean shutdown from the ELRs."""
+    changes = remove_broker_from_isrs(
+        image, context, broker_id, is_unclean_shutdown=is_unclean_shutdown, among=partitions
+    )
+    return _divisible(tuple(changes.records), changes)
+
+
+def elect_leaderless(
+    image: MetadataImage, partitions: Iterable[tuple[UUID, int]], context: ControllerContext
+) -> ControllerResult[None]:
+    """Elect leaders for those of these partitions that have none."""
+    changes = elect_where_leaderless(image, context, among=partitions)
+    return _divisible(tuple(changes.records), changes)
+
+
 def unfence_broker(
     image: MetadataImage, broker_id: int, context: ControllerContext
 ) -> ControllerResult[None]:
-    """Let the broker lead; it is elected for leaderless partitions. Raises KafkaError
+    """Let the broker lead; it is elected for the first leaderless partitions. Raises KafkaError
     BROKER_ID_NOT_REGISTERED."""
     broker = _registered(image, broker_id)
     if not broker.fenced:
         return ControllerResult((), None)
-    changes = elect_where_leaderless(image, context, broker_id)
+    first = list(islice(each_partition(leaderless_partitions(image)), DECIDED_PARTITIONS_A_TURN))
+    changes = elect_where_leaderless(image, context, broker_id, among=first)
     unfence = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.epoch, fenced=_FALSE
     )
     return _divisible((unfence, *changes.records), changes)
+
+
+def mark_controlled_shutdown(image: MetadataImage, broker_id: int) -> ControllerResult[None]:
+    """Let the broker lead nothing more and join no ISR."""
+    return _divisible(_shutdown_records(_registered(image, broker_id)), PartitionChanges())
 
 
 def begin_controlled_shutdown(
@@ -65,12 +106,18 @@ def begin_controlled_shutdown(
 ) -> ControllerResult[None]:
     """Move the broker's leaderships to others; it still serves requests."""
     broker = _registered(image, broker_id)
-    shutdown = BrokerRegistrationChangeRecord(
-        broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=_TRUE
-    )
     changes = remove_broker_from_isrs(image, context, broker_id)
-    first = () if broker.in_controlled_shutdown else (shutdown,)
-    return _divisible((*first, *changes.records), changes)
+    return _divisible((*_shutdown_records(broker), *changes.records), changes)
+
+
+def _shutdown_records(broker: BrokerImage) -> tuple[object, ...]:
+    if broker.in_controlled_shutdown:
+        return ()
+    return (
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=_TRUE
+        ),
+    )
 
 
 def unregister_broker(

@@ -61,42 +61,59 @@ def register_broker(
     `has_session` tells if a broker sent a heartbeat within the session timeout. Raises KafkaError
     if the registration is refused: the response has no field for the reason.
     """
-    if request.cluster_id != cluster_id:
-        reason = f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}"
-        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
-    existing = image.brokers.get(request.broker_id)
-    is_new_incarnation = existing is None or existing.incarnation_id != request.incarnation_id
-    if (
-        existing is not None
-        and is_new_incarnation
-        and not existing.fenced
-        and has_session(existing.id)
-    ):
-        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, _DUPLICATE)
-    _check_directories(image, request)
-    _check_features(image, request)
-    changes = (
-        _end_last_incarnation(image, request, context) if is_new_incarnation else PartitionChanges()
-    )
+    check_registration(image, request, cluster_id=cluster_id, has_session=has_session)
+    changes = PartitionChanges()
+    if is_new_incarnation(image, request):
+        changes = remove_broker_from_isrs(
+            image,
+            context,
+            request.broker_id,
+            is_unclean_shutdown=loses_eligibility(image, request),
+        )
     broker = _registration(image, request, image.offset + len(changes.records) + 1)
     records = (*changes.records, register_broker_record(broker))
     response = BrokerRegistrationResponse(broker_epoch=broker.epoch)
     return ControllerResult(records, response, tuple(changes.warnings), is_atomic=False)
 
 
-def _end_last_incarnation(
-    image: MetadataImage, request: BrokerRegistrationRequest, context: ControllerContext
-) -> PartitionChanges:
-    """Remove the broker from its ISRs, and after an unclean shutdown from its ELRs (KIP-966).
+def check_registration(
+    image: MetadataImage,
+    request: BrokerRegistrationRequest,
+    *,
+    cluster_id: str,
+    has_session: Callable[[int], bool],
+) -> None:
+    """Raise KafkaError if the registration is refused."""
+    if request.cluster_id != cluster_id:
+        reason = f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}"
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+    existing = image.brokers.get(request.broker_id)
+    if (
+        existing is not None
+        and is_new_incarnation(image, request)
+        and not existing.fenced
+        and has_session(existing.id)
+    ):
+        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, _DUPLICATE)
+    _check_directories(image, request)
+    _check_features(image, request)
+
+
+def is_new_incarnation(image: MetadataImage, request: BrokerRegistrationRequest) -> bool:
+    """Return True if this is another process of the broker: it leaves its ISRs."""
+    existing = image.brokers.get(request.broker_id)
+    return existing is None or existing.incarnation_id != request.incarnation_id
+
+
+def loses_eligibility(image: MetadataImage, request: BrokerRegistrationRequest) -> bool:
+    """Return True if the broker also leaves its ELRs, after an unclean shutdown (KIP-966).
 
     A broker that presents its previous epoch shut down cleanly, with its log on disk. Otherwise
     acknowledged records may be missing at its log end.
     """
     existing = image.brokers.get(request.broker_id)
     is_clean = existing is not None and existing.epoch == request.previous_broker_epoch
-    return remove_broker_from_isrs(
-        image, context, request.broker_id, is_unclean_shutdown=not is_clean and elr_enabled(image)
-    )
+    return not is_clean and elr_enabled(image)
 
 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:

@@ -20,7 +20,7 @@ from penstock.ids import (
 from penstock.limits import MAX_METADATA_BATCH_BYTES, METADATA_FETCH_BYTES
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
-from penstock.log.flush import sync_log, truncating
+from penstock.log.flush import save_epochs, sync_log, truncating
 from penstock.log.log import Log
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.log.producers.state import ProducerStates
@@ -402,6 +402,8 @@ class MetadataLog:
     async def close(self) -> None:
         await self.sync()
         self._log.save()
+        with self._log.directory.failing("writing leader epochs"):
+            await save_epochs(self._world, [self._log])
 
     # Reading
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import REPLAYED_METADATA_RECORDS_A_TURN
 from penstock.metadata.image import MetadataDelta, MetadataImage, delta_between
 from penstock.node.quorum.batches import decode_batches
 from penstock.node.quorum.log import MetadataLog
@@ -63,14 +64,8 @@ class MetadataLoader:
     def begin_leading(self) -> None:
         self._pending = self.image
 
-    def append(
-        self, records: tuple[object, ...], epoch: int, *, is_atomic: bool
-    ) -> tuple[int, asyncio.Future[None]]:
-        """Append records as the active controller.
-
-        Returns the offset of the last record and a future that completes when it is applied, or
-        fails with NOT_CONTROLLER when the outcome becomes unknown.
-        """
+    def append(self, records: tuple[object, ...], epoch: int, *, is_atomic: bool) -> int:
+        """Append records as the active controller. Return the offset of the last one."""
         first_offset = base_offset = self._log.end.offset
         pending, _delta = self.pending.replay(records, base_offset + len(records) - 1)
         for end_offset in self._log.append(records, epoch, is_atomic=is_atomic):
@@ -78,9 +73,14 @@ class MetadataLoader:
             self._uncommitted.append(_Uncommitted(base_offset, end_offset, batch))
             base_offset = end_offset
         self._pending = pending
-        applied = self._wait(base_offset - 1)
+        return base_offset - 1
+
+    def append_applied(self, offset: int) -> asyncio.Future[None]:
+        """Return a future that completes when an appended record is applied, or fails with
+        NOT_CONTROLLER when the outcome becomes unknown."""
+        applied = self._wait(offset)
         self._appends.append(applied)
-        return base_offset - 1, applied
+        return applied
 
     def stop_leading(self) -> None:
         """Fail the waiting appends: the next leader may commit their records, or overwrite them."""
@@ -130,14 +130,20 @@ class MetadataLoader:
         self._complete_waiters()
 
     def _next_records(self, high_watermark: int) -> tuple[list[object], int]:
-        """Return committed records and their last offset.
+        """Return whole batches of committed records, about as many as one turn of the event loop
+        may replay, and their last offset.
 
         The active controller has them in memory, other nodes read a part of the log.
         """
         records: list[object] = []
         last_offset = self.image.offset
         own = self._uncommitted
-        while own and own[0].base_offset == last_offset + 1 and own[0].end_offset <= high_watermark:
+        while (
+            own
+            and len(records) < REPLAYED_METADATA_RECORDS_A_TURN
+            and own[0].base_offset == last_offset + 1
+            and own[0].end_offset <= high_watermark
+        ):
             append = own.popleft()
             records += append.records
             last_offset = append.end_offset - 1
@@ -146,6 +152,8 @@ class MetadataLoader:
             for header, batch_records in decode_batches(data, self._log.voters):
                 records += batch_records
                 last_offset = header.last_offset
+                if len(records) >= REPLAYED_METADATA_RECORDS_A_TURN:
+                    break
         return records, last_offset
 
     # Waiting

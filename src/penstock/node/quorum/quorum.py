@@ -295,12 +295,22 @@ class Quorum:
         Raises KafkaError NOT_CONTROLLER if this node is not the active controller, or ceases to be
         before that; the records may be committed nevertheless.
         """
-        if not self.is_leader:
-            raise not_controller(f"node {self.node_id} is not the active controller")
-        offset, applied = self._loader.append(records, self._raft.epoch, is_atomic=is_atomic)
+        offset = self._append(records, is_atomic=is_atomic)
+        applied = self._loader.append_applied(offset)
         self._driver.on_append()
         await applied
         return offset
+
+    def append_only(self, records: tuple[object, ...]) -> None:
+        """Append records that are not atomic without waiting for their commit: an `append` follows,
+        whose commit is that of all records before it. Raises KafkaError NOT_CONTROLLER."""
+        self._append(records, is_atomic=False)
+        self._driver.on_append()
+
+    def _append(self, records: tuple[object, ...], *, is_atomic: bool) -> int:
+        if not self.is_leader:
+            raise not_controller(f"node {self.node_id} is not the active controller")
+        return self._loader.append(records, self._raft.epoch, is_atomic=is_atomic)
 
     async def wait_applied(self, offset: int) -> None:
         await self._loader.wait_applied(offset)

@@ -17,6 +17,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, RESERVED_UUIDS, TopicPartition
 from penstock.limits import (
     CHANGED_PARTITIONS_PER_STEP,
+    COMPARED_PARTITIONS_PER_STEP,
     FILES_RETRY_S,
     REVIEWED_PARTITIONS_PER_STEP,
 )
@@ -218,12 +219,14 @@ class Replicas:
         self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]
     ) -> Iterator[None]:
         config = self._metadata.topic_config(topic.name)
-        for index, state in topic.partitions.items():
+        for number, (index, state) in enumerate(topic.partitions.items(), 1):
             if (
                 before is not None
                 and before.id == topic.id
                 and before.partitions.get(index) is state
             ):
+                if number % COMPARED_PARTITIONS_PER_STEP == 0:
+                    yield
                 continue
             name = TopicPartition(topic.name, index)
             if self._node_id not in state.replicas:
