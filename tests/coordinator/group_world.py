@@ -75,12 +75,7 @@ def state_of(machine: GroupMachine) -> object:
             for group in groups.by_id.values()
         },
         {group_id: dict(groups.offsets.of_group(group_id)) for group_id, _ in groups.offsets},
-        # The order of a partition's transactions counts.
-        {
-            (group_id, partition): list(transactions.items())
-            for group_id, partitions in groups.offsets.pending._by_group.items()
-            for partition, transactions in partitions.items()
-        },
+        deepcopy(groups.offsets.pending._by_group),
         deepcopy(groups.offsets.pending._by_producer),
         dict(groups.deadlines._due),
     )

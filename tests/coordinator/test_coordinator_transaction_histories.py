@@ -143,9 +143,7 @@ def test_the_loader_selects_one_record_of_a_key_besides_open_transactions(
         latest.add(Logged(offset, record, batch))
     ended = [record.key for _offset, record, batch in latest.selected() if not batch.transactional]
     assert len(ended) == len(set(ended)) <= len(PARTITIONS)
-    pending = world.machine.groups.offsets.pending
-    opened = {key for producer_id in (1, 2, 3) for key in pending.of_producer(producer_id)}
-    assert {partition for _group, partition in opened} == {
+    assert {partition for _group, partition in world.machine.groups.offsets.pending} == {
         TopicPartition("t", partition)
         for partition in PARTITIONS
         if expected(history, partition)[1]

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.coordinator.runtime.step import batch_bytes
 from penstock.coordinator.transactions.records import least_batch_bytes, record
+from penstock.coordinator.transactions.table import MarkerPartitions
 from penstock.coordinator.transactions.transaction import (
     STATE_NAMES,
     Producer,
@@ -74,7 +75,7 @@ def listed(
     found = world.machine.list_transactions(
         states, producer_ids, duration_ms, pattern, world.now.wall_ms
     )
-    return [(t.transactional_id, t.producer_id, t.transaction_state) for t in found]
+    return [(t.transactional_id, t.producer_id, t.transaction_state) for t in found if t]
 
 
 def test_list_filters() -> None:
@@ -101,6 +102,32 @@ def test_list_filters() -> None:
     assert listed(world, pattern="pay") == [], "a pattern matches whole ids"
     assert listed(world, pattern="") == [idle, first, second]
     assert listed(world, states=("Ongoing",), pattern=".*-[12]", producer_ids=(P + 2,)) == []
+
+
+def test_transactions_are_listed_as_they_were_when_listing_began() -> None:
+    """A long list is encoded in several turns of the event loop."""
+    world = World()
+    for name in ("a", "b"):
+        world.new_producer(name=name)
+    found = world.machine.list_transactions((), (), -1, None, world.now.wall_ms)
+    world.new_producer(name="c")
+    assert [state.transactional_id for state in found if state] == ["a", "b"]
+
+
+def test_the_partitions_of_markers_are_made_when_they_are_iterated() -> None:
+    """With 100,000 partitions EndTxn held the event loop for 50 ms."""
+    world = World()
+    producer = world.new_producer()
+    world.add(producer)
+    world.ended(producer)
+    (effect,) = world.markers
+    assert type(effect.partitions) is MarkerPartitions
+    partitions = MarkerPartitions({"a": tuple(range(100_000)), "b": (7,)})
+    assert len(partitions) == 100_001
+    assert next(iter(partitions)) == TopicPartition("a", 0)
+    assert TopicPartition("b", 7) in partitions
+    assert TopicPartition("c", 7) not in partitions
+    assert MarkerPartitions({"a": (0, 1)}) == (TopicPartition("a", 0), TopicPartition("a", 1))
 
 
 @pytest.mark.parametrize("pattern", ["(", "a**b(", "(?=a)", "x" * 2_000])

@@ -129,8 +129,7 @@ class GroupStep:
         marker, producer_id = self.batch.marker, self.batch.producer_id
         if marker is not None:
             offsets, by_id = self.groups.offsets, self.groups.by_id
-            pending = offsets.pending.of_producer(producer_id)
-            for group_id in {group_id for group_id, _partition in pending} - by_id.keys():
+            for group_id in offsets.pending.groups_of(producer_id) - by_id.keys():
                 self.save_group(group_id)
             self.undo.add(offsets.saved_transaction(producer_id))
             replay_marker(self.groups, producer_id, commit=marker.commit)

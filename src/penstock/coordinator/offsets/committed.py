@@ -3,7 +3,7 @@ only by replay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -26,6 +26,10 @@ from penstock.protocol.internal.classic_group_records import (
 
 if TYPE_CHECKING:
     from penstock.coordinator.groups.table import GroupTable
+
+
+# To copy this many offsets takes about as long as to look up one.
+_COPIED_PER_CHANGE = 8
 
 
 class Committed(NamedTuple):
@@ -71,6 +75,10 @@ class Offsets:
     def put(self, group_id: str, partition: TopicPartition, committed: Committed) -> None:
         self._by_group.setdefault(group_id, {})[partition] = committed
 
+    def put_all(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        if offsets:
+            self._by_group.setdefault(group_id, {}).update(offsets)
+
     def remove(self, group_id: str, partition: TopicPartition) -> None:
         of_group = self._by_group.get(group_id)
         if of_group is None:
@@ -89,19 +97,42 @@ class Offsets:
     def saved_transaction(self, producer_id: int) -> Callable[[], None]:
         """Return a call that restores what the end of a producer's transaction changes: the offsets
         of its partitions, and their pending ones. One call for all: there may be many."""
-        keys = self.pending.of_producer(producer_id)
-        former = [(key, self.get(*key)) for key in keys]
-        restore_pending = self.pending.saved_all(keys)
+        restores = [
+            self._saved_all(group_id, self.pending.of_producer(producer_id, group_id))
+            for group_id in self.pending.groups_of(producer_id)
+        ]
+        restores.append(self.pending.saved_transaction(producer_id))
 
         def restore() -> None:
-            for (group_id, partition), committed in former:
-                if committed is None:
-                    self.remove(group_id, partition)
-                else:
-                    self.put(group_id, partition, committed)
-            restore_pending()
+            for each in restores:
+                each()
 
         return restore
+
+    def _saved_all(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> Callable[[], None]:
+        """Return a call that restores the present offsets of partitions, or their absence."""
+        of_group = self.of_group(group_id)
+        if len(of_group) <= _COPIED_PER_CHANGE * len(partitions):
+            return partial(self._restore_group, group_id, dict(of_group))
+        former = [(partition, of_group.get(partition)) for partition in partitions]
+        return partial(self._restore_all, group_id, former)
+
+    def _restore_group(self, group_id: str, offsets: dict[TopicPartition, Committed]) -> None:
+        if offsets:
+            self._by_group[group_id] = offsets
+        else:
+            self._by_group.pop(group_id, None)
+
+    def _restore_all(
+        self, group_id: str, former: Iterable[tuple[TopicPartition, Committed | None]]
+    ) -> None:
+        for partition, committed in former:
+            if committed is None:
+                self.remove(group_id, partition)
+            else:
+                self.put(group_id, partition, committed)
 
     def get(self, group_id: str, partition: TopicPartition) -> Committed | None:
         return self.of_group(group_id).get(partition)
@@ -118,10 +149,10 @@ class Offsets:
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
         """Return True if an open transaction would change the offset."""
-        return partition in self.pending.partitions(group_id)
+        return self.pending.is_pending(group_id, partition)
 
     def is_in_transaction(self, group_id: str) -> bool:
-        return bool(self.pending.partitions(group_id))
+        return self.pending.has_group(group_id)
 
     def known(self, group_id: str, partition: TopicPartition) -> Iterator[Committed]:
         """Return the offset of a partition, and the pending ones that a marker may commit."""
@@ -162,9 +193,10 @@ def replay_offset(
 
 def replay_marker(groups: GroupTable, producer_id: int, *, commit: bool) -> None:
     """End a transaction: its pending offsets become the groups', or are dropped."""
-    for ended in groups.offsets.pending.end(producer_id, commit=commit):
-        _create_if_unknown(groups, ended.group_id)
-        groups.offsets.put(*ended)
+    for group_id, offsets in groups.offsets.pending.end(producer_id, commit=commit):
+        if offsets:
+            _create_if_unknown(groups, group_id)
+            groups.offsets.put_all(group_id, offsets)
 
 
 def _create_if_unknown(groups: GroupTable, group_id: str) -> None:
