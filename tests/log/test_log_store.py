@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import threading
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -16,9 +17,11 @@ from penstock.limits import MAX_OPEN_LOG_FILES, REMEMBERED_TAIL_BATCHES
 from penstock.log import names
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.files import OpenFiles, max_open_files
+from penstock.log.leader_epochs import EpochStart
 from penstock.log.store import LogStore
 from penstock.server.quotas import connections_below
 from penstock.world import File, World
+from penstock.world.real import RealDisk
 from penstock.world.sim import Simulation
 from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store, values
 
@@ -335,6 +338,36 @@ def test_a_store_that_closes_rewrites_no_leader_epochs_that_did_not_change(tmp_p
         assert inodes[0] == inodes[1] != inodes[2]
         log = (await open_store(world, path)).logs[PARTITION]
         assert [entry.epoch for entry in log.epochs.entries] == [0, 2]
+
+    in_real_world(tmp_path, main)
+
+
+def test_a_store_that_closes_syncs_no_file_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: list[threading.Thread] = []
+
+    def replace(disk: RealDisk, path: str, data: bytes) -> None:
+        syncs.append(threading.current_thread())
+        original(disk, path, data)
+
+    original = RealDisk.replace
+
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        for number in range(20):
+            log = store.create(TopicPartition("many", number), TOPIC_ID, SMALL)
+            log.append_as_leader(batch("value"), leader_epoch=1)
+            log.append_as_leader(batch("value"), leader_epoch=2)
+            await log.flushing.all()
+            log.advance_start(1)  # only the leader epochs are to be saved
+        monkeypatch.setattr(RealDisk, "replace", replace)
+        await store.close()
+        assert len(syncs) >= 20
+        assert threading.current_thread() not in syncs
+        monkeypatch.undo()
+        log = (await open_store(world, path)).logs[TopicPartition("many", 0)]
+        assert log.epochs.entries == [EpochStart(2, 1)]
 
     in_real_world(tmp_path, main)
 

@@ -371,6 +371,47 @@ def test_a_marker_that_is_not_replicated_holds_back_the_offset_after_a_clean_res
 # What read_committed consumers skip
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_that_is_not_replicated_holds_back_the_offset_after_a_roll_and_a_restart(
+    tmp_path: Path, clean: bool, committed: bool
+) -> None:
+    """The snapshot of the roll does not have the transaction any more."""
+
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        log = store.create(PARTITION, TOPIC_ID, SMALL)
+        log.append_as_leader(batch("plain"), 1)
+        log.roll()
+        log.append_as_leader(first(7), 1)
+        high_watermark = log.end_offset
+        log.append_as_leader(marker(7, committed=committed), 1, from_client=False)
+        log.roll()
+        log.append_as_leader(batch("plain"), 1)
+        end_offset = log.end_offset
+        await log.flushing.all()
+        await store.save_high_watermarks({PARTITION: high_watermark})
+        await store.save_recovery_points()
+        if clean:
+            await store.close()
+        again = await open_store(world, path)
+        producers = again.logs[PARTITION].producers
+        producers.advance(high_watermark)
+        assert producers.first_unstable_offset() == 1
+        assert producers.end_offset == end_offset
+        producers.advance(high_watermark + 1)
+        assert producers.first_unstable_offset() is None
+        # Once the marker is replicated, the newest snapshot is enough.
+        await again.save_high_watermarks({PARTITION: high_watermark + 1})
+        if clean:
+            await again.close()
+        last = (await open_store(world, path)).logs[PARTITION].producers
+        assert last.snapshot_offset > high_watermark
+        assert last.first_unstable_offset() is None
+
+    in_real_world(tmp_path, main)
+
+
 def test_a_read_names_the_aborted_transactions_of_what_it_returns(tmp_path: Path) -> None:
     """A catching-up consumer gets those of its records, and not of the whole log."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
@@ -72,6 +72,21 @@ def mark_synced(disk: Disk, directory: str, files: list[File]) -> None:
     for marker in _MARKERS:
         if disk.exists(f"{directory}/{marker}"):
             disk.remove(f"{directory}/{marker}")
+
+
+async def save_epochs(world: World, logs: Iterable[Log]) -> None:
+    """Write the leader epochs of logs that are closed, in a thread. Raises OSError."""
+    texts = [(f"{log.path}/{names.LEADER_EPOCHS}", epochs_text(log.epochs.entries)) for log in logs]
+    await world.offload.thread(_replace_changed, world.disk, texts)
+
+
+def _replace_changed(disk: Disk, texts: list[tuple[str, bytes]]) -> None:
+    """Write files of leader epochs, except those that have this text: a node that stops saves all
+    its logs, and a sync for each takes long. No file is the same as no epochs."""
+    for path, text in texts:
+        saved = disk.read(path) if disk.exists(path) else epochs_text([])
+        if saved != text:
+            disk.replace(path, text)
 
 
 class Flush:
@@ -192,17 +207,6 @@ class Flush:
             path = self._log.path
             await self._offload.thread(self._disk.replace, f"{path}/{names.LEADER_EPOCHS}", data)
             self._saved_epochs = data if self._log.path == path else None
-
-    def save_epochs(self) -> None:
-        """Write the leader epochs, unless the file has them: a node that stops saves all its logs,
-        and a sync for each takes long. No file is the same as no epochs."""
-        path, data = (
-            f"{self._log.path}/{names.LEADER_EPOCHS}",
-            epochs_text(self._log.epochs.entries),
-        )
-        saved = self._disk.read(path) if self._disk.exists(path) else epochs_text([])
-        if saved != data:
-            self._disk.replace(path, data)
 
     @contextlib.contextmanager
     def held_at(self, offset: int) -> Iterator[None]:

@@ -23,7 +23,7 @@ from penstock.log.files import OpenFiles
 from penstock.log.flush import is_unsynced
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
 from penstock.log.log import Log, LogState
-from penstock.log.producers.replay import load_producers
+from penstock.log.producers.replay import load_producers, with_unreplicated
 from penstock.log.producers.state import ProducerStates
 from penstock.log.recovery import Recovered, rebuild_indexes, recover, unflushed
 from penstock.log.segment import Segment, new_segment
@@ -35,11 +35,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
-    """What the checkpoints of a log directory say about a partition."""
+    """What the checkpoints of a log directory say about a partition. `high_watermark` is None for a
+    log without one: the metadata log, or a copy that a replica moves to."""
 
     clean: bool
     recovery_point: int = 0
     start_offset: int = 0
+    high_watermark: int | None = None
 
 
 def create_log(
@@ -105,7 +107,25 @@ async def open_log(
     )
     if state is None:
         state = await _recovered_state(files, path, bases, checkpointed, world, config)
+    if _is_known(checkpointed.high_watermark, state):
+        state.producers = with_unreplicated(
+            state.producers,
+            world.disk,
+            path,
+            state.segments,
+            state.end_offset,
+            checkpointed.high_watermark or 0,
+        )
     return Log(partition, _topic_id(world.disk, path), path, directory, files, world, config, state)
+
+
+def _is_known(high_watermark: int | None, state: LogState) -> bool:
+    """Return True if there is a high watermark. 0 in a large log means that the checkpoint was
+    lost: all of the log would be read."""
+    return high_watermark is not None and (
+        high_watermark > 0
+        or sum(segment.size for segment in state.segments) <= MAX_INLINE_RECOVERY_BYTES
+    )
 
 
 def _clean_up(disk: Disk, path: str) -> None:

@@ -22,6 +22,7 @@ from penstock.log.checkpoint import Checkpoints
 from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.files import OpenFiles, max_open_files
+from penstock.log.flush import save_epochs
 from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import CheckpointedOffsets, create_log, open_log, write_topic_id
@@ -146,6 +147,7 @@ class LogStore:
         for checkpoint, deleted in self._deleted.items():
             deleted.update(read(checkpoint))
         recovery_points, starts = read(names.RECOVERY_POINTS), read(names.LOG_STARTS)
+        high_watermarks = read(names.HIGH_WATERMARKS)
         for name in self._disk.list(directory.path):
             path = f"{directory.path}/{name}"
             partition = names.parse_partition_dir(name)
@@ -168,7 +170,10 @@ class LogStore:
                     continue
                 start_offset = max(starts.get(partition, 0), self.moves.arrived_at(partition))
                 found = CheckpointedOffsets(
-                    epoch is not None, recovery_points.get(partition, 0), start_offset
+                    epoch is not None,
+                    recovery_points.get(partition, 0),
+                    start_offset,
+                    high_watermarks.get(partition, 0),
                 )
                 await self._open_log(partition, directory, config_of(partition), found)
         self.compactions.opened(directory, read(names.CLEAN_OFFSETS))
@@ -469,6 +474,13 @@ class LogStore:
             except TooManyFiles:
                 await asyncio.sleep(limits.FILES_RETRY_S)
 
+    async def _save_epochs(self, logs: list[Log]) -> None:
+        for directory in self.online:
+            try:
+                await save_epochs(self._world, [log for log in logs if log.directory is directory])
+            except OSError as error:
+                directory.fail("writing leader epochs", error)
+
     async def release(self) -> None:
         """Unlock the directories of a node that stops before its logs are open.
 
@@ -485,12 +497,15 @@ class LogStore:
         """Shut down cleanly: sync everything, and write the clean shutdown marker in each
         directory."""
         futures = [move.future for move in self.moves.under_way.values()]
-        for number, log in enumerate((*self.logs.values(), *futures), 1):
-            with unless_offline(log.directory):
-                await log.flushing.all()
-                await self._save_log(log)
-            if number % limits.CLOSED_LOGS_A_TURN == 0:
-                await self.close_files()
+        logs = [*self.logs.values(), *futures]
+        for start in range(0, len(logs), limits.CLOSED_LOGS_A_TURN):
+            some = logs[start : start + limits.CLOSED_LOGS_A_TURN]
+            for log in some:
+                with unless_offline(log.directory):
+                    await log.flushing.all()
+                    await self._save_log(log)
+            await self._save_epochs(some)
+            await self.close_files()
         await self.save_recovery_points()
         await self.save_start_offsets()
         for directory in self.online:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from penstock.errors import KafkaError
 from penstock.ids import Buffer
 from penstock.limits import REPLAYED_BYTES_PER_STEP, REPLAYED_PER_STEP
 from penstock.log import names
@@ -47,14 +48,57 @@ def save_snapshot(files: OpenFiles, directory: str, offset: int, producers: Prod
 
 
 def load_producers(
-    disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int, notes: list[str]
+    disk: Disk,
+    directory: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    notes: list[str],
+    *,
+    snapshot_up_to: int | None = None,
 ) -> ProducerStates:
     """Return the producer state at an offset: that of the newest valid snapshot up to the offset,
-    and of the batches from there on."""
+    or up to an earlier one, and of the batches from there on."""
     producers = ProducerStates()
-    for _part in load_steps(producers, disk, directory, segments, end_offset, notes):
+    for _part in load_steps(
+        producers, disk, directory, segments, end_offset, notes, snapshot_up_to
+    ):
         pass
     return producers
+
+
+def with_unreplicated(
+    producers: ProducerStates,
+    disk: Disk,
+    directory: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    high_watermark: int,
+) -> ProducerStates:
+    """Return the producer state at the log's end, with the transactions whose marker is not below
+    the high watermark: the marker may still be lost, so they hold back the last stable offset.
+
+    A snapshot has open transactions only. One that was written after such a marker, when a segment
+    was rolled, does not show them. Then the state is read from an earlier snapshot.
+    """
+    if producers.snapshot_offset <= high_watermark:
+        return producers
+    try:
+        if not _has_marker(segments, high_watermark, producers.snapshot_offset):
+            return producers
+        return load_producers(
+            disk, directory, segments, end_offset, [], snapshot_up_to=high_watermark
+        )
+    except KafkaError:
+        return producers  # a segment is damaged, which its readers report
+
+
+def _has_marker(segments: Sequence[Segment], start_offset: int, end_offset: int) -> bool:
+    """Return True if there is a transaction marker between two offsets."""
+    return any(
+        header.is_control and header.is_transactional and header.base_offset >= start_offset
+        for part in _parts_to_replay(segments, start_offset, end_offset)
+        for _position, header in scan_headers(part.file, part.position, part.position + part.length)
+    )
 
 
 def load_steps(
@@ -64,10 +108,14 @@ def load_steps(
     segments: Sequence[Segment],
     end_offset: int,
     notes: list[str],
+    snapshot_up_to: int | None = None,
 ) -> Iterator[FileRange | None]:
     """Load the producer state at an offset in steps that take about a millisecond. Yield before
     each step the range of a file that it reads, if any. Segments may be removed between steps."""
-    snapshot, producers.end_offset = _newest_snapshot(disk, directory, end_offset, notes)
+    snapshot, offset = _newest_snapshot(
+        disk, directory, end_offset if snapshot_up_to is None else snapshot_up_to, notes
+    )
+    producers.snapshot_offset = producers.end_offset = offset
     parts = _parts_to_replay(segments, producers.end_offset, end_offset)
     while some := list(islice(snapshot, REPLAYED_PER_STEP)):
         producers.restore(some)

@@ -74,6 +74,8 @@ class ProducerStates:
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.end_offset = 0
+        # The offset of the snapshot that the state was read from; 0 if there was none.
+        self.snapshot_offset = 0
         self.unstable = UnstableTransactions()
         self._guards = VerificationGuards()
 
