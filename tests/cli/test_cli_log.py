@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli import build
+from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
 from penstock.world import World
 from tests.log.making import (
@@ -105,6 +106,33 @@ def test_files_of_apache_kafka_are_printed() -> None:
     result = dump("--records", *files)
     assert result.exit_code == 0, result.output
     assert "LEADER_CHANGE" in result.stdout
+
+
+def test_records_of_coordinators_logs_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    (segment,) = KAFKA.rglob("__transaction_state-0/*.log")
+    lines = dump("--records", segment).stdout
+    assert "TransactionLog  transactional_id=" in lines
+    assert "transaction_status=1 (Ongoing)" in lines
+    assert "transaction_partitions=[{topic=" in lines
+    # The directory of a relative path counts too.
+    monkeypatch.chdir(segment.parent)
+    assert dump("--records", segment.name).stdout == lines
+    (segment,) = KAFKA.rglob("__consumer_offsets-0/*.log")
+    assert "OffsetCommit  group='" in dump("--records", segment).stdout
+
+
+def test_a_record_that_cannot_be_decoded_is_printed_as_it_is(tmp_path: Path) -> None:
+    async def main(world: World, path: str) -> None:
+        store = await open_store(world, path)
+        log = store.create(TopicPartition("__transaction_state", 0), TOPIC_ID, SMALL)
+        log.append_as_leader(batch("strange"), 5)
+        await store.close()
+
+    in_real_world(tmp_path, main)
+    (segment,) = tmp_path.rglob("*.log")
+    result = dump("--records", segment)
+    assert result.exit_code == 0
+    assert "key null  value 'strange'  (cannot be decoded: " in result.stdout
 
 
 def test_the_installed_command_prints_its_help() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -31,7 +32,8 @@ def dump_command(
         if len(files) > 1:
             print(f"{path}:")
         try:
-            for line in dump(RealDisk(), path, records=records):
+            # The name of its directory tells whether a segment is of a coordinator's log.
+            for line in dump(RealDisk(), os.path.abspath(path), records=records):
                 print(line)
         except (CannotDump, OSError) as error:
             failed = True

@@ -1,23 +1,47 @@
-"""Prints the files of a log as text, for operators. Reads one file and trusts nothing in it."""
+"""Prints the files of a log as text, for operators. Reads one file and trusts nothing in it.
+
+The records of a coordinator's log (__transaction_state, __consumer_offsets, __share_group_state)
+are decoded. The name of the file's directory tells which log it is.
+"""
 
 from __future__ import annotations
 
 import datetime
 import struct
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, ProtocolError
 from penstock.limits import BATCH_HEADER_BYTES
 from penstock.log import names
 from penstock.log.index import TXN_ENTRY, AbortedTxn, OffsetIndex, TimeIndex
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot
 from penstock.log.recovery import scan_batches
+from penstock.protocol.internal.coordinator_logs import (
+    GROUP_LOG,
+    SHARE_STATE_LOG,
+    TRANSACTION_LOG,
+    CoordinatorLog,
+)
+from penstock.protocol.schema import fields_of
 from penstock.records.batch import BatchHeader, CorruptBatch, read_header
 from penstock.records.compression import Codec
 from penstock.records.record import Record, control_kind, records_of
 from penstock.world import Disk
 
 _SHOWN_BYTES = 100
+
+_COORDINATOR_LOGS = {log.topic: log for log in (GROUP_LOG, TRANSACTION_LOG, SHARE_STATE_LOG)}
+_TRANSACTION_STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
 
 
 class CannotDump(Exception):
@@ -34,7 +58,7 @@ def dump(disk: Disk, path: str, *, records: bool) -> Iterator[str]:
         return
     base_offset, suffix = parsed
     if suffix == names.LOG:
-        yield from _segment(disk, path, records)
+        yield from _segment(disk, path, _record_printer(path) if records else None)
     elif suffix == names.OFFSET_INDEX:
         yield from _entries(
             disk,
@@ -55,15 +79,24 @@ def dump(disk: Disk, path: str, *, records: bool) -> Iterator[str]:
         yield from _snapshot(disk, path)
 
 
-def _segment(disk: Disk, path: str, with_records: bool) -> Iterator[str]:
+def _record_printer(path: str) -> Callable[[Record], str]:
+    """Return what prints a record of this segment."""
+    directory = path.rpartition("/")[0].rpartition("/")[2]
+    # The directory of a log that is being moved or deleted has a suffix.
+    partition = names.parse_partition_dir(directory.partition(".")[0])
+    log = None if partition is None else _COORDINATOR_LOGS.get(partition.topic)
+    return _record if log is None else lambda record: _coordinator_record(log, record)
+
+
+def _segment(disk: Disk, path: str, print_record: Callable[[Record], str] | None) -> Iterator[str]:
     file = disk.open(path)
     size = file.size()
     end, count, batch_count = 0, 0, 0
     try:
         for position, header, batch in scan_batches(file, size):
             yield _batch_line(position, header)
-            if with_records:
-                yield from _record_lines(header, batch)
+            if print_record is not None:
+                yield from _record_lines(header, batch, print_record)
             end, count, batch_count = (
                 position + header.size,
                 count + header.record_count,
@@ -107,12 +140,13 @@ def _batch_line(position: int, header: BatchHeader) -> str:
     return "  ".join(words)
 
 
-def _record_lines(header: BatchHeader, batch: memoryview) -> Iterator[str]:
+def _record_lines(
+    header: BatchHeader, batch: memoryview, print_record: Callable[[Record], str]
+) -> Iterator[str]:
     try:
         for record in records_of(batch, header):
-            yield (
-                f"    {record.offset}  {_control(record) if header.is_control else _record(record)}"
-            )
+            text = _control(record) if header.is_control else print_record(record)
+            yield f"    {record.offset}  {text}"
     except KafkaError as error:
         raise CannotDump(
             f"the batch at offset {header.base_offset} has a valid checksum, but its records "
@@ -126,6 +160,39 @@ def _record(record: Record) -> str:
         f"{_time(record.timestamp)}  key {_bytes(record.key)}  value "
         f"{_bytes(record.value)}{headers}"
     )
+
+
+def _coordinator_record(log: CoordinatorLog, record: Record) -> str:
+    """Print a record of a coordinator's log: the fields of its key and of its value."""
+    try:
+        key = log.decode_key(record.key or b"")
+        value = None if record.value is None else log.decode_value(key, record.value)
+    except ProtocolError as error:
+        return f"{_record(record)}  (cannot be decoded: {error})"
+    words = [_time(record.timestamp), type(key).__name__.removesuffix("Key"), *_fields(key)]
+    words += ["tombstone"] if value is None else _fields(value)
+    return "  ".join(words)
+
+
+def _fields(message: object) -> Iterator[str]:
+    """Print the fields of a message, without optional ones that have their default value."""
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if field.tag is None or value != field.default:
+            state = ""
+            if field.name == "transaction_status" and 0 <= value < len(_TRANSACTION_STATES):
+                state = f" ({_TRANSACTION_STATES[value]})"
+            yield f"{field.name}={_value(value)}{state}"
+
+
+def _value(value: object) -> str:
+    if value is None or isinstance(value, bytes | bytearray | memoryview):
+        return _bytes(None if value is None else bytes(value))
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str | int | float | UUID):
+        return repr(value) if isinstance(value, str) else str(value)
+    return f"{{{' '.join(_fields(value))}}}"
 
 
 def _control(record: Record) -> str:
