@@ -51,7 +51,7 @@ from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from penstock.protocol.schema import EncodedArray
+from penstock.protocol.schema import EncodedArray, EncodedParts, fields_of
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.world.sim import Simulation
@@ -556,8 +556,11 @@ async def answer(node: FakeNode, api_key: int, version: int, request: object) ->
     returned = call(node, api_key, version, request)
     response = await returned if isinstance(returned, Awaitable) else returned
     parts = encode(response, version)
-    if isinstance(getattr(response, "topics", None), EncodedArray):
-        return decode(type(response), version, cast(bytes, parts[0]))
+    if any(
+        isinstance(getattr(response, field.name), EncodedArray | EncodedParts)
+        for field in fields_of(type(response))
+    ):
+        return decode(type(response), version, b"".join(cast("list[bytes]", parts)))
     return response
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import fetch as fetch_handler
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.limits import FETCH_PARTITIONS_A_TURN
+from penstock.node.fetch import delayed, reader
+from penstock.protocol.codec import encode
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from tests.handlers.fake_node import FakeNode, answer, call, records, run
@@ -241,6 +244,53 @@ def test_a_partition_that_keeps_changing_does_not_delay_a_fetch_of_many() -> Non
         assert len(responses) == len(partitions)
 
     run(main)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 13, 16, 18])
+def test_a_large_response_is_encoded_in_turns_and_has_the_same_bytes(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response of 20,000 partitions held the event loop for half a second."""
+
+    def encoded(at_once: int) -> tuple[bytes, int]:
+        for module in (delayed, reader, fetch_handler):
+            monkeypatch.setattr(module, "ANSWERED_PARTITIONS_A_TURN", at_once)
+        return run(main)
+
+    async def main(node: FakeNode) -> tuple[bytes, int]:
+        topics = []
+        for name in ("t", "u", "v"):
+            partitions = node.create(name, 7)
+            partitions[3].append(BATCH)
+            partitions[5].append(BATCH)
+            topics.append(
+                Topic(
+                    topic=name if version < 13 else "",
+                    topic_id=NO_UUID if version < 13 else node.metadata.image.topics[name].id,
+                    partitions=tuple(part(index, limit=SIZE) for index in range(8)),
+                )
+            )
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        monkeypatch.setattr(delayed, "FETCH_PARTITIONS_A_TURN", 20)
+        monkeypatch.setattr(reader, "FETCH_PARTITIONS_A_TURN", 20)
+        others = asyncio.create_task(count_turns())
+        response = await call(
+            node, 1, version, FetchRequest(max_wait_ms=500, min_bytes=1, topics=tuple(topics))
+        )
+        others.cancel()
+        return b"".join(cast("list[bytes]", encode(response, version))), turns
+
+    plain, few_turns = encoded(1_000)
+    sliced, turns = encoded(2)
+    assert sliced == plain
+    assert turns >= few_turns + 12
 
 
 def test_a_cancelled_fetch_leaves_no_watcher() -> None:

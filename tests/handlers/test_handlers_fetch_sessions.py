@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import fetch as fetch_handler
 from penstock.limits import FETCH_SESSION_IDLE_SECONDS
+from penstock.node.fetch import delayed, reader
+from penstock.node.fetch import state as fetch_state
 from penstock.node.fetch.sessions import FetchSessions
 from penstock.node.fetch.state import FetchState
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -93,6 +96,94 @@ def test_a_new_high_watermark_or_log_start_is_returned_without_records() -> None
         partition.delete_records(1)
         (result,) = (await fetcher.fetch(part(0, offset=1), isolation_level=1)).values()
         assert result.log_start_offset == 1
+
+    run(main)
+
+
+@pytest.fixture
+def sliced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses of more than two partitions take several turns of the event loop."""
+    for module in (delayed, reader, fetch_handler):
+        monkeypatch.setattr(module, "ANSWERED_PARTITIONS_A_TURN", 2)
+    monkeypatch.setattr(fetch_state, "UNWATCHED_PARTITIONS_A_TURN", 2)
+    for each in (delayed, reader):
+        monkeypatch.setattr(each, "FETCH_PARTITIONS_A_TURN", 5)
+
+
+@pytest.mark.usefixtures("sliced")
+def test_a_change_while_a_large_response_is_encoded_is_in_the_next_one() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 20)
+        fetcher = Fetcher(node)
+        answering = asyncio.ensure_future(fetcher.fetch(*map(part, range(20))))
+        for _ in range(4 + 3):  # all are read, and some are encoded
+            await asyncio.sleep(0)
+        assert not answering.done()
+        partitions[0].append(BATCH)
+        partitions[19].append(BATCH)
+        first = await answering
+        assert len(first) == 20
+        assert first[0].records == b""
+        assert set(await fetcher.fetch()) == {0, 19}
+        assert await fetcher.fetch(part(0, offset=1), part(19, offset=1)) == {}
+        for partition in partitions:
+            partition.append(BATCH)
+        assert set(await fetcher.fetch()) == set(range(20))
+
+    run(main)
+
+
+@pytest.mark.usefixtures("sliced")
+def test_a_large_response_that_is_cancelled_is_returned_by_the_next_request() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 20)
+        for partition in partitions:
+            partition.append(BATCH)
+        fetcher = Fetcher(node)
+        await fetcher.fetch(*map(part, range(20)))
+        answering = asyncio.ensure_future(fetcher.fetch())
+        for _ in range(4 + 3):
+            await asyncio.sleep(0)
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        fetcher.epoch += 1
+        assert set(await fetcher.fetch()) == set(range(20))
+        await fetcher.fetch(forget=tuple(range(20)))
+        await asyncio.sleep(1)
+        assert [len(partition.watchers) for partition in partitions] == [0] * 20
+
+    run(main)
+
+
+@pytest.mark.usefixtures("sliced")
+def test_another_request_completes_a_large_response_immediately() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 20)
+        for partition in partitions:
+            partition.append(BATCH)
+        fetcher = Fetcher(node)
+        await fetcher.fetch(*map(part, range(20)))
+        answering = asyncio.ensure_future(fetcher.fetch())
+        for _ in range(4 + 3):
+            await asyncio.sleep(0)
+        assert not answering.done()
+        fetcher.epoch += 1
+        next_one = asyncio.ensure_future(fetcher.fetch())
+        assert set(await answering) == set(range(20))
+        assert set(await next_one) == set(range(20))
+
+    run(main)
+
+
+@pytest.mark.usefixtures("sliced")
+def test_a_large_fetch_without_a_session_leaves_no_watcher() -> None:
+    async def main(node: FakeNode) -> None:
+        partitions = node.create("t", 20)
+        fetcher = Fetcher(node)
+        fetcher.epoch = -1
+        assert len(await fetcher.fetch(*map(part, range(20)))) == 20
+        await asyncio.sleep(1)
+        assert [len(partition.watchers) for partition in partitions] == [0] * 20
 
     run(main)
 

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.controller.decision import ControllerResult
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import list_transactions as list_handler
 from penstock.ids import TopicPartition
 from penstock.metadata.image import MetadataImage
 from penstock.node.shards.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -621,6 +622,32 @@ def test_transactions_are_listed_by_filters(version: int) -> None:
         if version >= 2:
             assert await listed(transactional_id_pattern="o.*") == ["other"]
             assert await listed(transactional_id_pattern="o") == []
+
+    with_transactions(test)
+
+
+def test_many_transactions_are_listed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 transactional ids held the event loop for 0.27 s."""
+    monkeypatch.setattr(list_handler, "LISTED_TRANSACTIONS_A_TURN", 2)
+
+    async def test(node: FakeNode, _state: FakePartition, _orders: list[FakePartition]) -> None:
+        for number in range(20):
+            await init(node, transactional_id=f"t{number}")
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        others = asyncio.create_task(count_turns())
+        response = await answer(node, LIST, 2, ListTransactionsRequest(state_filters=("Empty",)))
+        all_turns, turns = turns, 0
+        await answer(node, LIST, 2, ListTransactionsRequest(state_filters=("Nonsense",)))
+        others.cancel()
+        assert len(response.transaction_states) == 20
+        assert min(all_turns, turns) >= 10
 
     with_transactions(test)
 

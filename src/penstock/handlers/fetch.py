@@ -24,8 +24,7 @@ Not implemented
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from functools import partial
+from collections.abc import Awaitable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -33,9 +32,13 @@ from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.leaders import endpoints_of
+from penstock.limits import ANSWERED_PARTITIONS_A_TURN
 from penstock.node.fetch.delayed import FetchResult
 from penstock.node.fetch.reader import FetchParams, PartitionRead
+from penstock.node.fetch.state import Key
+from penstock.protocol.codec import encode_struct_parts
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.schema import EncodedParts
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
@@ -81,7 +84,7 @@ def handle(
                 for topic in request.forgotten_topics_data
                 for index in topic.partitions
             ],
-            partial(_response, parts, request, context),
+            _Responses(parts, request, context),
             uses_topic_ids=by_id,
         )
     except KafkaError as error:
@@ -107,35 +110,79 @@ def _params(parts: Parts, request: FetchRequest, version: int) -> FetchParams:
     )
 
 
-def _response(
-    parts: Parts, request: FetchRequest, context: RequestContext, result: FetchResult
-) -> FetchResponse:
-    topics: dict[str | UUID, list[PartitionResponse]] = {}
-    leaders = set()
-    names_leaders = context.version >= _LEADERS_SINCE
-    for (topic, index), read in result.partitions:
-        if read.read is None:
-            response = _without_records(index, read, names_leaders=names_leaders)
-            if read.leader is not None and names_leaders:
-                leaders.add(read.leader.leader)
-        else:
-            response = _with_records(index, read, request)
-        topics.setdefault(topic, []).append(response)
-    return FetchResponse(
-        session_id=result.session_id,
-        responses=tuple(
-            TopicResponse(topic_id=topic, partitions=tuple(partitions))
-            if isinstance(topic, UUID)
-            else TopicResponse(topic=topic, partitions=tuple(partitions))
-            for topic, partitions in topics.items()
-        ),
-        node_endpoints=tuple(
-            FetchResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in endpoints_of(parts, context, leaders)
+class _Responses:
+    """Makes the response of one request. `_leaders` are those that it names."""
+
+    __slots__ = ("_context", "_leaders", "_names_leaders", "_parts", "_request")
+
+    def __init__(self, parts: Parts, request: FetchRequest, context: RequestContext) -> None:
+        self._parts = parts
+        self._request = request
+        self._context = context
+        self._leaders: set[int] = set()
+        self._names_leaders = context.version >= _LEADERS_SINCE
+
+    def response(self, result: FetchResult) -> FetchResponse:
+        topics: dict[str | UUID, list[PartitionResponse]] = {}
+        for (topic, index), read in result.partitions:
+            topics.setdefault(topic, []).append(self._partition(index, read))
+        return self._response(
+            result.session_id,
+            tuple(_topic(topic, tuple(partitions)) for topic, partitions in topics.items()),
         )
-        if leaders
-        else (),
-    )
+
+    def in_slices(
+        self, session_id: int, slices: Iterable[Sequence[tuple[Key, PartitionRead]]]
+    ) -> Generator[None, None, FetchResponse]:
+        """Encode the response of many partitions: first the partitions, then their topics."""
+        version = self._context.version
+        topics: dict[str | UUID, EncodedParts] = {}
+        for some in slices:
+            for (topic, index), read in some:
+                encoded = topics.get(topic)
+                if encoded is None:
+                    encoded = topics[topic] = EncodedParts()
+                encoded.add(
+                    encode_struct_parts(FetchResponse, self._partition(index, read), version)
+                )
+            yield
+        responses = EncodedParts()
+        for number, (topic, partitions) in enumerate(topics.items(), 1):
+            responses.add(encode_struct_parts(FetchResponse, _topic(topic, partitions), version))
+            if number % ANSWERED_PARTITIONS_A_TURN == 0:
+                yield
+        return self._response(session_id, responses)
+
+    def _partition(self, index: int, read: PartitionRead) -> PartitionResponse:
+        if read.read is not None:
+            return _with_records(index, read, self._request)
+        if read.leader is not None and self._names_leaders:
+            self._leaders.add(read.leader.leader)
+        return _without_records(index, read, names_leaders=self._names_leaders)
+
+    def _response(
+        self, session_id: int, responses: tuple[TopicResponse, ...] | EncodedParts
+    ) -> FetchResponse:
+        return FetchResponse(
+            session_id=session_id,
+            responses=responses,  # type: ignore[arg-type]  # see may_be_encoded
+            node_endpoints=tuple(
+                FetchResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in endpoints_of(
+                    self._parts, self._context, self._leaders
+                )
+            )
+            if self._leaders
+            else (),
+        )
+
+
+def _topic(
+    topic: str | UUID, partitions: tuple[PartitionResponse, ...] | EncodedParts
+) -> TopicResponse:
+    if isinstance(topic, UUID):
+        return TopicResponse(topic_id=topic, partitions=partitions)  # type: ignore[arg-type]
+    return TopicResponse(topic=topic, partitions=partitions)  # type: ignore[arg-type]
 
 
 def _with_records(index: int, result: PartitionRead, request: FetchRequest) -> PartitionResponse:

@@ -15,6 +15,7 @@ Not implemented
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,10 +23,13 @@ from penstock.coordinator.consumer.regex import compiled
 from penstock.coordinator.transactions.transaction import STATE_NAMES
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
+from penstock.limits import LISTED_TRANSACTIONS_A_TURN
+from penstock.protocol.codec import encode_struct
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from penstock.protocol.schema import EncodedArray
 
 if TYPE_CHECKING:
     from penstock.node.shards.transactions import Transactions
@@ -36,25 +40,35 @@ class Parts(Protocol):
 
 
 def handle(
-    parts: Parts, request: ListTransactionsRequest, _context: RequestContext
+    parts: Parts, request: ListTransactionsRequest, context: RequestContext
 ) -> Awaitable[ListTransactionsResponse]:
-    return _list(parts, request)
+    return _list(parts, request, context.version)
 
 
-async def _list(parts: Parts, request: ListTransactionsRequest) -> ListTransactionsResponse:
+async def _list(
+    parts: Parts, request: ListTransactionsRequest, version: int
+) -> ListTransactionsResponse:
+    """A coordinator may have 100,000 transactional ids: they are looked at and encoded in turns of
+    the event loop."""
     try:
         # Also if this broker coordinates nothing.
         compiled(request.transactional_id_pattern or "")
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    states: list[ListTransactionsResponse.TransactionState] = []
+    encoded: list[bytes] = []
+    count = 0
     for of_shard in await parts.transactions.list_transactions(request):
         if isinstance(of_shard, KafkaError):
             return ListTransactionsResponse(error_code=of_shard.code)
-        states += of_shard
+        for state in of_shard:
+            if state is not None:
+                encoded.append(encode_struct(ListTransactionsResponse, state, version))
+            count += 1
+            if count % LISTED_TRANSACTIONS_A_TURN == 0:
+                await asyncio.sleep(0)
     return ListTransactionsResponse(
         unknown_state_filters=tuple(
             name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES
         ),
-        transaction_states=tuple(states),
+        transaction_states=EncodedArray(len(encoded), b"".join(encoded)),  # type: ignore[arg-type]
     )

@@ -68,6 +68,16 @@ def encode_struct(message: type, struct: object, version: int) -> bytes:
     return cast(bytes, compiled(struct)[0])
 
 
+def encode_struct_parts(message: type, struct: object, version: int) -> list[Records]:
+    """Return one struct of a message with records as it is encoded in an array, for an
+    EncodedParts."""
+    cls = type(struct)
+    compiled = _encoders.get((cls, version))
+    if compiled is None:
+        compiled = _encoders[cls, version] = compile_encoder(message, version, cls)
+    return compiled(struct)
+
+
 def encode_bytes(message: object, version: int) -> bytes:
     """Return the message as one byte string. Its records, if any, must be bytes."""
     parts = encode(message, version)

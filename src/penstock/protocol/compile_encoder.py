@@ -24,7 +24,7 @@ from penstock import limits
 from penstock.protocol import codec_errors
 from penstock.protocol.layout import FORMATS, NULL_MARKERS, REPEATED, Layout, layout_of, structs_of
 from penstock.protocol.primitives import UVARINTS
-from penstock.protocol.schema import EncodedArray, Field, Records, fields_of
+from penstock.protocol.schema import EncodedArray, EncodedParts, Field, Records, fields_of
 from penstock.protocol.source import Source
 
 Encoder = Callable[[Any], list[Records]]
@@ -219,9 +219,15 @@ class _EncoderSource:
             self._piece(f"{formats}[len({elements})].pack(*{elements})")
         elif field.may_be_encoded:
             self._add_pieces()
-            encoded = self._source.name("EncodedArray", EncodedArray)
+            kind = EncodedParts if self._has_records else EncodedArray
+            encoded = self._source.name(kind.__name__, kind)
             with self._source.block(f"if type({variable}) is {encoded}:"):
-                self._source.line(f"{self._sink}.append({variable}.data)")
+                if self._has_records:
+                    self._source.line('parts.append(b"".join(out))')
+                    self._source.line(f"parts += {variable}.parts")
+                    self._source.line("out.clear()")
+                else:
+                    self._source.line(f"{self._sink}.append({variable}.data)")
             with self._source.block("else:"):
                 self._loop(field, elements, path)
         else:

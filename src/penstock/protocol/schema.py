@@ -84,6 +84,42 @@ class EncodedArray:
         return self.count
 
 
+class EncodedParts:
+    """The elements of an array of structs in encoded form, for a message with records: bytes, and
+    the untouched records between them."""
+
+    __slots__ = ("_bytes", "_parts", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._parts: list[Records] = []
+        # Bytes at the end that are not joined yet.
+        self._bytes: list[bytes] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, parts: list[Records]) -> None:
+        """Add an element."""
+        self.count += 1
+        for part in parts:
+            if isinstance(part, bytes):
+                self._bytes.append(part)
+            else:
+                self._join()
+                self._parts.append(part)
+
+    @property
+    def parts(self) -> list[Records]:
+        self._join()
+        return self._parts
+
+    def _join(self) -> None:
+        if self._bytes:
+            self._parts.append(b"".join(self._bytes))
+            self._bytes = []
+
+
 class Field(NamedTuple):
     """A declared field. `kind` is int8, ..., string, bytes, records or struct; `struct` is the
     nested class of a struct."""
@@ -396,7 +432,8 @@ def array(
     may_be_encoded: bool = False,
 ) -> Any:
     """Declare an array of a nested struct, `array(Partition, "4+")`, or of one of the types above,
-    `array(int32, "0+")`. With `may_be_encoded`, the encoder takes an EncodedArray too."""
+    `array(int32, "0+")`. With `may_be_encoded`, the encoder takes an EncodedArray too, or an
+    EncodedParts if the message has records."""
     inner = element if isinstance(element, type) else None
     kind = "struct" if inner else element.__name__
     return _declare(

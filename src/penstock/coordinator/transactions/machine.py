@@ -9,7 +9,7 @@ them again, with its own coordinator epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -192,7 +192,7 @@ class TransactionMachine:
         duration_filter_ms: int,
         pattern: str | None,
         wall_ms: int,
-    ) -> list[ListTransactionsResponse.TransactionState]:
+    ) -> Iterator[ListTransactionsResponse.TransactionState | None]:
         return views.list_transactions(
             self.table, states, producer_ids, duration_filter_ms, pattern, wall_ms
         )

@@ -8,7 +8,6 @@ transaction has a deadline, and a prepared one has its markers in progress.
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain, repeat
 
 from penstock.coordinator.runtime.step import (
     RECORD_OVERHEAD_BYTES,
@@ -20,9 +19,12 @@ from penstock.coordinator.runtime.step import (
     Undo,
 )
 from penstock.coordinator.transactions.records import record, tombstone
-from penstock.coordinator.transactions.table import TransactionTable, WriteMarkers
+from penstock.coordinator.transactions.table import (
+    MarkerPartitions,
+    TransactionTable,
+    WriteMarkers,
+)
 from penstock.coordinator.transactions.transaction import Transaction
-from penstock.ids import TopicPartition
 from penstock.limits import BATCH_HEADER_BYTES, MAX_REMOVAL_BYTES, MAX_REMOVALS_PER_STEP
 
 
@@ -150,11 +152,6 @@ def _markers(transaction: Transaction, coordinator_epoch: int) -> WriteMarkers:
         transaction.producer_epoch,
         transaction.is_commit,
         coordinator_epoch,
-        tuple(
-            chain.from_iterable(
-                map(TopicPartition, repeat(topic), indexes)
-                for topic, indexes in transaction.partitions.items()
-            )
-        ),
+        MarkerPartitions(transaction.partitions),
         transaction.version,
     )

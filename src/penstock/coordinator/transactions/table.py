@@ -6,11 +6,13 @@ __transaction_state. PURE.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from penstock.coordinator.runtime.deadlines import Deadlines
-from penstock.coordinator.transactions.transaction import Transaction
+from penstock.coordinator.transactions.transaction import Partitions, Transaction
 from penstock.ids import TopicPartition
 
 
@@ -30,6 +32,37 @@ class TransactionSettings(NamedTuple):
     max_batch_bytes: int = 1_048_588
 
 
+class MarkerPartitions(Collection[TopicPartition]):
+    """The partitions of a transaction, made when they are iterated: there may be 100,000."""
+
+    __slots__ = ("_by_topic",)
+
+    def __init__(self, by_topic: Partitions) -> None:
+        self._by_topic = by_topic
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return chain.from_iterable(
+            map(TopicPartition, repeat(topic), indexes) for topic, indexes in self._by_topic.items()
+        )
+
+    def __contains__(self, partition: object) -> bool:
+        return isinstance(partition, TopicPartition) and partition.partition in self._by_topic.get(
+            partition.topic, ()
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Collection) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._by_topic!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteMarkers:
     """The machine's effect: write these markers, then pass this object to `markers_written`."""
@@ -39,7 +72,7 @@ class WriteMarkers:
     producer_epoch: int
     commit: bool
     coordinator_epoch: int
-    partitions: tuple[TopicPartition, ...]
+    partitions: Collection[TopicPartition]
     transaction_version: int
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from penstock.coordinator.consumer.regex import check_cost
 from penstock.coordinator.transactions.responses import describe_error
 from penstock.coordinator.transactions.table import TransactionTable
+from penstock.coordinator.transactions.transaction import Transaction
 from penstock.errors import ErrorCode
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsResponse
 from penstock.protocol.messages.list_transactions import ListTransactionsResponse
@@ -43,21 +44,30 @@ def list_transactions(
     duration_filter_ms: int,
     pattern: str | None,
     wall_ms: int,
-) -> list[ListTransactionsResponse.TransactionState]:
-    """List the transactions that pass all filters; an empty filter passes all, and so does a
-    negative duration. As in Kafka an id that never had a transaction passes every duration.
-    KafkaError: the pattern is malformed or too expensive."""
+) -> Iterator[ListTransactionsResponse.TransactionState | None]:
+    """List the present transactions that pass all filters, None for each that does not: the caller
+    decides how many it looks at in one turn of the event loop.
+
+    An empty filter passes all, and so does a negative duration. As in Kafka an id that never had a
+    transaction passes every duration. KafkaError: the pattern is malformed or too expensive."""
     matches = check_cost(pattern, table.by_id).matches if pattern else None
     state_set, id_set = frozenset(states), frozenset(producer_ids)
-    return [
+
+    def passes(transaction: Transaction) -> bool:
+        return (
+            (not state_set or transaction.state.label in state_set)
+            and (not id_set or transaction.producer_id in id_set)
+            and (duration_filter_ms < 0 or wall_ms - transaction.start_ms > duration_filter_ms)
+            and (matches is None or bool(matches(transaction.transactional_id)))
+        )
+
+    return (
         ListTransactionsResponse.TransactionState(
             transactional_id=transaction.transactional_id,
             producer_id=transaction.producer_id,
             transaction_state=transaction.state.label,
         )
-        for transaction in table.by_id.values()
-        if (not state_set or transaction.state.label in state_set)
-        and (not id_set or transaction.producer_id in id_set)
-        and (duration_filter_ms < 0 or wall_ms - transaction.start_ms > duration_filter_ms)
-        and (matches is None or matches(transaction.transactional_id))
-    ]
+        if passes(transaction)
+        else None
+        for transaction in list(table.by_id.values())
+    )

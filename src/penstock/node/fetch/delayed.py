@@ -3,18 +3,19 @@
 A fetch reads its due partitions. If that is less than min.bytes, it waits for a change of a
 partition or for its deadline. A change wakes the fetch through the node's `ActionQueue`: however
 many partitions changed, it reads them once, before the callback in which they changed returns. A
-fetch of many partitions reads some of them per iteration of the event loop. Records that are not in
-memory are read by a thread first.
+fetch of many partitions reads some of them per iteration of the event loop, and encodes the
+response in the same way. Records that are not in memory are read by a thread first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.errors import InvariantBroken
-from penstock.limits import FETCH_PARTITIONS_A_TURN
+from penstock.limits import ANSWERED_PARTITIONS_A_TURN, FETCH_PARTITIONS_A_TURN
 from penstock.node.delayed import DelayedResponse
 from penstock.node.fetch.reader import FetchReader, PartitionRead
 from penstock.node.fetch.sessions import NO_SESSION, FetchSession
@@ -34,13 +35,22 @@ class FetchResult(NamedTuple):
     partitions: Sequence[tuple[Key, PartitionRead]]
 
 
-Respond = Callable[[FetchResult], "FetchResponse"]
+class Respond(Protocol):
+    """Makes the response of one request."""
+
+    def response(self, result: FetchResult) -> FetchResponse: ...
+
+    def in_slices(
+        self, session_id: int, slices: Iterable[Sequence[tuple[Key, PartitionRead]]]
+    ) -> Generator[None, None, FetchResponse]:
+        """Encode the response, one slice at a time."""
 
 
 class DelayedFetch(DelayedResponse["FetchResponse"]):
     """`start` it. It is the response only if it has to wait."""
 
     __slots__ = (
+        "_answering",
         "_deadline",
         "_fetches",
         "_has_more",
@@ -80,18 +90,21 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         self._is_scheduled = False
         # Every partition is read once before the response, in as many iterations as that takes.
         # Those that become due meanwhile are not waited for.
-        self._unread = len(state.due)
+        self._unread = 0
         self._has_more = False
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        # The slices of a large response that are left to be encoded.
+        self._answering: Generator[None, None, FetchResponse] | None = None
 
     def start(self) -> FetchResponse | DelayedFetch:
         if self._state.delayed is not None:
             # The fetcher sent another request before it got this response.
-            self._state.delayed.answer()
+            self._state.delayed.answer_now()
+        self._unread = len(self._state.due)
         self._read()
         if self._is_ready:
-            return self._respond(self._result())
+            return self._respond.response(self._result())
         self._wait()
         return self
 
@@ -139,7 +152,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
 
     def _look(self) -> None:
         self._is_woken = False
-        if self.is_done:
+        if self.is_done or self._answering is not None:
             return
         was_stale = self._reader.is_stale
         try:
@@ -174,15 +187,51 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
     # Ending
 
     def answer(self) -> None:
-        """Complete the response with what was read so far."""
-        if self.is_done:
+        """Complete the response with what was read so far. A large one is encoded in several
+        iterations of the event loop; what changes meanwhile is part of the next one."""
+        if self.is_done or self._answering is not None:
+            return
+        if len(self._reader.reads) > ANSWERED_PARTITIONS_A_TURN:
+            self._answering = self._answer_in_slices()
+            self._answer_slice()
             return
         try:
-            response = self._respond(self._result())
+            response = self._respond.response(self._result())
         except (Exception, InvariantBroken) as error:  # noqa: BLE001 - the response carries it
             self.fail(error)
         else:
             self.complete(response)
+
+    def answer_now(self) -> None:
+        """Complete the response before this returns."""
+        self.answer()
+        while not self.is_done:
+            self._take_slice()
+
+    def _answer_slice(self) -> None:
+        with self._fetches.actions:
+            self._take_slice()
+        if not self.is_done:
+            asyncio.get_running_loop().call_soon(self._answer_slice)
+
+    def _take_slice(self) -> None:
+        if self.is_done or self._answering is None:
+            return
+        try:
+            next(self._answering)
+        except StopIteration as end:
+            self.complete(end.value)
+        except (Exception, InvariantBroken) as error:  # noqa: BLE001 - the response carries it
+            self.fail(error)
+
+    def _answer_in_slices(self) -> Generator[None, None, FetchResponse]:
+        session = self._session
+        response = yield from self._respond.in_slices(
+            NO_SESSION if session is None else session.id, self._result_slices()
+        )
+        if session is not None:
+            yield from self._reader.settle_slices()
+        return response
 
     def ended(self) -> None:
         if self._timer is not None:
@@ -196,8 +245,21 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             self._reader.restore()
 
     def _result(self) -> FetchResult:
+        partitions = self._news(self._reader.reads.items())
+        if self._session is None:
+            return FetchResult(NO_SESSION, partitions)
+        self._reader.settle()
+        return FetchResult(self._session.id, partitions)
+
+    def _result_slices(self) -> Iterator[list[tuple[Key, PartitionRead]]]:
+        reads = iter(self._reader.reads.items())
+        while some := list(islice(reads, ANSWERED_PARTITIONS_A_TURN)):
+            yield self._news(some)
+
+    def _news(self, reads: Iterable[tuple[Key, PartitionRead]]) -> list[tuple[Key, PartitionRead]]:
+        """Return what the response has of these partitions."""
         partitions = []
-        for key, result in self._reader.reads.items():
+        for key, result in reads:
             fetched = self._state.partitions.get(key)
             if fetched is None or (self._is_incremental and not result.is_news(fetched)):
                 continue
@@ -206,7 +268,4 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             fetched.sent_high_watermark = NEVER_SENT if read is None else read.high_watermark
             fetched.sent_log_start = NEVER_SENT if read is None else read.log_start_offset
             partitions.append((key, result))
-        if self._session is None:
-            return FetchResult(NO_SESSION, partitions)
-        self._reader.settle()
-        return FetchResult(self._session.id, partitions)
+        return partitions

@@ -6,11 +6,14 @@ may fetch, how far a fetcher may read, what its offset means, and what it waits 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.limits import (
+    ANSWERED_PARTITIONS_A_TURN,
     FETCH_PARTITIONS_A_TURN,
     MAX_FETCH_BYTES,
     MAX_PARTITIONS_PER_FETCH,
@@ -345,10 +348,29 @@ class FetchReader:
     def settle(self) -> None:
         """A session's response leaves: watch the partitions whose end the fetcher has reached, and
         leave the others due. Those that were served now come last."""
-        state, redelivers = self._state, self.kind.redelivers
         unserved: dict[Key, None] = {}
         served: dict[Key, None] = {}
-        for key, result in self.reads.items():
+        self._settle(self.reads.items(), unserved, served)
+        self._order_due(unserved, served)
+
+    def settle_slices(self) -> Iterator[None]:
+        """Do the same for some partitions at a time."""
+        unserved: dict[Key, None] = {}
+        served: dict[Key, None] = {}
+        reads = iter(self.reads.items())
+        while some := list(islice(reads, ANSWERED_PARTITIONS_A_TURN)):
+            self._settle(some, unserved, served)
+            yield
+        self._order_due(unserved, served)
+
+    def _settle(
+        self,
+        reads: Iterable[tuple[Key, PartitionRead]],
+        unserved: dict[Key, None],
+        served: dict[Key, None],
+    ) -> None:
+        state, redelivers = self._state, self.kind.redelivers
+        for key, result in reads:
             fetched = state.partitions.get(key)
             if fetched is None:
                 continue
@@ -370,6 +392,9 @@ class FetchReader:
                 unserved[key] = None
             elif redelivers:
                 served[key] = None
+
+    def _order_due(self, unserved: dict[Key, None], served: dict[Key, None]) -> None:
+        state = self._state
         meanwhile = {key: None for key in state.due if key not in served}
         state.due = {**unserved, **meanwhile, **served}
 

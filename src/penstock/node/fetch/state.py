@@ -7,11 +7,15 @@ nothing until a change makes them due again.
 
 from __future__ import annotations
 
+import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+from penstock.limits import UNWATCHED_PARTITIONS_A_TURN
 
 if TYPE_CHECKING:
     from penstock.node.fetch.delayed import DelayedFetch
@@ -135,6 +139,13 @@ class FetchState:
         """Stop watching. A delayed fetch of a session that is closed meanwhile ends at its
         deadline."""
         self._is_closed = True
-        for partition in self.partitions.values():
-            if partition.watched is not None:
-                partition.unwatch()
+        _unwatch(iter([each for each in self.partitions.values() if each.watched is not None]))
+
+
+def _unwatch(partitions: Iterator[FetchPartition]) -> None:
+    """Stop watching partitions, some per turn of the event loop."""
+    some = list(islice(partitions, UNWATCHED_PARTITIONS_A_TURN))
+    for partition in some:
+        partition.unwatch()
+    if len(some) == UNWATCHED_PARTITIONS_A_TURN:
+        asyncio.get_running_loop().call_soon(_unwatch, partitions)

@@ -107,7 +107,7 @@ class FetchResponse:
 
         topic: str = string("4-12", ignorable=True)
         topic_id: UUID = uuid("13+", ignorable=True)
-        partitions: tuple[Partition, ...] = array(Partition, "4+")
+        partitions: tuple[Partition, ...] = array(Partition, "4+", may_be_encoded=True)
 
     @struct
     class NodeEndpoint:
@@ -119,5 +119,5 @@ class FetchResponse:
     throttle_time_ms: int = int32("4+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)
     session_id: int = int32("7+")
-    responses: tuple[Response, ...] = array(Response, "4+")
+    responses: tuple[Response, ...] = array(Response, "4+", may_be_encoded=True)
     node_endpoints: tuple[NodeEndpoint, ...] = array(NodeEndpoint, "16+", tag=0)

@@ -24,4 +24,6 @@ class ListTransactionsResponse:
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     unknown_state_filters: tuple[str, ...] = array(string, "0+")
-    transaction_states: tuple[TransactionState, ...] = array(TransactionState, "0+")
+    transaction_states: tuple[TransactionState, ...] = array(
+        TransactionState, "0+", may_be_encoded=True
+    )
