@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from penstock.config.cluster_settings import REQUEST_TIMEOUT_MS
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.config.transaction_settings import TWO_PHASE_COMMIT_ENABLE
@@ -46,9 +47,6 @@ from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import Disk, World
 from penstock.world.real.thread import LoopThread, Running
-
-# Kafka's default of request.timeout.ms: how long a leader waits for the commit of a marker.
-_MARKER_TIMEOUT_S = 30.0
 
 
 class Built(NamedTuple):
@@ -134,7 +132,9 @@ def build(world: World, config: NodeConfig) -> Built:
     )
     verifier = TxnVerifier(world, config.node_id, metadata, lambda: transactions, supervisor.spawn)
     groups = Groups(shard_env, config, verifier)
-    marker_writer = MarkerWriter(world, metadata, replicas, groups, _MARKER_TIMEOUT_S)
+    marker_writer = MarkerWriter(
+        world, metadata, replicas, groups, timeout_s=config[REQUEST_TIMEOUT_MS] / 1000
+    )
     producer_ids = ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch)
     transactions = Transactions(shard_env, config, producer_ids, marker_writer.write)
     node = Node(

@@ -36,6 +36,7 @@ from tests.client.scripted_broker import LOSE_RESPONSE, ScriptedBroker
 
 TOPIC, TOPIC_ID = "orders", UUID(int=7)
 Marker = WriteTxnMarkersResponse.Marker
+REQUEST_TIMEOUT_S = 5.0
 
 
 class Broker(ScriptedBroker):
@@ -111,6 +112,7 @@ class Coordinator:
             1,
             cast(MetadataView, self.metadata),
             self.spawn,
+            request_timeout_s=REQUEST_TIMEOUT_S,
             write_local=self.write_local,
             is_current=lambda effect: effect.coordinator_epoch == self.epoch,
             written=self.on_written,
@@ -313,8 +315,21 @@ def test_a_broker_that_does_not_answer_is_given_up_when_it_is_fenced() -> None:
     run(test, [2])
 
 
+def test_markers_are_sent_again_after_the_request_timeout() -> None:
+    async def test(coordinator: Coordinator) -> None:
+        coordinator.brokers[2].silent = True
+        effect = coordinator.end("t", 0)
+        await asyncio.sleep(REQUEST_TIMEOUT_S - 0.5)
+        coordinator.brokers[2].silent = False
+        assert len(coordinator.brokers[2].requests) == 1
+        await asyncio.sleep(1)
+        assert coordinator.written == [effect]
+
+    run(test, [2])
+
+
 def test_a_broker_that_lost_power_and_is_back_gets_the_markers_again() -> None:
-    """Its connection is half open, and the request would time out after 30 s only."""
+    """Its connection is half open, and the request would time out later."""
 
     async def test(coordinator: Coordinator) -> None:
         coordinator.brokers[2].silent = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -15,7 +16,13 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import SERVED
 from penstock.ids import TopicPartition
 from penstock.limits import MAX_VERIFIED_PARTITIONS
-from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
+from penstock.metadata.image import (
+    BrokerImage,
+    MetadataDelta,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
 from penstock.node.delayed import ActionQueue
 from penstock.node.metadata import MetadataView
 from penstock.node.shards.verification import Codes, TxnVerifier
@@ -165,6 +172,13 @@ class Run:
         task = asyncio.create_task(work)
         self.tasks.add(task)
         return task
+
+    def change_broker(self, *, fenced: bool, epoch: int) -> None:
+        """Change broker 2 in the metadata."""
+        image = self.metadata.image
+        broker = BrokerImage(2, epoch, UUID(int=2), fenced=fenced)
+        self.metadata.image = replace(image, brokers={**image.brokers, 2: broker})
+        self.verifier.apply(self.metadata.image, MetadataDelta(brokers=frozenset({2})))
 
     def verify(
         self,
@@ -338,6 +352,35 @@ def test_without_a_coordinator_the_error_is_retriable() -> None:
         assert await code_of(current.verify("x")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         current.local.exists = False
         assert await code_of(current.verify("a")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run(test)
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_coordinator_that_lost_power_is_given_up_when_the_metadata_says_so(fenced: bool) -> None:
+    """Its connection is half open, and the request would time out after 10 s only."""
+
+    async def test(current: Run) -> None:
+        current.remote.delay_s = 100
+        began = current.world.clock.monotonic()
+        verification = current.verify("x")
+        await asyncio.sleep(1)
+        current.change_broker(fenced=fenced, epoch=7 if fenced else 8)
+        assert await code_of(verification) == ErrorCode.NETWORK_EXCEPTION
+        assert current.world.clock.monotonic() - began < 1.1
+        current.remote.delay_s = 0
+        current.change_broker(fenced=False, epoch=8)
+        await current.verify("x")
+
+    run(test)
+
+
+def test_a_change_of_the_coordinator_that_is_no_restart_fails_no_verification() -> None:
+    async def test(current: Run) -> None:
+        verification = current.verify("x")
+        await asyncio.sleep(0.5)
+        current.change_broker(fenced=False, epoch=7)
+        await verification
 
     run(test)
 

@@ -178,6 +178,16 @@ CONTROLLED_SHUTDOWN_ENABLE = Setting(
     "Enable controlled shutdown: a broker moves its leaderships to other brokers before it stops.",
 )
 
+# Requests between brokers.
+REQUEST_TIMEOUT_MS = Setting(
+    "request.timeout.ms",
+    INT,
+    30_000,
+    HIGH,
+    "The maximum time that a transaction coordinator waits for the response to WriteTxnMarkers "
+    "and for the commit of its records, and that a broker waits for the commit of markers.",
+)
+
 # Replication.
 REPLICA_LAG_TIME_MAX_MS = Setting(
     "replica.lag.time.max.ms",

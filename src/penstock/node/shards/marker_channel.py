@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     )
 
 _CONNECT_TIMEOUT_S = 2.0
-# Kafka's default of request.timeout.ms. The leader waits as long for the commit of a marker.
-_REQUEST_TIMEOUT_S = 30.0
 
 
 class MarkerChannel:
-    """A connection to one broker, opened on first use and again after it was lost."""
+    """A connection to one broker, opened on first use and again after it was lost. `timeout_s` is
+    request.timeout.ms: the leader waits as long for the commit of a marker."""
 
-    def __init__(self, world: World, node_id: int, metadata: MetadataView, broker_id: int) -> None:
+    def __init__(
+        self, world: World, node_id: int, metadata: MetadataView, broker_id: int, timeout_s: float
+    ) -> None:
         self._world = world
         self._node_id = node_id
         self._metadata = metadata
         self._broker_id = broker_id
+        self._timeout_s = timeout_s
         self._connection: Connection | None = None
 
     async def call(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -49,7 +51,7 @@ class MarkerChannel:
                 *address,
                 client_id=f"broker-{self._node_id}-txn-marker-sender",
                 connect_timeout_s=_CONNECT_TIMEOUT_S,
-                request_timeout_s=_REQUEST_TIMEOUT_S,
+                request_timeout_s=self._timeout_s,
             )
         return await self._connection.call(request, WriteTxnMarkersResponse)
 

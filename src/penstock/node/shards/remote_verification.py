@@ -13,6 +13,7 @@ from penstock.client.errors import error_of
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.limits import MAX_VERIFIED_PARTITIONS
+from penstock.metadata.image import BrokerImage
 from penstock.node.supervisor import Spawn
 from penstock.world import World
 
@@ -48,17 +49,20 @@ Questions = dict[Transaction, dict[TopicPartition, list[Waiting]]]
 
 
 class RemoteCoordinator:
-    """Another broker that coordinates transactions, and the connections to it."""
+    """Another broker that coordinates transactions, and the connections to it. `epoch` is its
+    broker epoch."""
 
     def __init__(
         self,
         world: World,
         client_id: str,
+        epoch: int,
         address: Callable[[], tuple[str, int] | None],
         spawn: Spawn,
     ) -> None:
         self._world = world
         self._client_id = client_id
+        self._epoch = epoch
         self._address = address
         self._spawn = spawn
         self._questions: Questions = {}
@@ -66,6 +70,8 @@ class RemoteCoordinator:
         # Whether a request is about to be made, of the questions of this turn.
         self._is_starting = False
         self._idle: list[Connection] = []
+        # Connections with a request in flight.
+        self._busy: set[Connection] = set()
         self._connected_to: tuple[str, int] | None = None
 
     def ask(self, transaction: Transaction, partition: TopicPartition, waiting: Waiting) -> None:
@@ -75,9 +81,19 @@ class RemoteCoordinator:
             self._in_flight += 1
             self._spawn(self._run())
 
+    def broker_changed(self, broker: BrokerImage | None) -> None:
+        """Fail the requests in flight if the broker was fenced or has started again. The connection
+        of a broker that lost power is half open: nothing else ends it before the timeout."""
+        if broker is None or broker.fenced or broker.epoch != self._epoch:
+            self.close()
+        if broker is not None:
+            self._epoch = broker.epoch
+
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        """Close the connections. Requests in flight fail with a retriable error."""
+        self._close_idle()
+        for connection in list(self._busy):
+            connection.close()
 
     async def _run(self) -> None:
         self._is_starting = False
@@ -111,9 +127,11 @@ class RemoteCoordinator:
 
         try:
             address, connection = await self._connect()
+            self._busy.add(connection)
             try:
                 response = await connection.call(_request(questions), AddPartitionsToTxnResponse)
             finally:
+                self._busy.discard(connection)
                 self._release(address, connection)
             if response.error_code:
                 raise _refused_request(response.error_code, connection.address)
@@ -129,7 +147,7 @@ class RemoteCoordinator:
     async def _connect(self) -> tuple[tuple[str, int], Connection]:
         address = self._address()
         if address != self._connected_to:
-            self.close()
+            self._close_idle()
             self._connected_to = address
         if address is None:
             raise KafkaError(
@@ -148,9 +166,13 @@ class RemoteCoordinator:
         )
         return address, connection
 
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
     def _release(self, address: tuple[str, int], connection: Connection) -> None:
         """Keep a connection for the next request, unless the broker has moved meanwhile."""
-        if address == self._connected_to:
+        if address == self._connected_to and not connection.closed:
             self._idle.append(connection)
         else:
             connection.close()

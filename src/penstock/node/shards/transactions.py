@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.config import transaction_settings as settings
+from penstock.config.cluster_settings import REQUEST_TIMEOUT_MS
 from penstock.config.node import NodeConfig
 from penstock.controller.features import TRANSACTION_VERSION
 from penstock.coordinator.runtime.step import Now, Step, Ticket
@@ -50,12 +51,10 @@ if TYPE_CHECKING:
     )
 
     PartitionErrors = dict[TopicPartition, ErrorCode]
-    Listed = list[ListTransactionsResponse.TransactionState] | KafkaError
+    Listed = Iterator[ListTransactionsResponse.TransactionState | None] | KafkaError
 
 R = TypeVar("R")
 
-# Kafka's default of request.timeout.ms.
-_COMMIT_TIMEOUT_S = 30.0
 _COORDINATOR = "penstock.coordinator.transactions"
 
 
@@ -71,6 +70,7 @@ class Transactions:
         write_local: WriteLocal,
     ) -> None:
         self._env = env
+        request_timeout_s = config[REQUEST_TIMEOUT_MS] / 1000
         self._producer_ids = producer_ids
         self._max_hold_s = config[settings.ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000
         self._held = HeldRequests()
@@ -79,6 +79,7 @@ class Transactions:
             env.node_id,
             env.metadata,
             env.spawn,
+            request_timeout_s=request_timeout_s,
             write_local=write_local,
             is_current=self._is_current,
             written=self._markers_written,
@@ -87,7 +88,7 @@ class Transactions:
             env,
             TRANSACTION_TOPIC,
             self._new_machine,
-            commit_timeout_s=_COMMIT_TIMEOUT_S,
+            commit_timeout_s=request_timeout_s,
             perform=self._markers.perform,
             before_creation=_import_coordinator,
         )
@@ -236,8 +237,8 @@ class Transactions:
         )
 
     async def list_transactions(self, request: ListTransactionsRequest) -> list[Listed]:
-        """Return one result per shard: its transactions, or the error that prevents listing
-        them."""
+        """Return one result per shard: its transactions, None for each that does not pass the
+        filters, or the error that prevents listing them."""
         wall_ms = self._env.world.clock.now_ms()
 
         def listed(machine: TransactionMachine) -> Listed:

@@ -24,6 +24,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
@@ -101,9 +102,9 @@ class _Destination:
 
 
 class TxnMarkers:
-    """`write_local` appends markers to partitions that this broker leads. `is_current` tells if the
-    shard that performed an effect still runs. `written` gets the effects whose markers are all
-    written."""
+    """`request_timeout_s` is request.timeout.ms. `write_local` appends markers to partitions that
+    this broker leads. `is_current` tells if the shard that performed an effect still runs.
+    `written` gets the effects whose markers are all written."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class TxnMarkers:
         metadata: MetadataView,
         spawn: Spawn,
         *,
+        request_timeout_s: float,
         write_local: WriteLocal,
         is_current: Callable[[WriteMarkers], bool],
         written: Callable[[Collection[WriteMarkers]], None],
@@ -120,6 +122,7 @@ class TxnMarkers:
         self._node_id = node_id
         self._metadata = metadata
         self._spawn = spawn
+        self._request_timeout_s = request_timeout_s
         self._write_local = write_local
         self._is_effect_current = is_current
         self._written = written
@@ -199,7 +202,7 @@ class TxnMarkers:
         if self._endings.get(ending.effect.transactional_id) is ending:
             del self._endings[ending.effect.transactional_id]
 
-    def _distribute(self, ending: _Ending, partitions: Sequence[TopicPartition]) -> None:
+    def _distribute(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
         """Queue the markers of partitions for their leaders."""
         if len(partitions) <= MAX_MARKERS_PER_REQUEST:
             self._distribute_slice(ending, partitions)
@@ -207,10 +210,11 @@ class TxnMarkers:
             self._spawn(self._distribute_slices(ending, partitions))
 
     async def _distribute_slices(
-        self, ending: _Ending, partitions: Sequence[TopicPartition]
+        self, ending: _Ending, partitions: Collection[TopicPartition]
     ) -> None:
-        for start in range(0, len(partitions), MAX_MARKERS_PER_REQUEST):
-            self._distribute_slice(ending, partitions[start : start + MAX_MARKERS_PER_REQUEST])
+        remaining = iter(partitions)
+        while some := list(islice(remaining, MAX_MARKERS_PER_REQUEST)):
+            self._distribute_slice(ending, some)
             await asyncio.sleep(0)
 
     def _distribute_slice(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
@@ -238,7 +242,9 @@ class TxnMarkers:
     def _destination(self, broker_id: int) -> _Destination:
         destination = self._destinations.get(broker_id)
         if destination is None:
-            channel = MarkerChannel(self._world, self._node_id, self._metadata, broker_id)
+            channel = MarkerChannel(
+                self._world, self._node_id, self._metadata, broker_id, self._request_timeout_s
+            )
             broker = self._metadata.image.brokers.get(broker_id)
             epoch = _NO_EPOCH if broker is None else broker.epoch
             destination = self._destinations[broker_id] = _Destination(broker_id, channel, epoch)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
+from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.metadata import MetadataView
 from penstock.node.shards.internal_topics import TRANSACTION_TOPIC
 from penstock.node.shards.remote_verification import (
@@ -108,6 +109,13 @@ class TxnVerifier:
             self._remote(coordinator_id).ask(transaction, partition, waiting)
         return waiting.future
 
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Give up the connections to coordinators that were fenced or have started again."""
+        for broker_id in delta.brokers:
+            coordinator = self._coordinators.get(broker_id)
+            if coordinator is not None:
+                coordinator.broker_changed(image.brokers.get(broker_id))
+
     def close(self) -> None:
         for coordinator in self._coordinators.values():
             coordinator.close()
@@ -127,6 +135,7 @@ class TxnVerifier:
             coordinator = self._coordinators[broker_id] = RemoteCoordinator(
                 self._world,
                 f"broker-{self._node_id}-transactions",
+                self._metadata.image.brokers[broker_id].epoch,
                 lambda: self._metadata.broker_address(broker_id),
                 self._spawn,
             )
