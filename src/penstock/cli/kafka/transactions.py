@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.kafka.options import KAFKA_VERSION, Refused, argument_parser
+from penstock.cli.kafka.options import Refused
 from penstock.cli.kafka.session import with_admin
+from penstock.cli.kafka.transactions_arguments import check, parser
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from penstock.client.admin.producers import AbortTransactionSpec
     from penstock.client.client import Client
 
-_PURPOSE = (
-    "This tool is used to analyze the transactional state of producers in the cluster. It can be "
-    "used to detect and recover from hanging transactions."
-)
 _PRODUCER_COLUMNS = [
     "ProducerId",
     "ProducerEpoch",
@@ -52,7 +49,6 @@ _HANGING_COLUMNS = [
     "Duration(min)",
 ]
 _MINUTE_MS = 60_000
-_DEFAULT_TIMEOUT_MIN = 15
 _NONE = "None"
 
 
@@ -61,9 +57,9 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    arguments = _parser().parse_args(words)
+    arguments = parser().parse_args(words)
     try:
-        _check(arguments)
+        check(arguments)
         for line in with_admin(
             arguments.bootstrap_server,
             arguments.command_config,
@@ -74,90 +70,6 @@ def run(words: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argument_parser("kafka-transactions.sh", _PURPOSE)
-    parser.add_argument(
-        "-v", "--version", action="version", version=KAFKA_VERSION, help="Display Kafka version."
-    )
-    parser.add_argument(
-        "--command-config", metavar="FILE", help="A properties file for the client."
-    )
-    parser.add_argument(
-        "--bootstrap-server", metavar="host:port", required=True, help="Bootstrap brokers."
-    )
-    commands = parser.add_subparsers(
-        dest="command", required=True, title="commands", metavar="COMMAND"
-    )
-    listing = commands.add_parser("list", help="list transactions")
-    listing.add_argument(
-        "--duration-filter", type=int, default=-1, help="Only transactions open for longer, in ms."
-    )
-    listing.add_argument(
-        "--transactional-id-pattern", help="A regular expression of the transactional ids."
-    )
-    describe = commands.add_parser(
-        "describe", help="describe the state of an active transactional-id"
-    )
-    describe.add_argument("--transactional-id", required=True, help="transactional id")
-    producers = commands.add_parser(
-        "describe-producers", help="describe the states of active producers for a topic partition"
-    )
-    producers.add_argument("--broker-id", type=int, help="Ask this replica instead of the leader.")
-    producers.add_argument("--topic", required=True, help="topic name")
-    producers.add_argument("--partition", type=int, required=True, help="partition number")
-    _add_abort(commands.add_parser("abort", help="abort a hanging transaction"))
-    hanging = commands.add_parser("find-hanging", help="find hanging transactions")
-    hanging.add_argument("--broker-id", type=int, help="Search the replicas of this broker.")
-    hanging.add_argument(
-        "--max-transaction-timeout",
-        type=int,
-        default=_DEFAULT_TIMEOUT_MIN,
-        help="Only transactions without a write for this many minutes; 15 by default.",
-    )
-    hanging.add_argument("--topic", help="The topic to search; required with --partition.")
-    hanging.add_argument("--partition", type=int, help="partition number")
-    terminate = commands.add_parser(
-        "forceTerminateTransaction", help="Force abort an ongoing transaction on transactionalId"
-    )
-    terminate.add_argument(
-        "--transactionalId", dest="transactional_id", required=True, help="transactional id"
-    )
-    return parser
-
-
-def _add_abort(abort: argparse.ArgumentParser) -> None:
-    abort.add_argument("--topic", required=True, help="topic name")
-    abort.add_argument("--partition", type=int, required=True, help="partition number")
-    newer = abort.add_argument_group("Brokers on versions 3.0 and above")
-    newer.add_argument("--start-offset", type=int, help="start offset of the transaction to abort")
-    older = abort.add_argument_group("Brokers on versions older than 3.0")
-    older.add_argument("--producer-id", type=int, help="producer id")
-    older.add_argument("--producer-epoch", type=int, help="producer epoch")
-    older.add_argument("--coordinator-epoch", type=int, help="coordinator epoch")
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    if arguments.command == "abort" and arguments.start_offset is None:
-        if arguments.producer_id is None:
-            raise Refused(
-                "The transaction to abort must be identified either with --start-offset (for "
-                "brokers on 3.0 or above) or with --producer-id, --producer-epoch, and "
-                "--coordinator-epoch (for older brokers)"
-            )
-        if arguments.producer_epoch is None:
-            raise Refused("Missing required argument --producer-epoch")
-        if arguments.coordinator_epoch is None:
-            raise Refused("Missing required argument --coordinator-epoch")
-    if arguments.command == "find-hanging":
-        if arguments.topic is None and arguments.broker_id is None:
-            raise Refused(
-                "The `find-hanging` command requires either --topic or --broker-id to limit the "
-                "scope of the search"
-            )
-        if arguments.partition is not None and arguments.topic is None:
-            raise Refused("The --partition argument requires --topic to be provided")
 
 
 async def _act(client: Client, arguments: argparse.Namespace) -> list[str]:
