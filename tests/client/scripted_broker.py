@@ -41,9 +41,11 @@ SERVED = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4), 22: (0, 5)
 
 @dataclass(frozen=True)
 class Refuse:
-    """Do not write the next produce request; respond with this error code."""
+    """Do not write the next produce request, or its batch of one partition; respond with this error
+    code."""
 
     code: ErrorCode
+    partition: int | None = None
 
 
 LOSE_REQUEST = "lose request"
@@ -106,6 +108,8 @@ class ScriptedBroker:
         self.producer_ids = 0
         self.greeting = b""
         self.silent = False
+        # As silent, and ApiVersions is not answered either.
+        self.frozen = False
         self.most_in_flight = 0
         # Returns why a batch of a transaction is not written, or NONE.
         self.transactional_refusal: Callable[[int, int, Any], ErrorCode] = _no_transactions
@@ -174,25 +178,36 @@ class ScriptedBroker:
         fault = self.faults.popleft() if self.faults else None
         if fault == LOSE_REQUEST:
             return LOSE_REQUEST
-        (topic,) = request.topic_data
-        (part,) = topic.partition_data
-        if self.leaders[part.index] != self.node_id:
-            fault = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        refused = fault.code if isinstance(fault, Refuse) else ErrorCode.NONE
-        if not refused and request.transactional_id is not None:
-            refused = self.transactional_refusal(version, part.index, part.records)
-        code, base = (refused, -1) if refused else self.partitions[part.index].append(part.records)
-        if fault == LOSE_RESPONSE:
-            return LOSE_RESPONSE
-        response = ProduceResponse.Response.PartitionResponse(
-            index=part.index, error_code=code, base_offset=base
-        )
-        return ProduceResponse(
-            responses=(
-                ProduceResponse.Response(
-                    name=topic.name, topic_id=topic.topic_id, partition_responses=(response,)
+        refuse = fault if isinstance(fault, Refuse) else None
+        responses = tuple(
+            ProduceResponse.Response(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple(
+                    self._append(request, version, part, refuse) for part in topic.partition_data
                 ),
             )
+            for topic in request.topic_data
+        )
+        return LOSE_RESPONSE if fault == LOSE_RESPONSE else ProduceResponse(responses=responses)
+
+    def _append(
+        self,
+        request: ProduceRequest,
+        version: int,
+        part: ProduceRequest.TopicData.PartitionData,
+        refuse: Refuse | None,
+    ) -> ProduceResponse.Response.PartitionResponse:
+        refused = ErrorCode.NONE
+        if self.leaders[part.index] != self.node_id:
+            refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif refuse is not None and refuse.partition in (None, part.index):
+            refused = refuse.code
+        elif request.transactional_id is not None:
+            refused = self.transactional_refusal(version, part.index, part.records)
+        code, base = (refused, -1) if refused else self.partitions[part.index].append(part.records)
+        return ProduceResponse.Response.PartitionResponse(
+            index=part.index, error_code=code, base_offset=base
         )
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
@@ -266,7 +281,7 @@ class _Peer(asyncio.Protocol):
 
     def _handle(self, frame: bytes) -> None:
         self._in_flight -= 1
-        if self._transport.is_closing():
+        if self._transport.is_closing() or self._broker.frozen:
             return
         header, at = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
@@ -304,6 +319,7 @@ def play(
     scenario: Callable[[Client], Coroutine[Any, Any, None]],
     *,
     timeout_s: float = 30.0,
+    api_timeout_s: float | None = None,
 ) -> None:
     """Run a client and the brokers in one simulation."""
 
@@ -317,7 +333,12 @@ def play(
         await listener.listen(node.world)
 
     async def run_client() -> None:
-        async with Client(client_node.world, "b:9092", request_timeout_s=timeout_s) as client:
+        async with Client(
+            client_node.world,
+            "b:9092",
+            request_timeout_s=timeout_s,
+            api_timeout_s=api_timeout_s,
+        ) as client:
             await scenario(client)
 
     simulation = Simulation(seed=1)

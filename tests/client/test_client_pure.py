@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.cluster import parse_bootstrap
+from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.connection import choose_version
 from penstock.client.errors import error_of
 from penstock.client.in_flight import FrameReader

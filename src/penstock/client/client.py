@@ -21,7 +21,8 @@ from typing import Any
 
 from penstock.client.admin.admin_client import AdminClient
 from penstock.client.admin.groups import GroupAdmin
-from penstock.client.cluster import Cluster, parse_bootstrap
+from penstock.client.bootstrap import parse_bootstrap
+from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer
 from penstock.client.consumer.group_consumer import GroupConsumer
 from penstock.client.producer.producer import Producer
@@ -39,12 +40,14 @@ class Client:
         *,
         client_id: str = "penstock",
         request_timeout_s: float = 30.0,
+        api_timeout_s: float | None = None,
     ) -> None:
         self.cluster = Cluster(
             world,
             parse_bootstrap(bootstrap),
             client_id=client_id,
             request_timeout_s=request_timeout_s,
+            api_timeout_s=api_timeout_s,
         )
         self.admin = AdminClient(self.cluster)
         self.groups = GroupAdmin(self.cluster)

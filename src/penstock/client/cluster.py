@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from penstock.client.bootstrap import Address, first_connection
 from penstock.client.connection import Connection, open_connection
-from penstock.client.errors import ConnectionFailed, retry
+from penstock.client.errors import retry
 from penstock.client.metadata import Metadata, PartitionInfo, TopicInfo, check_topics, no_leader
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
@@ -19,52 +20,39 @@ from penstock.world import World
 
 T = TypeVar("T")
 
-DEFAULT_PORT = 9092
 # A broker that does not accept a connection and answer ApiVersions within this time is down.
 CONNECT_TIMEOUT_S = 10.0
-
-
-def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """Parse "a:9092,b:9092,[::1]:9092"; the port defaults to 9092.
-
-    Raises ValueError for an invalid list.
-    """
-    addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
-    if not addresses:
-        raise ValueError("the list of bootstrap servers is empty: give at least one host:port")
-    return addresses
-
-
-def _parse_address(text: str) -> tuple[str, int]:
-    host, port = text, str(DEFAULT_PORT)
-    if text.startswith("["):
-        host, bracket, rest = text[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{text!r} is not an address: write IPv6 addresses as [::1]:9092")
-        port = rest[1:] if rest else port
-    elif ":" in text:
-        host, _colon, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
-        raise ValueError(f"{text!r} is not an address: give host:port, with a port from 1 to 65535")
-    return host, int(port)
+# A connection that was idle for this long is opened again before its next use. Brokers close idle
+# connections after 10 minutes, and firewalls drop them in silence (Kafka's clients:
+# connections.max.idle.ms).
+CONNECTION_MAX_IDLE_S = 540.0
+# A topic is fetched again after this time, and shows partitions that were added (Kafka's clients:
+# metadata.max.age.ms).
+METADATA_MAX_AGE_S = 300.0
 
 
 class Cluster:
     def __init__(
         self,
         world: World,
-        bootstrap: Sequence[tuple[str, int]],
+        bootstrap: Sequence[Address],
         *,
         client_id: str,
         request_timeout_s: float,
+        api_timeout_s: float | None = None,
     ) -> None:
+        """`api_timeout_s` bounds retries, and is the request timeout by default. It must be longer
+        for a retry after a request that a frozen broker did not answer."""
         self.world = world
         self.metadata = Metadata()
         self.request_timeout_s = request_timeout_s
+        self._api_timeout_s = request_timeout_s if api_timeout_s is None else api_timeout_s
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
-        self._connections: dict[tuple[str, int], Connection] = {}
-        self._opening: dict[tuple[str, int], asyncio.Lock] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+        # When each topic in `metadata` was fetched.
+        self._fetched_s: dict[str, float] = {}
 
     async def open(self) -> None:
         """Fetch the list of brokers from the first bootstrap server that responds.
@@ -75,7 +63,7 @@ class Cluster:
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         return await retry(
-            self.world, attempt, self.request_timeout_s if timeout_s is None else timeout_s
+            self.world, attempt, self._api_timeout_s if timeout_s is None else timeout_s
         )
 
     async def call(self, request: object, response: type[T]) -> T:
@@ -96,17 +84,13 @@ class Cluster:
         The known brokers are tried from a random one on, so that clients spread over them.
         """
         for connection in self._connections.values():
-            if not connection.closed:
+            if _is_usable(connection):
                 return connection
         known = [(broker.host, broker.port) for broker in self.metadata.brokers.values()]
         first = self.world.rng.randrange(len(known)) if known else 0
-        problems = []
-        for host, port in dict.fromkeys([*known[first:], *known[:first], *self._bootstrap]):
-            try:
-                return await self._connect(host, port)
-            except ConnectionFailed as error:
-                problems.append(error.message)
-        raise ConnectionFailed("; ".join(problems))
+        return await first_connection(
+            [*known[first:], *known[:first], *self._bootstrap], self._connect
+        )
 
     def finalized_feature(self, name: str) -> int:
         """Return a feature's level as the connection with the newest metadata knows it, or 0."""
@@ -123,7 +107,7 @@ class Cluster:
         With `create`, the broker creates a missing topic if auto.create.topics.enable is on.
         """
         known = self.metadata.topics.get(name)
-        if known is None:
+        if known is None or self._now() - self._fetched_s[name] >= METADATA_MAX_AGE_S:
             await self.retry(lambda: self.topics([name], create=create))
             known = self.metadata.topics[name]
         return known
@@ -171,13 +155,21 @@ class Cluster:
     async def _fetch_metadata(self, request: MetadataRequest) -> MetadataResponse:
         response = await self.call(request, MetadataResponse)
         self.metadata.update(response)
+        now = self._now()
+        self._fetched_s |= {
+            topic.name: now
+            for topic in response.topics
+            if topic.error_code == 0 and topic.name is not None
+        }
         return response
 
     async def _connect(self, host: str, port: int) -> Connection:
         """Return the broker's connection; concurrent callers share one attempt to open it."""
         async with self._opening.setdefault((host, port), asyncio.Lock()):
             connection = self._connections.get((host, port))
-            if connection is None or connection.closed:
+            if connection is None or not _is_usable(connection):
+                if connection is not None:
+                    connection.close()
                 connection = await open_connection(
                     self.world,
                     host,
@@ -188,3 +180,10 @@ class Cluster:
                 )
                 self._connections[host, port] = connection
             return connection
+
+    def _now(self) -> float:
+        return self.world.clock.monotonic()
+
+
+def _is_usable(connection: Connection) -> bool:
+    return not connection.closed and connection.idle_s < CONNECTION_MAX_IDLE_S

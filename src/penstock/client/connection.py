@@ -7,10 +7,11 @@ it would be late as well. Must not know partition leaders, and must not retry.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from penstock.client.errors import ConnectionFailed, NotKafka, check, reason
+from penstock.client.errors import ConnectionFailed, NotKafka, UnknownHost, check, reason
 from penstock.client.in_flight import FrameReader, InFlightRequests, PendingRequest
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.apis import Api, api_of, find_api
@@ -25,6 +26,10 @@ T = TypeVar("T")
 API_VERSIONS_REQUEST = ApiVersionsRequest(
     client_software_name="penstock", client_software_version="0.1.0"
 )
+
+# The errors of a host name that does not exist. EAI_AGAIN is not among them: the name server did
+# not answer.
+_UNKNOWN_HOST = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
 def broker_versions(api_keys: Iterable[ApiVersionsResponse.ApiKey]) -> dict[int, Versions]:
@@ -82,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._in_flight = InFlightRequests()
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
+        self._last_used_s = self._loop.time()
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -92,6 +98,11 @@ class Connection(asyncio.Protocol):
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
+
+    @property
+    def idle_s(self) -> float:
+        """Return the time since the last request or response."""
+        return 0.0 if self.in_flight else self._loop.time() - self._last_used_s
 
     async def call(
         self,
@@ -184,6 +195,7 @@ class Connection(asyncio.Protocol):
     def _write(self, request: object, version: int, correlation_id: int) -> None:
         if self._error is not None or self._transport is None:
             raise self._error or ConnectionFailed(f"the connection to {self.address} is not open")
+        self._last_used_s = self._loop.time()
         self._transport.writelines(
             cast("list[Any]", frame_request(request, version, correlation_id, self._client_id))
         )
@@ -199,6 +211,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self._last_used_s = self._loop.time()
         try:
             for frame in self._frames.feed(data):
                 self._in_flight.complete(frame)
@@ -239,8 +252,14 @@ async def open_connection(
         raise ConnectionFailed(
             f"cannot connect to {address}: timed out after {connect_timeout_s:g} s"
         ) from error
+    except UnicodeError as error:
+        # Python encodes host names as IDNA, which refuses empty and long labels.
+        raise UnknownHost(f"cannot connect to {address}: {error}") from error
     except OSError as error:
-        raise ConnectionFailed(f"cannot connect to {address}: {reason(error)}") from error
+        unknown = isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_HOST
+        raise (UnknownHost if unknown else ConnectionFailed)(
+            f"cannot connect to {address}: {reason(error)}"
+        ) from error
     connection = cast(Connection, protocol)
     try:
         await connection.negotiate_versions(connect_timeout_s)

@@ -36,7 +36,15 @@ class ConnectionFailed(KafkaError):
         return KafkaError, (self.code, self.message)
 
 
-class NotKafka(ConnectionFailed):
+class NotABroker(ConnectionFailed):
+    """No address of those tried is that of a Kafka broker. Another attempt does not help."""
+
+
+class UnknownHost(NotABroker):
+    """The host name does not exist."""
+
+
+class NotKafka(NotABroker):
     """The peer sent bytes that are not Kafka's protocol. Its connection is closed."""
 
 

@@ -38,11 +38,11 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    id: int
-    epoch: int
+    id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
 
 
-NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch()
 
 
 def size_of(record: NewRecord) -> int:

@@ -52,6 +52,13 @@ _INIT_PRODUCER_ID_KEY = 22
 _TWO_PHASE_COMMIT_VERSION = 6
 # The coordinator is still writing the markers of the previous transaction, which takes a moment.
 CONCURRENT_TRANSACTIONS_BACKOFF_S = 0.02
+_TRANSACTION_VERSION = "transaction.version"
+_TRANSACTION_V2 = 2
+
+
+def is_transaction_v2(cluster: Cluster) -> bool:
+    """Return whether leaders add their partitions to transactions (KIP-890)."""
+    return cluster.finalized_feature(_TRANSACTION_VERSION) >= _TRANSACTION_V2
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,11 @@ from typing import Protocol
 from penstock.client.admin.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.cluster import Cluster
 from penstock.client.producer.accumulator import NO_PRODUCER, ProducerIdAndEpoch
-from penstock.client.producer.transaction_requests import TransactionConfig, TransactionRequests
+from penstock.client.producer.transaction_requests import (
+    TransactionConfig,
+    TransactionRequests,
+    is_transaction_v2,
+)
 from penstock.client.producer.transaction_state import (
     AbortableTransactionError,
     FatalTransactionError,
@@ -25,8 +29,6 @@ from penstock.client.producer.transaction_state import (
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 
-_TRANSACTION_VERSION = "transaction.version"
-_TRANSACTION_V2 = 2
 _AUTHORIZATION_FAILED = (
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -298,4 +300,4 @@ class Transactions:
             self._records.abort_unsent(error)
 
     def _cluster_is_v2(self) -> bool:
-        return self._cluster.finalized_feature(_TRANSACTION_VERSION) >= _TRANSACTION_V2
+        return is_transaction_v2(self._cluster)

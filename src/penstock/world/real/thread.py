@@ -49,6 +49,11 @@ class LoopThread(Generic[T]):
         if self._error is not None:
             raise self._error
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether `main` has started and has not ended. It is False in a forked child."""
+        return self._has_value and self._thread.is_alive()
+
     def submit(self, work: Coroutine[Any, Any, R]) -> concurrent.futures.Future[R]:
         """Run a coroutine in the event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
