@@ -359,6 +359,15 @@ MAX_FETCH_SESSION_PARTITIONS = 200_000
 # Partitions that a fetch reads in one turn of the event loop: some milliseconds.
 FETCH_PARTITIONS_A_TURN = 200
 
+# Transactional ids that ListTransactions looks at and encodes in one turn of the event loop: some
+# milliseconds.
+LISTED_TRANSACTIONS_A_TURN = 2_000
+
+# Partitions of a fetch whose response is encoded, and that are no longer watched after it, in one
+# turn of the event loop: some milliseconds.
+ANSWERED_PARTITIONS_A_TURN = 500
+UNWATCHED_PARTITIONS_A_TURN = 2_000
+
 # How long one callback of the event loop completes delayed fetches and produce requests. The others
 # wait for the next iteration, so that other connections have their turn.
 ACTIONS_S = 0.002
@@ -375,9 +384,11 @@ STALE_WATERMARK_S = 0.005
 # the others.
 MAX_PARTITIONS_PER_FETCH = 2_000
 
-# Partitions whose state a broker changes, and whose ISR it reviews, in one step of a metadata
-# change: about a millisecond. If a broker fails, its peers change and review up to 100,000.
+# Partitions whose state a broker changes, whose ISR it reviews, and which it finds unchanged, in
+# one step of a metadata change: about a millisecond. If a broker fails, its peers change and review
+# up to 100,000.
 CHANGED_PARTITIONS_PER_STEP = 20
+COMPARED_PARTITIONS_PER_STEP = 5_000
 REVIEWED_PARTITIONS_PER_STEP = 200
 
 # Partitions and in-sync replicas in one AlterPartition request: 1,000 partitions with three
@@ -394,6 +405,12 @@ FOLLOWER_APPEND_BYTES = 1024 * 1024
 # Records that one request may make the controller write, all in one batch of the metadata log.
 # Kafka has the same bound.
 MAX_RECORDS_PER_DECISION = 10_000
+
+# Partitions that the controller changes, and records of the metadata log that a node replays, in
+# one turn of the event loop: about five milliseconds. If a broker fails, the controller changes up
+# to 100,000.
+DECIDED_PARTITIONS_A_TURN = 300
+REPLAYED_METADATA_RECORDS_A_TURN = 500
 
 # A batch of the metadata log (Kafka has the same bound), and what a replica of the log fetches at a
 # time: decoding and applying that much takes some ten milliseconds.
@@ -515,3 +532,7 @@ MAX_COLUMNS_ROWS = 1_000_000
 # Rows that Spark's sink collects before it divides them among partitions. Spark passes about a
 # megabyte at a time, which would make small record batches if there are many partitions.
 SPARK_GATHERED_BYTES = 4 * 1024 * 1024
+
+# Encoded rows of a task that travel in its commit message instead of a transaction of their own. A
+# small micro-batch is then one Kafka transaction. The commit holds those of all tasks in memory.
+SPARK_INLINE_BYTES = 256 * 1024

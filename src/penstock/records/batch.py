@@ -47,6 +47,8 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER = struct.Struct(">qh")
 _PRODUCER_AT = 43
+_BASE_SEQUENCE = struct.Struct(">i")
+_BASE_SEQUENCE_AT = 53
 
 
 class CorruptBatch(KafkaError):
@@ -178,6 +180,17 @@ def patch(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) ->
     """Write the base offset and the leader epoch. The CRC does not cover these fields."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def with_producer(batch: Buffer, producer_id: int, epoch: int, base_sequence: int) -> bytes:
+    """Return one batch as part of the producer's transaction, with a matching CRC."""
+    patched = bytearray(batch)
+    attributes = _ATTRIBUTES.unpack_from(patched, _CRC_COVERS_FROM)[0] | TRANSACTIONAL_BIT
+    _ATTRIBUTES.pack_into(patched, _CRC_COVERS_FROM, attributes)
+    _PRODUCER.pack_into(patched, _PRODUCER_AT, producer_id, epoch)
+    _BASE_SEQUENCE.pack_into(patched, _BASE_SEQUENCE_AT, base_sequence)
+    write_crc(patched, 0, crc_of(patched, 0, len(patched)))
+    return bytes(patched)
 
 
 def patch_log_append_time(
