@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "list": "transactions:list_command",
         "describe": "transactions:describe_command",
         "abort": "transactions:abort_command",
+        "end": "transactions:end_command",
         "find-hanging": "transactions:find_hanging_command",
     },
     "produce": {"": "produce:produce_command"},
@@ -66,7 +67,7 @@ NOUNS = {
     "quorum": "Describe the controller quorum.",
     "topics": "Create, describe, alter and delete topics.",
     "groups": "Describe consumer groups, their lag and offsets.",
-    "transactions": "List, describe and abort transactions.",
+    "transactions": "List, describe, end and abort transactions.",
     "pipeline": "Run data pipelines on Spark.",
     "log": "Inspect the files of a log.",
 }

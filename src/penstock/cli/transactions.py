@@ -1,4 +1,4 @@
-"""List, describe and abort transactions, and find hanging ones (penstock transactions)."""
+"""List, describe, end and abort transactions, and find hanging ones (penstock transactions)."""
 
 from __future__ import annotations
 
@@ -168,6 +168,52 @@ def abort_command(
         return f"Aborted the transaction of producer {spec.producer_id} in {where}."
 
     print(with_client("transactions abort", bootstrap_server, work))
+
+
+def end_command(
+    sink: Annotated[
+        str, typer.Argument(metavar="SINK", help="The sink's name: sinkName, or the query id.")
+    ],
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Continue if a transaction was aborted that the last batch needs; its rows are "
+            "lost.",
+        ),
+    ] = False,
+    bootstrap_server: BootstrapServer = LOCAL,
+) -> None:
+    """End the open transactions of an exactly-once Spark sink whose query does not come back.
+
+    Those that belong to the last written batch are committed, all others aborted. A query that is
+    still running fails. It may be started again.
+    """
+    command = "transactions end"
+    try:
+        import pyspark  # noqa: F401 - checks that it is installed
+    except ImportError:
+        fail(command, "PySpark is not installed: run pip install 'penstock[spark]'")
+    from penstock.spark.options import OptionError, sink_options
+    from penstock.spark.options.sink import check_name
+    from penstock.spark.sink.decision import SinkError
+    from penstock.spark.sink.settling import Settlement, settle
+
+    try:
+        check_name("SINK", sink)
+        options = sink_options({"kafka.bootstrap.servers": bootstrap_server})
+    except OptionError as error:
+        fail(command, str(error))
+
+    async def work(client: Client) -> Settlement:
+        try:
+            return await settle(client, options, sink, accept_loss=accept_loss)
+        except SinkError as error:
+            raise CommandFailed(str(error)) from error
+
+    settled = with_client(command, bootstrap_server, work)
+    lost = f", {settled.lost} lost" if settled.lost else ""
+    print(f"Sink {sink}: {settled.committed} committed, {settled.aborted} aborted{lost}.")
 
 
 def find_hanging_command(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import ClassVar, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -29,6 +30,11 @@ from pyspark.sql.types import (
 
 from penstock.spark.options import OptionError, SinkOptions, sink_options, source_options
 from penstock.spark.options.source import include_headers
+from penstock.spark.sink.exactly_once import (
+    ExactlyOnceBatchWriter,
+    ExactlyOnceStreamWriter,
+    is_planner,
+)
 from penstock.spark.sink.writer import BatchWriter, StreamWriter, check_columns
 from penstock.spark.source.batch import BatchReader, FilteringBatchReader
 from penstock.spark.source.stream import StreamReader
@@ -36,6 +42,8 @@ from penstock.spark.source.stream import StreamReader
 # Spark starts this worker only if spark.sql.python.filterPushdown.enabled is true. If it is false,
 # Spark refuses readers that accept filters.
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+Writer = TypeVar("Writer", ExactlyOnceStreamWriter, ExactlyOnceBatchWriter)
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -53,6 +61,9 @@ COLUMNS: list[tuple[str, DataType]] = [
 
 class PenstockDataSource(DataSource):
     """Method names are Spark's."""
+
+    stream_writer: ClassVar[type[ExactlyOnceStreamWriter]] = ExactlyOnceStreamWriter
+    batch_writer: ClassVar[type[ExactlyOnceBatchWriter]] = ExactlyOnceBatchWriter
 
     @classmethod
     def name(cls) -> str:
@@ -78,18 +89,30 @@ class PenstockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise OptionError("a topic cannot be overwritten: use the mode append")
-        return BatchWriter(self._sink_options(schema))
+        options = self._sink_options(schema, streaming=False)
+        if not options.exactly_once:
+            return BatchWriter(options)
+        return self._with_lease(self.batch_writer(options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
         """In complete mode (`overwrite`) each batch writes the whole result, as Spark's own Kafka
         sink does. Spark refuses update mode for sinks in Python."""
-        return StreamWriter(self._sink_options(schema))
+        options = self._sink_options(schema, streaming=True)
+        if not options.exactly_once:
+            return StreamWriter(options)
+        return self._with_lease(self.stream_writer(options))
+
+    def _with_lease(self, writer: Writer) -> Writer:
+        """Spark creates one writer for the tasks, and another one to commit what they wrote."""
+        if is_planner():
+            writer.take_lease()
+        return writer
 
     def _options(self) -> Mapping[str, str]:
         return dict(self.options)
 
-    def _sink_options(self, schema: StructType) -> SinkOptions:
-        options = sink_options(self._options())
+    def _sink_options(self, schema: StructType, *, streaming: bool) -> SinkOptions:
+        options = sink_options(self._options(), streaming=streaming)
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
         check_columns(columns, options.topic)
         return options

@@ -248,10 +248,25 @@ def encode(
 _ENCODED = (("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS))
 
 
+def encodable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with the columns that `encode` reads in the types that it needs, so that it
+    does not convert them for each partition again."""
+    columns = {name: _column(batch, name, type_) for name, type_ in _ENCODED}
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column(index) if columns.get(name) is None else columns[name]
+            for index, name in enumerate(batch.schema.names)
+        ],
+        names=batch.schema.names,
+    )
+
+
 def _column(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array | None:
     if name not in batch.schema.names:
         return None
     column = batch.column(name)
+    if column.type.equals(type_):
+        return column
     try:
         return column.cast(type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from penstock.client.cluster import parse_bootstrap
+from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.offsets import IsolationLevel
 from penstock.records.compression import Codec
 from penstock.spark.options.values import OptionError, bool_option, int_option
@@ -21,7 +21,12 @@ _SHARED = {
     "request.timeout.ms",
     "security.protocol",
 }
-_SOURCE = _SHARED | {"fetch.max.wait.ms", "isolation.level", "max.partition.fetch.bytes"}
+_SOURCE = _SHARED | {
+    "fetch.max.wait.ms",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "metadata.max.age.ms",
+}
 _SINK = _SHARED | {
     "acks",
     "batch.size",
@@ -75,19 +80,21 @@ _REFUSED_BY_SINK = {
         "rows with a key are partitioned by murmur2, Kafka's default; for another partitioning "
         "set the column partition"
     ),
-    "transactional.id": "the sink writes at least once; remove this option",
+    "transactional.id": "the sink chooses its own; use the option sinkName",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
     """`api_timeout_s` bounds retries of requests that fail with a retriable error, such as a leader
-    that moves or a broker that restarts."""
+    that moves or a broker that restarts. `known_brokers` are addresses that a planner found, for
+    its tasks; clients with different ones are equal."""
 
     bootstrap_servers: str
     client_id: str
     request_timeout_s: float
     api_timeout_s: float
+    known_brokers: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,8 @@ class KafkaOptions:
 
     @classmethod
     def of_source(cls, options: Mapping[str, str]) -> KafkaOptions:
-        return cls(_select(options, _SOURCE, _SHARED_IGNORED | _SOURCE_IGNORED, _REFUSED_BY_SOURCE))
+        ignored = (_SHARED_IGNORED | _SOURCE_IGNORED) - _SOURCE
+        return cls(_select(options, _SOURCE, ignored, _REFUSED_BY_SOURCE))
 
     @classmethod
     def of_sink(cls, options: Mapping[str, str]) -> KafkaOptions:

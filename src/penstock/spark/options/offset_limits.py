@@ -1,16 +1,24 @@
 """The limits of a read from startingOffsets, endingOffsets and their timestamp forms. Pure.
 
+Unlike Spark's own connector, both also take a duration into the past, such as "-10 minutes".
+
 `source.offset_reader` resolves a limit to an offset per partition.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.client.offsets import EARLIEST, LATEST
 from penstock.ids import TopicPartition
-from penstock.spark.options.values import OptionError, int_option, number_per_partition
+from penstock.spark.options.values import (
+    MAX_INT64,
+    OptionError,
+    milliseconds_ago,
+    number_per_partition,
+)
 
 ENDING_OPTIONS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _STRATEGY = "startingOffsetsByTimestampStrategy"
@@ -37,8 +45,21 @@ class SpecificTimestamps:
     option: str
 
 
+@dataclass(frozen=True, slots=True)
+class RelativeTime:
+    """A time in the past, seen from when the query is planned for the first time: a streaming query
+    keeps what it resolved to in its checkpoint."""
+
+    ago_ms: int
+    or_latest: bool
+    option: str
+
+    def at(self, now_ms: int) -> SpecificTimestamps:
+        return SpecificTimestamps(max(now_ms - self.ago_ms, 0), self.or_latest, self.option)
+
+
 # An int is EARLIEST or LATEST.
-OffsetLimit = int | SpecificOffsets | SpecificTimestamps
+OffsetLimit = int | SpecificOffsets | SpecificTimestamps | RelativeTime
 
 
 def starting_limit(options: Mapping[str, str], *, streaming: bool) -> OffsetLimit:
@@ -78,24 +99,40 @@ def _offsets(options: Mapping[str, str], option: str, *, default: int) -> Offset
     example = '{"orders": {"0": 23, "1": -2}}'
     if text.lower() in ("earliest", "latest"):
         return EARLIEST if text.lower() == "earliest" else LATEST
+    relative = _relative(options, option)
+    if relative is not None:
+        return relative
     if not text.startswith("{"):
         raise OptionError(
             f"{option} is {text!r}, but must be earliest, latest or offsets such as {example} "
-            "(-2 is earliest, -1 is latest)"
+            "(-2 is earliest, -1 is latest), or a duration such as -10 minutes"
         )
     return SpecificOffsets(number_per_partition(option, text, minimum=EARLIEST, example=example))
 
 
-def _timestamps(
-    options: Mapping[str, str], for_all: str, per_partition: str
-) -> SpecificTimestamps | None:
-    """The timestamp for all partitions takes precedence, as in Spark's own connector."""
-    strategy = options.get(_STRATEGY, "error").strip().lower()
+def _relative(options: Mapping[str, str], option: str) -> RelativeTime | None:
+    """Partitions without a record that recent are read from their end, unless
+    startingOffsetsByTimestampStrategy is set to error."""
+    ago_ms = milliseconds_ago(options[option])
+    if ago_ms is None:
+        return None
+    return RelativeTime(ago_ms, _strategy(options, default="latest") == "latest", option)
+
+
+def _strategy(options: Mapping[str, str], *, default: str) -> str:
+    strategy = options.get(_STRATEGY, default).strip().lower()
     if strategy not in ("error", "latest"):
         raise OptionError(f"{_STRATEGY} is {strategy!r}, but must be error or latest")
-    timestamp = int_option(options, for_all, minimum=0)
-    if timestamp is not None:
-        return SpecificTimestamps(timestamp, strategy == "latest", for_all)
+    return strategy
+
+
+def _timestamps(
+    options: Mapping[str, str], for_all: str, per_partition: str
+) -> SpecificTimestamps | RelativeTime | None:
+    """The timestamp for all partitions takes precedence, as in Spark's own connector."""
+    strategy = _strategy(options, default="error")
+    if for_all in options:
+        return _timestamp(options, for_all, strategy)
     if per_partition not in options:
         return None
     timestamps = number_per_partition(
@@ -105,6 +142,21 @@ def _timestamps(
         example='{"orders": {"0": 1767225600000}}',
     )
     return SpecificTimestamps(timestamps, strategy == "latest", per_partition)
+
+
+def _timestamp(
+    options: Mapping[str, str], option: str, strategy: str
+) -> SpecificTimestamps | RelativeTime:
+    relative = _relative(options, option)
+    if relative is not None:
+        return relative
+    text = options[option].strip()
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > MAX_INT64:
+        raise OptionError(
+            f"{option} is {options[option]!r}, but must be an integer of at least 0, in "
+            "milliseconds since 1970, or a duration such as -10 minutes"
+        )
+    return SpecificTimestamps(int(text), strategy == "latest", option)
 
 
 def _contains(limit: OffsetLimit, offset: int) -> bool:

@@ -17,6 +17,7 @@ from penstock.spark.options.values import (
     OptionError,
     OptionNames,
     bool_option,
+    bytes_option,
     duration_option,
     int_option,
     partition_set,
@@ -40,6 +41,7 @@ SOURCE_OPTIONS = OptionNames(
         "minPartitions",
         "maxRecordsPerPartition",
         "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "filterPushdown",
@@ -56,9 +58,16 @@ SOURCE_OPTIONS = OptionNames(
 )
 
 
+# The value of filterPushdown by which `penstock sql` states that a query reads a DataFrame once.
+FILTERED_READ_ONCE = "read-once"
+
+
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     topics: tuple[str, ...]
+
+    def includes(self, partition: TopicPartition) -> bool:
+        return partition.topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +76,16 @@ class SubscribePattern:
 
     pattern: re.Pattern[str]
 
+    def includes(self, partition: TopicPartition) -> bool:
+        return self.pattern.fullmatch(partition.topic) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Assign:
     partitions: frozenset[TopicPartition]
+
+    def includes(self, partition: TopicPartition) -> bool:
+        return partition in self.partitions
 
 
 Subscription = Subscribe | SubscribePattern | Assign
@@ -95,11 +110,14 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_s: float
-    # Narrows the offsets to read by the query's filters. Off by default: Spark 4.3 reuses the plan
-    # of a filtered read for other uses of the same DataFrame, which then miss rows. Only for a
-    # DataFrame that is used once.
+    # How old the known partitions of the subscribed topics may be, and so how soon a streaming
+    # query finds new ones. Kafka's clients have 5 minutes.
+    metadata_max_age_s: float
+    # Narrows the offsets to read by the query's filters. Only for a DataFrame that one query reads
+    # once, as `penstock sql` makes sure.
     filter_pushdown: bool
     # Consumer group to which a streaming query commits its offsets after each batch, so that tools
     # show its lag. The query itself resumes from Spark's checkpoint.
@@ -137,9 +155,11 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         min_partitions=int_option(known, "minPartitions", minimum=1),
         max_records_per_partition=int_option(known, "maxRecordsPerPartition", minimum=1),
         max_offsets_per_trigger=max_offsets,
+        max_bytes_per_trigger=bytes_option(known, "maxBytesPerTrigger"),
         min_offsets_per_trigger=min_offsets,
         max_trigger_delay_s=duration_option(known, "maxTriggerDelay", default="15m"),
-        filter_pushdown=bool_option(known, "filterPushdown", default=False),
+        metadata_max_age_s=kafka.integer("metadata.max.age.ms", default=10_000, minimum=0) / 1000,
+        filter_pushdown=_filter_pushdown(known),
         group_id=_group_id(known, streaming),
     )
 
@@ -149,6 +169,22 @@ def include_headers(options: Mapping[str, str]) -> bool:
     known = {key.lower(): value for key, value in options.items()}
     value = known.get("includeheaders", "false")
     return bool_option({"includeHeaders": value}, "includeHeaders", default=False)
+
+
+def _filter_pushdown(options: Mapping[str, str]) -> bool:
+    """Spark 4.3 keeps one plan per DataFrame: `PythonScanBuilder.pushFilters` stores the partitions
+    of the last filtered read in the data source that all reads of the DataFrame share, and a read
+    without filters does not ask the source again."""
+    value = options.get("filterPushdown", "false").strip().lower()
+    if value == FILTERED_READ_ONCE:
+        return True
+    if bool_option(options, "filterPushdown", default=False):
+        raise OptionError(
+            "filterPushdown=true is refused: Spark plans the reads of a DataFrame once, so the "
+            "filters of one read would hide rows from the others. To read less, use assign, "
+            "startingOffsets, startingTimestamp and endingTimestamp"
+        )
+    return False
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:

@@ -28,6 +28,26 @@ _SECONDS_PER_UNIT = {
 }
 
 
+_MS_PER_UNIT = {
+    1: "ms milli millis millisecond milliseconds",
+    1000: "s sec secs second seconds",
+    60_000: "m min mins minute minutes",
+    3_600_000: "h hr hrs hour hours",
+    86_400_000: "d day days",
+    604_800_000: "w week weeks",
+}
+_UNIT_MS = {name: factor for factor, names in _MS_PER_UNIT.items() for name in names.split()}
+_BYTES_PER_UNIT = {
+    "": 1,
+    "b": 1,
+    **{
+        unit + suffix: 1024 ** (power + 1)
+        for power, unit in enumerate("kmgt")
+        for suffix in ("", "b")
+    },
+}
+
+
 class OptionError(ValueError):
     """An option is unknown, missing or invalid. The message says what to do."""
 
@@ -40,6 +60,14 @@ class OptionNames:
         self._owner = owner
         self._names = {name.lower(): name for name in names}
         self._ignored = {name.lower(): name for name in ignored}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._names.values())
+
+    @property
+    def ignored(self) -> list[str]:
+        return list(self._ignored.values())
 
     def select(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the known options under their documented spelling, without kafka.* options.
@@ -96,6 +124,34 @@ def duration_option(options: Mapping[str, str], name: str, *, default: str) -> f
             f"{name} is {options[name]!r}, but must be a duration such as 500ms, 30s or 15m"
         )
     return int(match[1]) * _SECONDS_PER_UNIT[match[2]]
+
+
+def bytes_option(options: Mapping[str, str], name: str) -> int | None:
+    """Return a number of bytes, or None if it is not set, from Spark's notation: 1048576, 512k,
+    64m, 1g."""
+    if name not in options:
+        return None
+    match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", options[name].strip().lower())
+    number = 0
+    if match is not None and match[2] in _BYTES_PER_UNIT:
+        number = int(match[1]) * _BYTES_PER_UNIT[match[2]]
+    if not 0 < number <= MAX_INT64:
+        raise OptionError(
+            f"{name} is {options[name]!r}, but must be a number of bytes such as 1048576, 64m or 1g"
+        )
+    return number
+
+
+def milliseconds_ago(text: str) -> int | None:
+    """Return the milliseconds of a duration into the past, such as "-10 minutes", "-90s" or
+    "-1 hour 30 minutes". None if the text is something else."""
+    body = text.strip().lower()
+    if not re.fullmatch(r"-(\s*[0-9]{1,12}\s*[a-z]+)+", body):
+        return None
+    parts = re.findall(r"([0-9]+)\s*([a-z]+)", body)
+    if any(unit not in _UNIT_MS for _number, unit in parts):
+        return None
+    return sum(int(number) * _UNIT_MS[unit] for number, unit in parts)
 
 
 def partition_set(option: str, text: str) -> frozenset[TopicPartition]:

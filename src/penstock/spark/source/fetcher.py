@@ -1,194 +1,314 @@
-"""Fetches one offset range from the leader of its partition.
+"""Fetches offset ranges from the leaders of their partitions, one request per broker at a time.
 
-Leader changes and broker restarts are retried. Returns record batches as the broker sends them;
+Leader changes and broker restarts are retried. Returns record batches as the brokers send them;
 `kernel.columns` decodes them. Knows nothing of Spark.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import NamedTuple
+from uuid import UUID
 
 from penstock.client.client import Client
-from penstock.client.errors import Backoff, check, error_of
+from penstock.client.errors import UNKNOWN_TOPIC_RETRY_S, Backoff, check, error_of
+from penstock.client.metadata import TopicInfo, no_leader
 from penstock.client.offsets import EARLIEST, LATEST
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import NO_UUID, Buffer, TopicPartition
-from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
-from penstock.records.batch import batches
+from penstock.ids import NO_UUID, TopicPartition
+from penstock.protocol.messages.fetch import FetchResponse
 from penstock.spark.options import FetchOptions
 from penstock.spark.source.data_loss import RECREATED, DataLoss, log_start_moved
+from penstock.spark.source.fetch_messages import (
+    FetchedBatches,
+    FetchLimits,
+    PartitionResponse,
+    Position,
+    fetch_request,
+    fetched_batches,
+)
 from penstock.spark.source.offset_reader import list_offsets
 from penstock.spark.source.ranges import OffsetRange
 
-PartitionResponse = FetchResponse.Response.Partition
 
-# From v13 on, requests identify topics by id only (KIP-516).
-_LAST_VERSION_BY_NAME = 12
+class _Unread:
+    """What is left of a range. An error postpones its next fetch to `retry_at`."""
+
+    __slots__ = ("error", "offset_range", "other_id_since", "partition", "position", "retry_at")
+
+    def __init__(self, offset_range: OffsetRange) -> None:
+        self.offset_range = offset_range
+        self.partition = TopicPartition(offset_range.topic, offset_range.partition)
+        self.position = offset_range.start
+        self.retry_at = 0.0
+        # The result of the last fetch.
+        self.error: KafkaError | None = None
+        # When metadata first showed another topic id than that of the range.
+        self.other_id_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedBatches:
-    """Record batches with the offsets from `position` to `next_position` (exclusive). The first
-    may start earlier, and the last may be incomplete."""
-
-    records: Buffer
-    aborted: tuple[tuple[int, int], ...]
-    position: int
-    next_position: int
+class _InFlightFetch(NamedTuple):
+    future: asyncio.Future[FetchResponse]
+    partitions: frozenset[TopicPartition]
 
 
-class RangeFetcher:
-    """An async iterator over the batches of an offset range.
+class RangesFetcher:
+    """An async iterator over what each Fetch returned, for ranges of different partitions.
 
     Calls `on_data_loss` for offsets that do not exist any more. It raises, or the fetcher skips
-    them.
+    them. KafkaError if no range advances for `api_timeout_s`: the records may still exist, so they
+    are never skipped.
     """
 
     def __init__(
         self,
         client: Client,
-        offset_range: OffsetRange,
+        ranges: Sequence[OffsetRange],
         options: FetchOptions,
         api_timeout_s: float,
         on_data_loss: Callable[[DataLoss], None],
     ) -> None:
         self._client = client
-        self._range = offset_range
-        self._partition = TopicPartition(offset_range.topic, offset_range.partition)
-        self._options = options
-        self._api_timeout_s = api_timeout_s
-        self._on_data_loss = on_data_loss
-        self._position = offset_range.start
-        self._backoff = Backoff(client.cluster.world.rng)
-        self._now = client.cluster.world.clock.monotonic
-        self._advanced_at = self._now()
-
-    async def __aiter__(self) -> AsyncIterator[FetchedBatches]:
-        while self._position < self._range.end:
-            try:
-                fetched = await self._fetch()
-            except KafkaError as error:
-                await self._retry_after(error)
-                continue
-            if fetched is not None:
-                self._advance(fetched.next_position)
-                yield fetched
-            elif self._timed_out():
-                reason = (
-                    f"the log has ended there for {self._api_timeout_s:g} s; an unclean leader "
-                    "election truncated it"
-                )
-                self._skip(self._range.end, reason)
-
-    async def _fetch(self) -> FetchedBatches | None:
-        """Return None if the broker returned no records at the position."""
-        response = await self._send_fetch()
-        if response is None:
-            return None
-        if response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            await self._handle_out_of_range()
-            return None
-        if response.error_code:
-            raise error_of(response.error_code, f"{self._partition} cannot be read")
-        records = response.records
-        if not isinstance(records, Buffer) or not len(records):
-            return None
-        next_position = max(
-            (header.next_offset for _at, header in batches(records)), default=self._position
-        )
-        if next_position <= self._position:
-            return None
-        aborted = tuple(
-            (transaction.producer_id, transaction.first_offset)
-            for transaction in response.aborted_transactions or ()
-        )
-        return FetchedBatches(records, aborted, self._position, next_position)
-
-    async def _send_fetch(self) -> PartitionResponse | None:
-        """Return None if the topic was recreated since the range was planned."""
-        topic, info = await self._client.cluster.leader(self._partition)
-        if NO_UUID not in (self._range.topic_id, topic.id) and topic.id != self._range.topic_id:
-            self._skip(self._range.end, RECREATED)
-            return None
-        connection = await self._client.cluster.broker(info.leader)
-        ceiling = _LAST_VERSION_BY_NAME if topic.id == NO_UUID else None
-        timeout_s = self._options.max_wait_s + self._client.cluster.request_timeout_s
-        request = self._request(
-            FetchRequest.Topic(topic=topic.name, topic_id=topic.id), info.leader_epoch
-        )
-        response = await connection.call(
-            request, FetchResponse, max_version=ceiling, timeout_s=timeout_s
-        )
-        check(response.error_code, f"{self._partition} cannot be read")
-        partitions = [
-            partition
-            for topic_response in response.responses
-            for partition in topic_response.partitions
-        ]
-        return partitions[0] if partitions else None
-
-    def _request(self, topic: FetchRequest.Topic, leader_epoch: int) -> FetchRequest:
-        options = self._options
-        partition = FetchRequest.Topic.Partition(
-            partition=self._range.partition,
-            current_leader_epoch=leader_epoch,
-            fetch_offset=self._position,
-            partition_max_bytes=options.max_bytes,
-        )
-        return FetchRequest(
+        self._cluster = client.cluster
+        self._isolation = options.isolation
+        self._limits = FetchLimits(
+            isolation=options.isolation,
             max_wait_ms=int(options.max_wait_s * 1000),
             min_bytes=1,
             max_bytes=options.max_bytes,
-            isolation_level=options.isolation,
-            topics=(
-                FetchRequest.Topic(
-                    topic=topic.topic, topic_id=topic.topic_id, partitions=(partition,)
-                ),
-            ),
+            partition_max_bytes=options.max_bytes,
         )
+        self._request_timeout_s = options.max_wait_s + client.cluster.request_timeout_s
+        self._api_timeout_s = api_timeout_s
+        self._on_data_loss = on_data_loss
+        unread = [_Unread(offset_range) for offset_range in ranges if offset_range.size > 0]
+        self._unread = {each.partition: each for each in unread}
+        assert len(self._unread) == len(unread), "two ranges of one partition"
+        self._in_flight: dict[int, _InFlightFetch] = {}
+        self._backoff = Backoff(client.cluster.world.rng)
+        # When the partitions that fail in this round are fetched again; None before the first.
+        self._next_retry_at: float | None = None
+        self._now = client.cluster.world.clock.monotonic
+        self._advanced_at = self._now()
 
-    async def _handle_out_of_range(self) -> None:
+    async def __aiter__(self) -> AsyncIterator[list[FetchedBatches]]:
+        try:
+            while self._unread:
+                self._next_retry_at = None
+                await self._send_fetches()
+                fetched = await self._collect()
+                if fetched:
+                    yield fetched
+                    # The consumer's time does not count.
+                    self._advanced_at = self._now()
+                self._check_progress()
+        finally:
+            for fetch in self._in_flight.values():
+                fetch.future.cancel()
+
+    async def _send_fetches(self) -> None:
+        """Send a Fetch to every leader that has none in flight."""
+        now = self._now()
+        in_flight = {
+            partition for fetch in self._in_flight.values() for partition in fetch.partitions
+        }
+        due = [
+            unread
+            for partition, unread in self._unread.items()
+            if partition not in in_flight and unread.retry_at <= now
+        ]
+        by_leader: dict[int, dict[TopicPartition, Position]] = {}
+        for partition, position in (await self._positions(due)).items():
+            by_leader.setdefault(position.info.leader, {})[partition] = position
+        for node_id, positions in by_leader.items():
+            if node_id in self._in_flight:
+                continue
+            try:
+                connection = await self._cluster.broker(node_id)
+                request, max_version = fetch_request(positions, self._limits)
+                future = connection.send(
+                    request,
+                    FetchResponse,
+                    max_version=max_version,
+                    timeout_s=self._request_timeout_s,
+                )
+            except KafkaError as error:
+                self._retry_later(positions, error)
+            else:
+                self._in_flight[node_id] = _InFlightFetch(future, frozenset(positions))
+
+    async def _positions(self, due: Sequence[_Unread]) -> dict[TopicPartition, Position]:
+        """Find the leaders, with at most one Metadata request per topic. Skips ranges of topics
+        that were recreated since they were planned."""
+        topics: dict[str, TopicInfo | KafkaError] = {}
+        positions = {}
+        for unread in due:
+            name = unread.partition.topic
+            if name not in topics:
+                topics[name] = await self._topic(name)
+            topic = topics[name]
+            try:
+                if isinstance(topic, KafkaError):
+                    raise topic
+                if _is_other(topic.id, unread.offset_range.topic_id):
+                    self._handle_other_id(unread)
+                    continue
+                info = topic.partition(unread.partition.partition)
+                if info.leader < 0:
+                    raise no_leader(unread.partition)
+            except KafkaError as error:
+                self._retry_later([unread.partition], error)
+            else:
+                positions[unread.partition] = Position(topic, info, unread.position)
+        return positions
+
+    async def _topic(self, name: str) -> TopicInfo | KafkaError:
+        known = self._cluster.metadata.topics.get(name)
+        if known is not None:
+            return known
+        try:
+            return (await self._cluster.topics([name]))[0]
+        except KafkaError as error:
+            return error
+
+    def _handle_other_id(self, unread: _Unread) -> None:
+        """Skip the range if the topic was recreated since it was planned. The metadata that shows
+        another id may be older than the plan: the client cached it, or a broker has not caught up.
+        It is therefore fetched again for some seconds."""
+        if unread.other_id_since is None:
+            unread.other_id_since = self._now()
+        if self._now() - unread.other_id_since < UNKNOWN_TOPIC_RETRY_S:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic has another id than planned")
+        self._report(unread, _lost(unread, RECREATED))
+
+    async def _collect(self) -> list[FetchedBatches]:
+        """Wait for the first Fetch to complete and return the batches of all that completed."""
+        wait_s = self._retry_wait_s()
+        if not self._in_flight:
+            await asyncio.sleep(wait_s or 0)
+            return []
+        await asyncio.wait(
+            [fetch.future for fetch in self._in_flight.values()],
+            timeout=wait_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        fetched: list[FetchedBatches] = []
+        for node_id, fetch in list(self._in_flight.items()):
+            if fetch.future.done():
+                del self._in_flight[node_id]
+                fetched += await self._complete(node_id, fetch)
+        return fetched
+
+    def _retry_wait_s(self) -> float | None:
+        """Return the time until the first postponed partition is due; None if there is none."""
+        now = self._now()
+        waits = [unread.retry_at - now for unread in self._unread.values() if unread.retry_at > now]
+        return min(waits, default=None)
+
+    async def _complete(self, node_id: int, fetch: _InFlightFetch) -> list[FetchedBatches]:
+        try:
+            response = fetch.future.result()
+            check(response.error_code, f"broker {node_id} refused the fetch")
+        except KafkaError as error:
+            self._retry_later(fetch.partitions, error)
+            return []
+        fetched = []
+        for topic in response.responses:
+            name = self._cluster.metadata.name_of(topic.topic_id, topic.topic)
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                unread = self._unread.get(partition)
+                if unread is None or partition not in fetch.partitions:
+                    continue
+                try:
+                    returned = await self._batches_of(unread, data)
+                except KafkaError as error:
+                    self._retry_later([partition], error)
+                    continue
+                unread.error = None
+                if returned is not None:
+                    self._advance(unread, returned.next_position)
+                    fetched.append(returned)
+        return fetched
+
+    async def _batches_of(self, unread: _Unread, data: PartitionResponse) -> FetchedBatches | None:
+        """Return None if the broker returned no records at the position."""
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._handle_out_of_range(unread)
+            return None
+        if data.error_code:
+            raise error_of(data.error_code, f"{unread.partition} cannot be read")
+        return fetched_batches(unread.offset_range, unread.position, data)
+
+    async def _handle_out_of_range(self, unread: _Unread) -> None:
         """Skip offsets before the log start. Retry if the log ends before the position: this
         leader may be behind the one that the range was planned with."""
-        isolation = self._options.isolation
+        isolation, partition = self._isolation, unread.partition
         earliest, latest = [
-            (await list_offsets(self._client, {self._partition: timestamp}, isolation))[
-                self._partition
-            ]
+            (await list_offsets(self._client, {partition: timestamp}, isolation))[partition]
             for timestamp in (EARLIEST, LATEST)
         ]
-        if self._position < earliest:
-            end = min(earliest, self._range.end)
-            self._report(log_start_moved(self._partition, self._position, end, earliest))
+        if unread.position < earliest:
+            end = min(earliest, unread.offset_range.end)
+            self._report(unread, log_start_moved(partition, unread.position, end, earliest))
             return
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE,
-            f"{self._partition} ends at {latest}, before {self._position}",
+            f"{partition} ends at {latest}, before {unread.position}",
         )
 
-    def _skip(self, end: int, reason: str) -> None:
-        self._report(DataLoss(self._partition, self._position, end, reason))
-
-    def _report(self, loss: DataLoss) -> None:
+    def _report(self, unread: _Unread, loss: DataLoss) -> None:
         assert loss.end is not None
         self._on_data_loss(loss)
-        self._advance(loss.end)
+        self._advance(unread, loss.end)
 
-    def _advance(self, position: int) -> None:
-        self._position, self._advanced_at = position, self._now()
+    def _advance(self, unread: _Unread, position: int) -> None:
+        unread.position = position
+        if position >= unread.offset_range.end:
+            del self._unread[unread.partition]
+        self._advanced_at = self._now()
         self._backoff.reset()
 
-    def _timed_out(self) -> bool:
-        return self._now() - self._advanced_at > self._api_timeout_s
+    def _retry_later(self, partitions: Collection[TopicPartition], error: KafkaError) -> None:
+        """Postpone the partitions; raise if the error is not retriable. An unknown topic is
+        retriable: the broker may not have its metadata yet."""
+        if self._next_retry_at is None:
+            self._next_retry_at = self._now() + self._backoff.next_s()
+        for partition in partitions:
+            self._cluster.metadata.forget(partition.topic)
+            unread = self._unread[partition]
+            if not error.code.retriable:
+                raise _at_position(unread, error) from error
+            unread.retry_at, unread.error = self._next_retry_at, error
 
-    async def _retry_after(self, error: KafkaError) -> None:
-        """Back off before the next attempt; raise if the error is not retriable or the timeout has
-        passed. An unknown topic is retriable: the broker may not have its metadata yet."""
-        self._client.cluster.metadata.forget(self._range.topic)
-        if not error.code.retriable or self._timed_out():
-            raise KafkaError(
-                error.code, f"{self._partition} at offset {self._position}: {error.message}"
-            ) from error
-        await asyncio.sleep(self._backoff.next_s())
+    def _check_progress(self) -> None:
+        """Raise if no range has advanced within the timeout: the last error or, if the brokers
+        respond without one, but with no records, that. They had the records when the range was
+        planned."""
+        if not self._unread or self._now() - self._advanced_at <= self._api_timeout_s:
+            return
+        for unread in self._unread.values():
+            if unread.error is not None:
+                raise _at_position(unread, unread.error) from unread.error
+        reason = (
+            f"the broker has returned no records for {self._api_timeout_s:g} s, but the batch ends "
+            f"at offset {unread.offset_range.end}. Either the partition's leader is behind, or an "
+            "unclean leader election truncated the log. Start the query again: it then compares "
+            "the batch with the log, and reports offsets that were lost"
+        )
+        raise _at_position(unread, KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason))
+
+
+def _at_position(unread: _Unread, error: KafkaError) -> KafkaError:
+    return KafkaError(
+        error.code, f"{unread.partition} at offset {unread.position}: {error.message}"
+    )
+
+
+def _is_other(topic_id: UUID, planned: UUID) -> bool:
+    return NO_UUID not in (topic_id, planned) and topic_id != planned
+
+
+def _lost(unread: _Unread, reason: str) -> DataLoss:
+    return DataLoss(unread.partition, unread.position, unread.offset_range.end, reason)

@@ -1,22 +1,27 @@
-"""Reads the topics, partitions and offsets that a plan needs from the cluster.
+"""Reads the offsets that a plan needs from the cluster.
 
 The resolution of startingOffsets and endingOffsets (`resolve_limit`) is pure.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 
 from penstock.client.client import Client
-from penstock.client.metadata import TopicInfo
 from penstock.client.offsets import EARLIEST, LATEST, IsolationLevel
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.spark.options import OptionError, SourceOptions
-from penstock.spark.options.offset_limits import OffsetLimit, SpecificOffsets, SpecificTimestamps
-from penstock.spark.options.source import Assign, SubscribePattern, Subscription
+from penstock.spark.options.offset_limits import (
+    OffsetLimit,
+    RelativeTime,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
 from penstock.spark.source.data_loss import DataLoss
 from penstock.spark.source.offsets import Snapshot
+from penstock.spark.source.subscription import SubscribedTopics
 
 # ListOffsets returns this offset if no record has the timestamp or a later one.
 NO_OFFSET = -1
@@ -24,18 +29,50 @@ NO_OFFSET = -1
 _MAX_LISTED = 5
 
 
-async def read_snapshot(client: Client, options: SourceOptions, *, allow_missing: bool) -> Snapshot:
-    """Return the current offsets of the subscribed partitions.
+async def read_snapshot(
+    client: Client,
+    options: SourceOptions,
+    *,
+    allow_missing: bool,
+    topics: SubscribedTopics | None = None,
+    refresh: bool = False,
+    isolation: IsolationLevel | None = None,
+) -> Snapshot:
+    """Return the current offsets of the subscribed partitions, with the isolation level of the
+    options by default. `topics` caches the partitions, and `refresh` fetches them again.
 
     `allow_missing` leaves out topics that do not exist; the caller reports them as data loss.
     KafkaError for a missing topic otherwise.
     """
-    topics = await _topics(client, options.subscription, allow_missing)
-    partitions = _partitions(topics, options.subscription, allow_missing)
-    isolation = options.fetch.isolation
-    earliest = await list_offsets(client, dict.fromkeys(partitions, EARLIEST), isolation)
-    latest = await list_offsets(client, dict.fromkeys(partitions, LATEST), isolation)
-    return Snapshot({topic.name: topic.id for topic in topics}, earliest, latest)
+    subscribed = topics or SubscribedTopics(options.subscription, 0)
+    level = options.fetch.isolation if isolation is None else isolation
+    try:
+        return await _snapshot(client, subscribed, level, allow_missing, refresh=refresh)
+    except KafkaError as error:
+        # A topic may have been deleted since the cached partitions were fetched.
+        if topics is None or refresh or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    return await _snapshot(client, subscribed, level, allow_missing, refresh=True)
+
+
+async def _snapshot(
+    client: Client,
+    subscribed: SubscribedTopics,
+    isolation: IsolationLevel,
+    allow_missing: bool,
+    *,
+    refresh: bool,
+) -> Snapshot:
+    topics = await subscribed.topics(client, allow_missing=allow_missing, refresh=refresh)
+    partitions = subscribed.partitions(topics, allow_missing=allow_missing)
+    earliest, latest = await asyncio.gather(
+        list_offsets(client, dict.fromkeys(partitions, EARLIEST), isolation),
+        list_offsets(client, dict.fromkeys(partitions, LATEST), isolation),
+    )
+    # From the metadata of now: a leader error may have shown that a topic was recreated.
+    known = client.cluster.metadata.topics
+    topic_ids = {topic.name: known.get(topic.name, topic).id for topic in topics}
+    return Snapshot(topic_ids, earliest, latest)
 
 
 async def read_limit(
@@ -48,6 +85,8 @@ async def read_limit(
     starting: bool,
 ) -> tuple[dict[TopicPartition, int], list[DataLoss]]:
     """Resolve a limit to an offset per partition, with ListOffsets requests for timestamps."""
+    if isinstance(limit, RelativeTime):
+        limit = limit.at(client.cluster.world.clock.now_ms())
     by_timestamp = await list_offsets(client, limit_timestamps(limit, snapshot.latest), isolation)
     return resolve_limit(limit, option, snapshot, by_timestamp, starting=starting)
 
@@ -153,59 +192,3 @@ def _list(partitions: list[TopicPartition]) -> str:
     listed = ", ".join(map(str, partitions[:_MAX_LISTED]))
     remaining = len(partitions) - _MAX_LISTED
     return listed if remaining <= 0 else f"{listed} and {remaining} more"
-
-
-async def _topics(
-    client: Client, subscription: Subscription, allow_missing: bool
-) -> list[TopicInfo]:
-    if isinstance(subscription, SubscribePattern):
-        return [
-            topic
-            for topic in await client.admin.describe_topics()
-            if not topic.internal and subscription.pattern.fullmatch(topic.name)
-        ]
-    names = (
-        sorted({partition.topic for partition in subscription.partitions})
-        if isinstance(subscription, Assign)
-        else list(subscription.topics)
-    )
-    try:
-        return await client.cluster.retry(lambda: _named_topics(client, names, allow_missing))
-    except KafkaError as error:
-        if error.code not in (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ):
-            raise
-        raise KafkaError(
-            error.code, f"{error.message}: create it, or correct the option that names it"
-        ) from error
-
-
-async def _named_topics(client: Client, names: list[str], allow_missing: bool) -> list[TopicInfo]:
-    try:
-        return await client.cluster.topics(names)
-    except KafkaError as error:
-        if not allow_missing or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-    return [topic for topic in await client.cluster.topics(None) if topic.name in names]
-
-
-def _partitions(
-    topics: list[TopicInfo], subscription: Subscription, allow_missing: bool
-) -> list[TopicPartition]:
-    existing = [
-        TopicPartition(topic.name, partition.index)
-        for topic in topics
-        for partition in topic.partitions
-    ]
-    if not isinstance(subscription, Assign):
-        return existing
-    missing = sorted(subscription.partitions - set(existing))
-    if missing and not allow_missing:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"assign includes {', '.join(map(str, missing))}, which does not exist: correct the "
-            "option, or add partitions to the topic",
-        )
-    return [partition for partition in existing if partition in subscription.partitions]

@@ -26,6 +26,8 @@ from penstock.spark.options.values import MAX_INT64
 INITIAL_KEY = "#initial"
 FIRST_BATCH_START_KEY = "#began"
 LAG_KEY = "#lag"
+METRICS_KEY = "#metrics"
+_OTHER_KEYS = (INITIAL_KEY, FIRST_BATCH_START_KEY, LAG_KEY, METRICS_KEY)
 _TOPIC_ID_KEY = "id"
 
 
@@ -53,11 +55,7 @@ class SourceOffset:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
         """ValueError if neither this source nor Spark's connector can have written the value."""
-        topics = {
-            topic: numbers
-            for topic, numbers in value.items()
-            if topic not in (INITIAL_KEY, FIRST_BATCH_START_KEY, LAG_KEY)
-        }
+        topics = {topic: numbers for topic, numbers in value.items() if topic not in _OTHER_KEYS}
         try:
             topic_ids = {
                 topic: parse_uuid(numbers[_TOPIC_ID_KEY])

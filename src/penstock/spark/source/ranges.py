@@ -1,4 +1,7 @@
-"""Offset ranges of a batch, from resume offsets and rate limits to input partitions. Pure."""
+"""Offset ranges of a batch, from resume offsets and rate limits to ranges of a bounded size. Pure.
+
+`range_groups` distributes them to tasks.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from itertools import pairwise
 from uuid import UUID
 
 from penstock.ids import NO_UUID, TopicPartition
+from penstock.spark.options.source import Subscription
 from penstock.spark.source.data_loss import RECREATED, DataLoss, log_start_moved
 from penstock.spark.source.offsets import Snapshot, SourceOffset
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The value of an InputPartition: offsets of one partition, end exclusive."""
+    """Offsets of one partition, end exclusive."""
 
     topic: str
     topic_id: UUID
@@ -28,13 +32,13 @@ class OffsetRange:
 
 
 def resume_offsets(
-    start: SourceOffset, snapshot: Snapshot
+    start: SourceOffset, snapshot: Snapshot, subscription: Subscription | None = None
 ) -> tuple[dict[TopicPartition, int], list[DataLoss]]:
     """Return the offset at which each existing partition resumes, and the offsets that were lost
     since. New partitions are read from offset 0."""
     resumed: dict[TopicPartition, int] = {}
     losses = [
-        _deleted(partition, offset)
+        _absent(partition, offset, None, subscription)
         for partition, offset in start.offsets.items()
         if partition not in snapshot.latest and not snapshot.recreated(start, partition.topic)
     ]
@@ -47,8 +51,7 @@ def resume_offsets(
         if offset < earliest:
             losses.append(log_start_moved(partition, offset, earliest, earliest))
         elif offset > latest:
-            reason = f"the log ends at offset {latest}; an unclean leader election truncated it"
-            losses.append(DataLoss(partition, latest, offset, reason))
+            losses.append(_truncated(partition, latest, latest, offset))
         resumed[partition] = min(max(offset, earliest), latest)
     return resumed, losses
 
@@ -70,8 +73,32 @@ def rate_limited(
     }
 
 
+def next_offset(
+    start: SourceOffset, batch_end: Mapping[TopicPartition, int], snapshot: Snapshot
+) -> SourceOffset:
+    """Return the offset at which a batch ends. It keeps the offsets of partitions that the snapshot
+    does not have, in case that they come back."""
+    missing = {
+        partition: offset
+        for partition, offset in start.offsets.items()
+        if partition not in snapshot.latest and not snapshot.recreated(start, partition.topic)
+    }
+    topic_ids = {
+        **{partition.topic: start.topic_id(partition.topic) for partition in missing},
+        **snapshot.topic_ids,
+    }
+    return SourceOffset(
+        {**missing, **batch_end},
+        topic_ids,
+        first_batch_start=start.offsets if start.initial else None,
+    )
+
+
 def batch_ranges(
-    start: SourceOffset, end: SourceOffset, snapshot: Snapshot
+    start: SourceOffset,
+    end: SourceOffset,
+    snapshot: Snapshot,
+    subscription: Subscription | None = None,
 ) -> tuple[list[OffsetRange], list[DataLoss]]:
     """Return the ranges of a batch, and the offsets that were lost. When Spark repeats a batch
     after a restart, the cluster may have changed since the end was written."""
@@ -82,8 +109,8 @@ def batch_ranges(
         for partition, offset in end.offsets.items()
         if partition in snapshot.earliest and not snapshot.recreated(end, partition.topic)
     }
-    deleted = [
-        _deleted(partition, start.offsets.get(partition, 0), offset)
+    absent = [
+        _absent(partition, start.offsets.get(partition, 0), offset, subscription)
         for partition, offset in end.offsets.items()
         if partition not in existing and start.offsets.get(partition, 0) < offset
     ]
@@ -93,6 +120,12 @@ def batch_ranges(
     }
     planned = Snapshot({**start.topic_ids, **end.topic_ids}, earliest, existing)
     resumed, losses = resume_offsets(start, planned)
+    # ListOffsets never returns an older end than before (KIP-207), unless the log was truncated.
+    truncated = [
+        _truncated(partition, latest, max(latest, resumed[partition]), offset)
+        for partition, offset in existing.items()
+        if max(latest := snapshot.latest[partition], resumed[partition]) < offset
+    ]
     topic_ids = snapshot.topic_ids
     ranges = [
         OffsetRange(
@@ -100,13 +133,13 @@ def batch_ranges(
             topic_ids.get(partition.topic, NO_UUID),
             partition.partition,
             resumed[partition],
-            offset,
+            min(offset, snapshot.latest[partition]),
         )
         for partition, offset in existing.items()
     ]
     return (
         [offset_range for offset_range in ranges if offset_range.size > 0],
-        deleted + [loss for loss in losses if loss.partition in existing],
+        [*absent, *(loss for loss in losses if loss.partition in existing), *truncated],
     )
 
 
@@ -115,7 +148,7 @@ def split_ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """Return one range per input partition of Spark, by default one per Kafka partition.
+    """Return one range per Kafka partition, or several.
 
     Ranges with more than `max_records` (maxRecordsPerPartition) are split. If there are fewer than
     `min_partitions` (minPartitions), large ranges are split in proportion to their size.
@@ -151,6 +184,19 @@ def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
     return [replace(whole, start=start, end=end) for start, end in pairwise(edges)]
 
 
-def _deleted(partition: TopicPartition, start: int, end: int | None = None) -> DataLoss:
+def _absent(
+    partition: TopicPartition, start: int, end: int | None, subscription: Subscription | None
+) -> DataLoss:
     reason = "the partition does not exist any more; its topic was deleted"
+    if subscription is not None and not subscription.includes(partition):
+        reason = (
+            "the query does not subscribe to the partition any more, but its checkpoint does. "
+            "Subscribe to it again, or set failOnDataLoss to false: the checkpoint then keeps its "
+            "offset"
+        )
+    return DataLoss(partition, start, end, reason)
+
+
+def _truncated(partition: TopicPartition, latest: int, start: int, end: int) -> DataLoss:
+    reason = f"the log ends at offset {latest}; an unclean leader election truncated it"
     return DataLoss(partition, start, end, reason)

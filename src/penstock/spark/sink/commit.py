@@ -1,0 +1,149 @@
+"""Commit and abort of a micro-batch, after its tasks.
+
+The decision and the inline rows are one transaction of `<sink>/driver`. Its EndTxn is the moment of
+the decision: before it, nothing of the micro-batch is ever visible; after it, all of it will be. A
+micro-batch whose rows are all inline is thereby atomic for readers. Then the transactions of tasks
+that the decision lists are committed. If that is interrupted, the next lease repeats it.
+
+Other transactions of the sink, such as that of a speculative task that lost, would hold readers
+back until the next lease. They are aborted too, but only those that were seen before the decision:
+the decision proves that no later lease had been taken, so they belong to this one or to an older
+one. An aborted driver's transaction proves the same, and that nothing was decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+
+from penstock.client.client import Client
+from penstock.client.producer.accumulator import ProducerIdAndEpoch
+from penstock.errors import ErrorCode, KafkaError
+from penstock.spark.options import SinkOptions
+from penstock.spark.sink.decision import Decision, PreparedTransaction, SinkError
+from penstock.spark.sink.decision_log import DecisionLog
+from penstock.spark.sink.inline import transactional_batches
+from penstock.spark.sink.lease import Lease
+from penstock.spark.sink.task import TaskResult
+from penstock.spark.sink.transactions import (
+    DRIVER_TIMEOUT_MS,
+    NOT_OPEN,
+    SinkTransactions,
+)
+
+logger = logging.getLogger(__name__)
+
+# A query that failed does not wait long for its abort; the next lease settles everything.
+_ABORT_PATIENCE_S = 10.0
+# A later lease was taken, or a transaction timed out.
+_TOO_LATE = (ErrorCode.INVALID_PRODUCER_EPOCH, *NOT_OPEN)
+
+
+class Committer:
+    """Each step is a method."""
+
+    def __init__(self, client: Client, options: SinkOptions, lease: Lease) -> None:
+        patience_s = options.connection.api_timeout_s
+        self._client = client
+        self._options = options
+        self._lease = lease
+        self._transactions = SinkTransactions(client, lease.sink, patience_s)
+        self._log = DecisionLog(client, lease.sink, patience_s)
+        # The driver's producer after the decision, if it is known.
+        self._next: ProducerIdAndEpoch | None = None
+
+    async def commit(self, results: Sequence[TaskResult], decision: Decision) -> None:
+        """Decide the micro-batch and make its rows visible. An error says nothing about whether it
+        is decided; the next lease finds out."""
+        listed = decision.transactions
+        unlisted: list[PreparedTransaction] = []
+        if listed:
+            _checked, open_ = await asyncio.gather(
+                self.check_prepared(listed), self._transactions.list_open()
+            )
+            unlisted = [found for found in open_ if found not in listed]
+        await self.write_decision(results, decision)
+        await self.decide()
+        await self.end_listed(listed)
+        await self.abort_unlisted(unlisted)
+        await self.clear_list(decision)
+
+    async def check_prepared(self, listed: Collection[PreparedTransaction]) -> None:
+        """SinkError if a transaction could not be committed after the decision."""
+        await self._transactions.check_open(listed)
+
+    async def write_decision(self, results: Sequence[TaskResult], decision: Decision) -> None:
+        """Write the inline rows and the decision to the driver's transaction."""
+        lease, options = self._lease, self._options
+        inline = transactional_batches(
+            (rows for result in results for rows in result.inline),
+            lease.producer,
+            options.codec,
+            options.batch_bytes,
+        )
+        try:
+            await self._log.write(options, decision, lease.producer, inline)
+        except KafkaError as error:
+            raise self._taken_over(error) from error
+
+    async def decide(self) -> None:
+        try:
+            self._next = await self._transactions.end_driver(self._lease.producer, commit=True)
+        except KafkaError as error:
+            raise self._taken_over(error) from error
+
+    def _taken_over(self, error: KafkaError) -> Exception:
+        if error.code not in _TOO_LATE:
+            return error
+        return SinkError(
+            f"a commit of sink {self._lease.sink} came too late: the query was started again "
+            "elsewhere, another query uses the same sinkName, or the commit took longer than "
+            f"{DRIVER_TIMEOUT_MS // 1000} s ({error}). Make sure that the query runs once, and "
+            "start it again, which finds out what is written"
+        )
+
+    async def end_listed(self, listed: Collection[PreparedTransaction]) -> None:
+        try:
+            await self._transactions.commit_all(listed)
+        except KafkaError as error:
+            raise self._taken_over(error) from error
+
+    async def clear_list(self, decision: Decision) -> None:
+        """Write the decision without its list, whose transactions are committed. Below
+        transaction.version 2 this needs a new epoch, and is left to the next lease."""
+        if self._next is None or not decision.transactions:
+            return
+        try:
+            await self._log.write(self._options, decision.without_transactions(), self._next)
+            await self._transactions.end_driver(self._next, commit=True)
+        except KafkaError as error:
+            raise self._taken_over(error) from error
+
+    async def abort_unlisted(self, unlisted: Collection[PreparedTransaction]) -> None:
+        await self._transactions.abort_all(unlisted)
+
+    async def abort(self, prepared: Collection[PreparedTransaction]) -> None:
+        """Abort what the tasks wrote, unless the micro-batch is decided or may be."""
+        patience_s = min(_ABORT_PATIENCE_S, self._options.connection.api_timeout_s)
+        self._transactions = SinkTransactions(self._client, self._lease.sink, patience_s)
+        open_ = await self._transactions.list_open()
+        if await self.abort_driver():
+            await self.abort_unlisted({*prepared, *open_})
+
+    async def abort_driver(self) -> bool:
+        """Abort the driver's transaction. Return True if that proves that nothing was decided.
+
+        A transaction that was never begun is aborted too, with transaction.version 2.
+        """
+        try:
+            await self._transactions.end_driver(self._lease.producer, commit=False)
+        except KafkaError as error:
+            logger.warning(
+                "sink %s: it is not known whether the last batch is written (%s); the next start "
+                "of the query finds out",
+                self._lease.sink,
+                error,
+            )
+            return False
+        return True

@@ -1,0 +1,270 @@
+"""Begins, finds and ends the transactions of a sink.
+
+Ids are `<sink>/driver` for decisions, and `<sink>/<nonce>/<slot>` for the rows of tasks. A task's
+transaction is ended by others: the commit of its batch, an abort, or the next lease.
+
+A transaction is ended by EndTxn with the producer id and epoch that wrote it, never by
+InitProducerId, which would end whatever is open. Ends may be repeated: after a crash nobody knows
+which ones were executed. With EndTxn v5 (transaction.version 2, KIP-890) the end of a transaction
+bumps the epoch, so a producer id and epoch identify one transaction for ever:
+
+    epoch of the request                     answer
+    the open transaction's                   it ends
+    one before, ended in the same way        success: this is a repetition
+    one before, ended in the other way       INVALID_TXN_STATE
+    any older one                            PRODUCER_FENCED
+
+so a late or repeated end never ends a later transaction. Below transaction.version 2 the end does
+not bump the epoch. There every transaction of a sink is preceded by InitProducerId, which does, so
+that the table holds with EndTxn v4 too, but for "one before" read "the same".
+
+A listed transaction must end by a commit, so only success counts. Nothing reuses a transactional id
+of a decision before a lease has committed the list and cleared it. Any other answer therefore means
+that the transaction was aborted: it timed out, or an administrator ended it. An abort, in contrast,
+is done as soon as the transaction is not open any more, whoever ended it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from penstock.client.admin.configs import ConfigResourceType
+from penstock.client.client import Client
+from penstock.client.cluster import Cluster
+from penstock.client.producer.accumulator import NO_PRODUCER, ProducerIdAndEpoch
+from penstock.client.producer.transaction_requests import TransactionConfig, TransactionRequests
+from penstock.errors import ErrorCode, KafkaError
+from penstock.spark.sink.decision import PreparedTransaction, SinkError
+
+# The driver's transaction is open while the inline rows are written.
+DRIVER_TIMEOUT_MS = 60_000
+# The default of transaction.max.timeout.ms, for brokers that do not tell it.
+_MAX_TIMEOUT_MS = 900_000
+_OPEN = "Ongoing"
+_COMMITTED = ("PrepareCommit", "CompleteCommit")
+_TRANSACTION_VERSION = "transaction.version"
+_TRANSACTION_V2 = 2
+# DescribeTransactions reports this for two-phase commit, which has no timeout (KIP-939).
+_NO_TIMEOUT_MS = 2**31 - 1
+# Without two-phase commit, a listed transaction must stay open until it is committed.
+_LEAST_LEFT_MS = 60_000
+# The broker or the transactional id does not allow two-phase commit.
+_NO_TWO_PHASE_COMMIT = (
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+# Answers to a driver whose producer is not the current one.
+FENCED = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.PRODUCER_FENCED,
+)
+# Answers to the end of a transaction that was ended otherwise.
+NOT_OPEN = (
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.PRODUCER_FENCED,
+)
+# Coordinators are remembered with the requests. Ids of processes that ended are dropped with all.
+_MAX_REMEMBERED = 1024
+_remembered: dict[tuple[Cluster, TransactionConfig], TransactionRequests] = {}
+
+
+def driver_id(sink: str) -> str:
+    return f"{sink}/driver"
+
+
+class SinkTransactions:
+    """Requests are retried within `patience_s`; then they raise KafkaError."""
+
+    def __init__(self, client: Client, sink: str, patience_s: float) -> None:
+        self._client = client
+        self._sink = sink
+        self._patience_s = patience_s
+
+    @property
+    def is_v2(self) -> bool:
+        """True if the end of a transaction bumps the epoch."""
+        features = self._client.cluster.finalized_feature
+        return features(_TRANSACTION_VERSION) >= _TRANSACTION_V2
+
+    async def init_driver(self) -> ProducerIdAndEpoch:
+        """Fence the last lease, and abort its transaction if it is open."""
+        try:
+            return await self._init(driver_id(self._sink), DRIVER_TIMEOUT_MS)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            return await self._init(driver_id(self._sink), await self._max_timeout_ms())
+
+    async def init_task(self, transactional_id: str) -> PreparedTransaction:
+        """Begin with a task's transactional id. Its transaction has no timeout with two-phase
+        commit, otherwise the longest that the brokers allow."""
+        try:
+            producer = await self._init(transactional_id, _MAX_TIMEOUT_MS, two_phase_commit=True)
+            return PreparedTransaction(transactional_id, producer, two_phase_commit=True)
+        except KafkaError as error:
+            if error.code not in _NO_TWO_PHASE_COMMIT:
+                raise
+            producer = await self._init(transactional_id, await self._max_timeout_ms())
+            return PreparedTransaction(transactional_id, producer)
+
+    async def _init(
+        self, transactional_id: str, timeout_ms: int, *, two_phase_commit: bool = False
+    ) -> ProducerIdAndEpoch:
+        requests = self._requests(transactional_id, timeout_ms, two_phase_commit=two_phase_commit)
+        producer, _prepared = await requests.init_producer_id(NO_PRODUCER)
+        return producer
+
+    async def end_driver(
+        self, producer: ProducerIdAndEpoch, *, commit: bool
+    ) -> ProducerIdAndEpoch | None:
+        """End the driver's transaction. Return the producer of its next one; None if that needs
+        InitProducerId."""
+        requests = self._requests(driver_id(self._sink), DRIVER_TIMEOUT_MS)
+        return await requests.end(producer, commit=commit, is_v2=self.is_v2)
+
+    async def confirm_driver(self, producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
+        """Return the driver's next producer. KafkaError PRODUCER_FENCED if another driver has been
+        initialized.
+
+        The driver aborts a transaction that it has not begun. Below transaction.version 2 that is
+        INVALID_TXN_STATE, after the epoch was checked.
+        """
+        try:
+            return await self.end_driver(producer, commit=False) or producer
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_TXN_STATE or self.is_v2:
+                raise
+            return producer
+
+    async def list_open(self) -> list[PreparedTransaction]:
+        """Return the open transactions of tasks."""
+        listed = await self._client.admin.list_transactions(states=[_OPEN])
+        ids = [
+            transaction.transactional_id
+            for transactions in listed.values()
+            for transaction in transactions
+            if transaction.transactional_id.startswith(f"{self._sink}/")
+            and transaction.transactional_id != driver_id(self._sink)
+        ]
+        described = await asyncio.gather(*map(self._describe_open, ids))
+        return [transaction for transaction in described if transaction is not None]
+
+    async def _describe_open(self, transactional_id: str) -> PreparedTransaction | None:
+        try:
+            found = await self._client.admin.describe_transaction(transactional_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+            return None
+        if found.state != _OPEN:
+            return None
+        producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
+        return PreparedTransaction(transactional_id, producer)
+
+    async def check_open(self, transactions: Iterable[PreparedTransaction]) -> None:
+        """SinkError if a transaction is not open, or may time out before it is committed."""
+        await asyncio.gather(*map(self._check_open, transactions))
+
+    async def _check_open(self, transaction: PreparedTransaction) -> None:
+        name = transaction.transactional_id
+        found = await self._client.admin.describe_transaction(name)
+        producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
+        if found.state != _OPEN or producer != transaction.producer or found.start_ms is None:
+            raise SinkError(
+                f"the transaction of {name} was ended before its batch was committed (it is "
+                f"{found.state}, timeout {found.timeout_ms / 1000:g} s), so nothing of the batch "
+                "is written. Start the query again, which repeats the batch"
+                f"{_timeout_advice(found.timeout_ms)}"
+            )
+        left_ms = found.start_ms + found.timeout_ms - self._client.cluster.world.clock.now_ms()
+        if found.timeout_ms != _NO_TIMEOUT_MS and left_ms < _LEAST_LEFT_MS:
+            raise SinkError(
+                f"the transaction of {name} times out in {max(left_ms, 0) / 1000:.0f} s, which may "
+                "be too soon to commit it, so nothing of the batch is written. Start the query "
+                f"again, which repeats the batch{_timeout_advice(found.timeout_ms)}"
+            )
+
+    async def commit_all(self, transactions: Iterable[PreparedTransaction]) -> None:
+        """Commit the transactions of a decision. KafkaError with a code of NOT_OPEN if one was
+        aborted."""
+        await _all(map(self._commit, transactions))
+
+    async def _commit(self, transaction: PreparedTransaction) -> None:
+        try:
+            await self._end(transaction, commit=True)
+        except KafkaError as error:
+            if error.code not in NOT_OPEN or not await self._is_committed(transaction):
+                raise
+
+    async def _is_committed(self, transaction: PreparedTransaction) -> bool:
+        """Return True if an earlier commit was executed that EndTxn does not recognize.
+
+        It was sent in the protocol of another transaction.version, before the brokers were upgraded
+        or downgraded. Or the transactional id has expired since, which an open transaction never
+        does: with two-phase commit, nothing but its commit has ended it.
+        """
+        try:
+            found = await self._client.admin.describe_transaction(transaction.transactional_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+            return transaction.two_phase_commit
+        bumped = found.producer_epoch - transaction.producer.epoch
+        is_same = found.producer_id == transaction.producer.id and bumped in (0, 1)
+        return is_same and found.state in _COMMITTED
+
+    async def abort_all(self, transactions: Iterable[PreparedTransaction]) -> None:
+        await _all(map(self._abort, transactions))
+
+    async def _abort(self, transaction: PreparedTransaction) -> None:
+        try:
+            await self._end(transaction, commit=False)
+        except KafkaError as error:
+            if error.code not in NOT_OPEN:
+                raise
+
+    async def _end(self, transaction: PreparedTransaction, *, commit: bool) -> None:
+        requests = self._requests(transaction.transactional_id, _MAX_TIMEOUT_MS)
+        await requests.end(transaction.producer, commit=commit, is_v2=self.is_v2)
+
+    async def _max_timeout_ms(self) -> int:
+        """Return transaction.max.timeout.ms, which all brokers should have in common."""
+        admin, brokers = self._client.admin, self._client.cluster.metadata.brokers
+        try:
+            configs = await admin.describe_configs(ConfigResourceType.BROKER, str(min(brokers)))
+        except KafkaError as error:
+            if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            return _MAX_TIMEOUT_MS
+        values = [entry.value for entry in configs if entry.name == "transaction.max.timeout.ms"]
+        return int(values[0]) if values and values[0] else _MAX_TIMEOUT_MS
+
+    def _requests(
+        self, transactional_id: str, timeout_ms: int, *, two_phase_commit: bool = False
+    ) -> TransactionRequests:
+        config = TransactionConfig(
+            transactional_id, timeout_ms, two_phase_commit, max_block_s=self._patience_s
+        )
+        cluster = self._client.cluster
+        if len(_remembered) >= _MAX_REMEMBERED:
+            _remembered.clear()
+        return _remembered.setdefault((cluster, config), TransactionRequests(cluster, config))
+
+
+async def _all(ends: Iterable[Awaitable[None]]) -> None:
+    """Wait for all, also if some fail, then raise the first error."""
+    for result in await asyncio.gather(*ends, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _timeout_advice(timeout_ms: int) -> str:
+    if timeout_ms == _NO_TIMEOUT_MS:
+        return ""
+    return (
+        ". Where batches take that long, raise transaction.max.timeout.ms of the brokers, or use "
+        "brokers with transaction.two.phase.commit.enable=true"
+    )
