@@ -3,20 +3,25 @@ show its lag."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import penstock
+from penstock.client.admin.groups import GroupAdmin
+from penstock.errors import ErrorCode, KafkaError
 from penstock.spark.options import source_options
+from penstock.spark.source import group_commits
 from penstock.spark.source.stream import StreamReader
 from tests.e2e.penstock_process import COMMAND
 from tests.spark.live import create_topics, produce_numbers, session
@@ -210,15 +215,9 @@ def test_query_continues_if_the_group_has_members(
         query = Query(spark, servers, "shared", "members", tmp_path)
         query.drain()
         assert query.numbers() == list(range(10))
-        options = {
-            "kafka.bootstrap.servers": servers,
-            "subscribe": "shared",
-            "groupId": "members",
-            "startingOffsets": "earliest",
-        }
-        reader = StreamReader(source_options(options, streaming=True))
+        reader = stream_reader(servers, "shared", "members")
         end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-        with caplog.at_level(logging.WARNING, logger="penstock.spark.source.stream"):
+        with caplog.at_level(logging.WARNING, logger="penstock.spark.source.group_commits"):
             reader.latestOffset(end, ReadAllAvailable())
         reader.stop()
         assert "not committed to group members: UNKNOWN_MEMBER_ID" in caplog.text
@@ -226,6 +225,63 @@ def test_query_continues_if_the_group_has_members(
         assert committed(servers, "members", "shared") == {0: 2, 1: 3}
     finally:
         member.close()
+
+
+def stream_reader(servers: str, topic: str, group: str) -> StreamReader:
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "groupId": group,
+        "startingOffsets": "earliest",
+    }
+    return StreamReader(source_options(options, streaming=True))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        None,
+        KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator"),
+        KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members"),
+    ],
+    ids=["slow", "retriable", "refused"],
+)
+def test_failed_commit_is_repeated_and_does_not_stall_the_trigger(
+    servers: str, monkeypatch: pytest.MonkeyPatch, failure: KafkaError | None
+) -> None:
+    topic = group = f"commits-{failure.code.name.lower() if failure else 'slow'}"
+    create_topics(servers, PARTITIONS, topic)
+    produce_numbers(servers, topic, PARTITIONS, 0, 10)
+    monkeypatch.setattr(group_commits, "_REFUSED_RETRY_S", 0.1)
+    available = threading.Event()
+    commit_offsets = GroupAdmin.commit_offsets
+
+    async def commit(admin: GroupAdmin, group_id: str, *rest: Any) -> None:
+        while not available.is_set():
+            if failure is not None:
+                raise failure
+            await asyncio.sleep(0.01)
+        await commit_offsets(admin, group_id, *rest)
+
+    monkeypatch.setattr(GroupAdmin, "commit_offsets", commit)
+    reader = stream_reader(servers, topic, group)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    # A trigger that waited for the group would not return: the group is not available until all
+    # of them are done.
+    for first in range(10, 30, 2):
+        produced = produce_numbers(servers, topic, PARTITIONS, first, 2)
+        end = reader.latestOffset(end, ReadAllAvailable())
+    assert committed(servers, group, topic) == {}
+    available.set()
+    # The last batch is not finished, as far as the source knows.
+    finished = dict.fromkeys(range(PARTITIONS), produced // 2 - 1)
+    wait_for(
+        lambda: committed(servers, group, topic) == finished,
+        lambda: f"{committed(servers, group, topic)}",
+    )
+    reader.latestOffset(end, ReadAllAvailable())
+    assert committed(servers, group, topic) == {0: 15, 1: 15}, "a trigger waits for its commit"
+    reader.stop()
 
 
 @pytest.mark.parametrize("group", ["", "  "])

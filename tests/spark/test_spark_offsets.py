@@ -16,15 +16,18 @@ from penstock.ids import NO_UUID, TopicPartition
 from penstock.spark.options import OptionError
 from penstock.spark.options.offset_limits import (
     OffsetLimit,
+    RelativeTime,
     SpecificOffsets,
     SpecificTimestamps,
 )
+from penstock.spark.options.source import Assign
 from penstock.spark.source.data_loss import DataLoss
 from penstock.spark.source.offset_reader import NO_OFFSET, limit_timestamps, resolve_limit
 from penstock.spark.source.offsets import FIRST_BATCH_START_KEY, Snapshot, SourceOffset
 from penstock.spark.source.ranges import (
     OffsetRange,
     batch_ranges,
+    next_offset,
     rate_limited,
     resume_offsets,
     split_ranges,
@@ -122,6 +125,36 @@ def test_deleted_topic_is_data_loss() -> None:
     assert "does not exist any more" in str(losses[0])
 
 
+def test_unsubscribed_partition_is_not_reported_as_deleted() -> None:
+    other = TopicPartition("payments", 0)
+    start = offsets({P0: 5, P1: 6, other: 7})
+    subscribed = Assign(frozenset({P0}))
+    _resumed, losses = resume_offsets(start, snapshot({P0: (0, 9)}), subscribed)
+    assert [loss.partition for loss in losses] == [P1, other]
+    assert all("does not subscribe to the partition any more" in str(loss) for loss in losses)
+    assert not any("deleted" in str(loss) for loss in losses)
+    _ranges, losses = batch_ranges(start, offsets({P1: 9}), snapshot({}), subscribed)
+    assert "does not subscribe" in str(losses[0])
+    _ranges, losses = batch_ranges(start, offsets({P0: 9}), snapshot({}), subscribed)
+    assert "its topic was deleted" in str(losses[0])
+
+
+def test_offsets_of_missing_partitions_are_kept() -> None:
+    other = TopicPartition("payments", 0)
+    start = SourceOffset({P0: 5, P1: 6, other: 7}, {"orders": OLD, "payments": NEW})
+    end = next_offset(start, {P0: 9}, snapshot({P0: (0, 9)}))
+    assert end == SourceOffset({P0: 9, P1: 6, other: 7}, {"orders": OLD, "payments": NEW})
+    assert SourceOffset.from_json(end.to_json()) == end
+    ranges, losses = batch_ranges(start, end, snapshot({P0: (0, 9)}))
+    assert ranges == [OffsetRange("orders", OLD, 0, 5, 9)]
+    assert losses == [], "the loss is reported once, when the batch is planned"
+
+
+def test_offsets_of_a_recreated_topic_are_not_kept() -> None:
+    end = next_offset(offsets({P0: 5, P1: 6}), {P0: 2}, snapshot({P0: (0, 2)}, NEW))
+    assert end == SourceOffset({P0: 2}, {"orders": NEW})
+
+
 @pytest.mark.parametrize(("before", "after"), [(NO_UUID, OLD), (OLD, NO_UUID)])
 def test_missing_topic_ids_are_not_compared(before: UUID, after: UUID) -> None:
     assert resume_offsets(offsets({P0: 5}, before), snapshot({P0: (0, 9)}, after)) == ({P0: 5}, [])
@@ -196,6 +229,15 @@ def test_batch_partly_or_fully_deleted_by_retention() -> None:
     )
     assert ranges == [OffsetRange("orders", OLD, 0, 7, 9)]
     assert [(loss.partition, loss.start, loss.end) for loss in losses] == [(P0, 5, 7), (P1, 5, 9)]
+
+
+def test_repeated_batch_of_a_truncated_log_ends_where_the_log_ends() -> None:
+    ranges, losses = batch_ranges(
+        offsets({P0: 5, P1: 8}), offsets({P0: 9, P1: 9}), snapshot({P0: (0, 7), P1: (0, 7)})
+    )
+    assert ranges == [OffsetRange("orders", OLD, 0, 5, 7)]
+    assert [(loss.partition, loss.start, loss.end) for loss in losses] == [(P0, 7, 9), (P1, 8, 9)]
+    assert "the log ends at offset 7" in str(losses[1])
 
 
 # Splits.
@@ -308,3 +350,11 @@ def test_timestamps() -> None:
         OptionError, match="orders-1 has no record with that timestamp or a later one"
     ):
         resolved(strict, by_timestamp, starting=True)
+
+
+def test_time_relative_to_now() -> None:
+    relative = RelativeTime(600_000, True, "startingOffsets")
+    assert relative.at(1_700_000_000_000) == SpecificTimestamps(
+        1_699_999_400_000, True, "startingOffsets"
+    )
+    assert relative.at(1000).timestamps == 0, "there is no time before 1970"

@@ -8,7 +8,11 @@ from penstock.client.offsets import EARLIEST, LATEST, IsolationLevel
 from penstock.ids import TopicPartition
 from penstock.records.compression import Codec
 from penstock.spark.options import OptionError, SourceOptions, sink_options, source_options
-from penstock.spark.options.offset_limits import SpecificOffsets, SpecificTimestamps
+from penstock.spark.options.offset_limits import (
+    RelativeTime,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
 from penstock.spark.options.source import Assign, Subscribe, SubscribePattern
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -95,6 +99,36 @@ def test_timestamps_override_offsets_and_a_global_one_overrides_per_partition() 
 
 
 @pytest.mark.parametrize(
+    ("text", "ago_ms"),
+    [
+        ("-10 minutes", 600_000),
+        (" -10m ", 600_000),
+        ("-90 SECONDS", 90_000),
+        ("-1 hour 30 minutes", 5_400_000),
+        ("-2d", 172_800_000),
+        ("-1 week", 604_800_000),
+        ("-250ms", 250),
+    ],
+)
+def test_positions_relative_to_now(text: str, ago_ms: int) -> None:
+    assert source(streaming=True, startingOffsets=text).starting == RelativeTime(
+        ago_ms, True, "startingOffsets"
+    )
+    options = source(startingTimestamp=text, endingTimestamp="-1s")
+    assert options.starting == RelativeTime(ago_ms, True, "startingTimestamp")
+    assert options.ending == RelativeTime(1000, True, "endingTimestamp")
+    strict = source(startingOffsets=text, startingOffsetsByTimestampStrategy="error")
+    assert strict.starting == RelativeTime(ago_ms, False, "startingOffsets")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1048576", 2**20), ("512k", 2**19), ("64 MB", 2**26), ("1g", 2**30)]
+)
+def test_bytes(text: str, size: int) -> None:
+    assert source(streaming=True, maxBytesPerTrigger=text).max_bytes_per_trigger == size
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"),
     [
         ("500ms", 0.5),
@@ -121,6 +155,13 @@ def test_durations(text: str, seconds: float) -> None:
         ({"startingOfsets": "earliest"}, "did you mean startingOffsets?"),
         ({"path": "orders"}, "has no option path"),
         ({"startingOffsets": "first"}, "earliest, latest or offsets such as"),
+        ({"startingOffsets": "-10 parsecs"}, "or a duration such as -10 minutes"),
+        ({"startingTimestamp": "10 minutes"}, "or a duration such as -10 minutes"),
+        ({"maxBytesPerTrigger": "0"}, "must be a number of bytes such as 1048576, 64m or 1g"),
+        ({"maxBytesPerTrigger": "1x"}, "must be a number of bytes"),
+        ({"maxBytesPerTrigger": "99999999999t"}, "must be a number of bytes"),
+        ({"filterPushdown": "true"}, "filterPushdown=true is refused"),
+        ({"kafka__metadata__max__age__ms": "-1"}, "from 0 to 2147483647"),
         ({"startingOffsets": '{"orders": {"0": 1'}, "not valid JSON"),
         ({"startingOffsets": '{"orders": [1]}'}, "does not map partitions to numbers"),
         ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "orders-0 is 1.5"),
@@ -193,6 +234,7 @@ def test_kafka_options() -> None:
         kafka__client__id="job",
         kafka__isolation__level="READ_UNCOMMITTED",
         kafka__max__partition__fetch__bytes="1000",
+        kafka__metadata__max__age__ms="2500",
         kafka__group__id="ignored",
         kafka__receive__buffer__bytes="1",
         kafka__security__protocol="plaintext",
@@ -202,9 +244,10 @@ def test_kafka_options() -> None:
         options.connection.api_timeout_s,
         options.connection.client_id,
     ) == (1.5, 9.0, "job")
-    assert (options.fetch.isolation, options.fetch.max_bytes) == (
+    assert (options.fetch.isolation, options.fetch.max_bytes, options.metadata_max_age_s) == (
         IsolationLevel.READ_UNCOMMITTED,
         1000,
+        2.5,
     )
 
 
@@ -242,7 +285,7 @@ def test_sink_options() -> None:
         ({"kafka.acks": "0"}, "all, -1, 1"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "requires kafka.acks=all"),
         ({"kafka.compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
-        ({"kafka.transactional.id": "t"}, "at least once"),
+        ({"kafka.transactional.id": "t"}, "use the option sinkName"),
         ({"kafka.partitioner.class": "x"}, "column partition"),
         ({"kafka.value.serializer": "x"}, "binary columns"),
     ],

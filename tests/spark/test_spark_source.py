@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 import penstock
-from tests.spark.live import session
+from penstock.spark.source.range_groups import TASKS_PER_CORE
+from tests.spark.live import create_topics, produce_numbers, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,17 +76,68 @@ def test_all_columns_of_a_record(spark: SparkSession, servers: str) -> None:
     ]
 
 
-def test_min_partitions_and_filter_pushdown(spark: SparkSession, servers: str) -> None:
+def test_min_partitions(spark: SparkSession, servers: str) -> None:
     produce(servers, "pieces", range(1000))
     whole = read(spark, servers, subscribe="pieces", minPartitions="5")
     assert whole.rdd.getNumPartitions() in (4, 5, 6)
-    assert whole.filter("offset >= 490").count() == 20
-    assert whole.count() == 1000, "the filter of one query must not narrow another"
-    filtered = read(spark, servers, subscribe="pieces", filterPushdown="true")
-    selected = filtered.filter(
+    assert whole.count() == 1000
+
+
+def test_filters_of_one_read_do_not_hide_rows_from_others(
+    spark: SparkSession, servers: str
+) -> None:
+    """Spark 4.3 keeps one plan for all reads of a DataFrame."""
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    produce(servers, "filtered", range(1000))
+    rows = read(spark, servers, subscribe="filtered")
+    assert rows.filter("offset >= 490").count() == 20
+    assert rows.count() == 1000
+    assert rows.filter("partition = 0").union(rows.filter("partition = 1")).count() == 1000
+    low, high = rows.filter("offset < 10"), rows.filter("offset >= 495")
+    assert (low.union(high).count(), high.count(), low.count()) == (30, 10, 20)
+    assert rows.filter("offset < 3").join(rows.select("offset"), "offset").count() == 12
+    with pytest.raises(Exception, match="filterPushdown=true is refused"):
+        read(spark, servers, subscribe="filtered", filterPushdown="true").count()
+
+
+def test_query_that_reads_once_narrows_what_it_reads(spark: SparkSession, servers: str) -> None:
+    """As `penstock sql` reads."""
+    produce(servers, "narrowed", range(1000))
+    once = read(spark, servers, subscribe="narrowed", filterPushdown="read-once")
+    selected = once.filter(
         f"partition = 1 and timestamp >= timestamp_millis({TIME_MS + 995})"
     ).selectExpr("cast(value as string) as v")
     assert [row.v for row in selected.collect()] == ["995", "997", "999"]
+    assert selected.rdd.getNumPartitions() == 1
+
+
+def test_wide_topic_is_read_by_few_tasks(spark: SparkSession, servers: str) -> None:
+    create_topics(servers, 200, "wide")
+    produce_numbers(servers, "wide", 200, 0, 800)
+    rows = read(spark, servers, subscribe="wide")
+    assert rows.rdd.getNumPartitions() <= (os.cpu_count() or 1) * TASKS_PER_CORE
+    values = sorted(int(row.value) for row in rows.select("value").collect())
+    assert values == list(range(800))
+    bounded = read(spark, servers, subscribe="wide", maxRecordsPerPartition="40")
+    assert bounded.rdd.getNumPartitions() >= 20
+    assert bounded.count() == 800
+
+
+@pytest.mark.more
+def test_wide_topic_takes_at_most_three_times_as_long_as_a_narrow_one(
+    spark: SparkSession, servers: str
+) -> None:
+    times: dict[int, list[float]] = {6: [], 1000: []}
+    for partitions in times:
+        create_topics(servers, partitions, f"rows-in-{partitions}")
+        produce_numbers(servers, f"rows-in-{partitions}", partitions, 0, 20_000)
+    for _round in range(4):
+        for partitions, taken in times.items():
+            started = time.monotonic()
+            assert read(spark, servers, subscribe=f"rows-in-{partitions}").count() == 20_000
+            taken.append(time.monotonic() - started)
+    narrow, wide = (min(taken) for taken in times.values())
+    assert wide < 3 * narrow, times
 
 
 def run_stream(
@@ -122,7 +175,9 @@ def test_query_resumes_from_its_checkpoint(
     first, progress = run_stream(spark, servers, tmp_path, **options)
     assert [len(rows) for _id, rows in first] == [60, 40]
     assert sorted(number for _id, rows in first for number in rows) == list(range(100))
-    assert '"#lag": 40' in progress[0]["sources"][0]["latestOffset"]
+    latest = progress[0]["sources"][0]["latestOffset"]
+    assert '"#lag": 40' in latest
+    assert '"maxOffsetsBehindLatest": "20"' in latest
 
     produce(servers, "stream", range(100, 130))
     # As if the driver had died before it committed the last batch.
@@ -162,7 +217,11 @@ def _delete_topic(servers: str, topic: str) -> None:
     [
         ({"subscribe": "nowhere"}, "topic nowhere does not exist: create it"),
         (
-            {"subscribe": "rows", "kafka.bootstrap.servers": "localhost:1"},
+            {
+                "subscribe": "rows",
+                "kafka.bootstrap.servers": "localhost:1",
+                "kafka.default.api.timeout.ms": "2000",
+            },
             "check the option kafka.bootstrap.servers",
         ),
         (

@@ -40,13 +40,17 @@ class TopicBroker:
             self.produce(topic, partition, records)
         return topic
 
-    def produce(self, topic: str, partition: int, records: int) -> None:
+    def produce(
+        self, topic: str, partition: int, records: int, *, timestamp: int = START_MS, size: int = 0
+    ) -> None:
+        """Produce values of at least `size` bytes."""
+
         async def send(client: Client) -> None:
             async with client.producer() as producer:
                 for index in range(records):
-                    value = f"{partition}/{index}".encode()
+                    value = f"{partition}/{index}".encode().ljust(size)
                     await producer.send(
-                        topic, value, partition=partition, timestamp=START_MS + index * HOUR_MS
+                        topic, value, partition=partition, timestamp=timestamp + index * HOUR_MS
                     )
 
         self.call(send)
@@ -59,7 +63,7 @@ class TopicBroker:
     def plan(
         self, *, bounds: FilterBounds = UNBOUNDED, **options: str
     ) -> list[tuple[str, int, int, int]]:
-        """Return topic, partition, start and end of each input partition."""
+        """Return topic, partition, start and end of each range."""
         parsed = source_options(self.options(**options), streaming=False)
         ranges = self.call(lambda client: plan(client, parsed, bounds))
         return [

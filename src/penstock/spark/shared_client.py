@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import ConnectionOptions
+from penstock.spark.worker_memory import freeze_imports
 
 
 class _OpenClient:
@@ -48,6 +49,7 @@ def shared_client(options: ConnectionOptions) -> Iterator[BlockingClient]:
 
     Raises KafkaError if no broker can be reached.
     """
+    freeze_imports()
     # setdefault is atomic, so no lock is needed that a fork could leave locked.
     yield _clients.setdefault((os.getpid(), options), _OpenClient()).get(options)
 

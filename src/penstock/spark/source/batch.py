@@ -24,7 +24,6 @@ from penstock.spark.source.offset_reader import list_offsets, read_limit, read_s
 from penstock.spark.source.pushdown import FilterBounds, filter_bounds
 from penstock.spark.source.range_groups import RangeGroup, group_ranges, task_count
 from penstock.spark.source.ranges import OffsetRange, split_ranges
-from penstock.spark.worker_memory import freeze_imports
 
 # Arrow batches with fewer rows and bytes are combined. Spark takes longer for a batch than for its
 # rows if they are fewer.
@@ -108,7 +107,6 @@ def _cores() -> int:
 
 def read_group(options: SourceOptions, group: RangeGroup) -> Iterator[pa.RecordBatch]:
     """Fetch the ranges of a task, as Arrow batches."""
-    freeze_imports()
     connection = replace(options.connection, known_brokers=group.known_brokers)
     return read_ranges(replace(options, connection=connection), group.ranges)
 
