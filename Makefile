@@ -18,7 +18,7 @@ setup: $(STAMP) ## Creates the development environment in .venv
 $(STAMP): pyproject.toml constraints.txt tools/setup hatch_build.py $(wildcard src/penstock/spark/kernel/native/*)
 	@tools/setup "$(VENV)"
 
-demo: setup ## Runs three brokers, a payments stream and its Spark pipeline; kills a broker; takes some minutes
+demo: setup ## Runs three brokers, a payments stream and its Spark pipeline; kills a broker and Spark; two minutes
 	@$(PY) -m tools.demo
 
 test: setup ## The tests; under 15 minutes on two cores

@@ -1,35 +1,38 @@
 """Compares the output of the pipeline with what was sent, to the cent:
 python -m pipelines.payments.audit --help
 
-Reads the topics and the table with Spark and compares them with the generator's expected results.
-Exits with 1 if anything differs. Topics are written at least once, so a restart may repeat records;
-these are counted but are not errors.
+Reads the topics as any Kafka consumer with isolation.level=read_committed, and the table as any
+reader of Parquet, without Spark and without Penstock's client. Exits with 1 if anything differs: a
+result that is missing, wrong or there twice.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
+import pyarrow.parquet as pq
 import typer
-from pyspark.sql import functions as F  # noqa: N812 - as every Spark user writes it
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-import penstock.spark
 from pipelines.payments import pipeline
-from pipelines.payments.truth import Fraud, Total, Totals, Truth, sum_of
-from pipelines.payments.truth import ledger as true_ledger
+from pipelines.payments.events import iso
+from pipelines.payments.truth import Fraud, Total, Totals, Truth, ledger, sum_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+# The longest time without a record before the audit gives up.
+_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineOutput:
-    """The output of the pipeline. `dead_letters` are topic, partition and offset from the headers.
-    Repeated records are included."""
+    """The output of the pipeline. `ids` are those of the records that are no dead letters,
+    `dead_letters` are topic, partition and offset of the records. Repeated records are included."""
 
     records: int
     ids: Counter[str]
@@ -48,49 +51,98 @@ class Line(NamedTuple):
     correct: bool = True
 
 
-def read_output(spark: SparkSession, bootstrap_servers: str, tables: Path) -> PipelineOutput:
-    def topic(name: str) -> DataFrame:
-        options = {
-            "kafka.bootstrap.servers": bootstrap_servers,
-            "subscribe": name,
-            "includeHeaders": "true",
-        }
-        return spark.read.format("penstock").options(**options).load()
-
-    readable = F.when(F.col("reason").isNull(), F.col("event.event_id")).alias("id")
-    sent = pipeline.parsed(topic(pipeline.PAYMENTS)).select(readable).toArrow()["id"]
-    table = spark.read.parquet(str(tables / "totals"))
-    totals = (
-        topic(pipeline.TOTALS)
-        .select(F.from_json(F.col("value").cast("string"), table.schema).alias("total"))
-        .select("total.*")
-    )
-    alerts = topic(pipeline.ALERTS).select(
-        F.from_json(F.col("value").cast("string"), "payment_id STRING, rule STRING").alias("alert")
-    )
-    headers = F.map_from_entries(F.slice("headers", -4, 4))
-    places = [headers[name].cast("string").alias(name) for name in ("topic", "partition", "offset")]
-    books = pipeline.ledger(table)
-    books.write.mode("overwrite").parquet(str(tables / "ledger"))
-    return PipelineOutput(
-        records=len(sent),
-        ids=Counter(sent.drop_null().to_pylist()),
-        table=_windows(table),
-        totals=_windows(totals),
-        alerts=[(row.payment_id, row.rule) for row in alerts.select("alert.*").collect()],
-        dead_letters=[tuple(row) for row in topic(pipeline.DEAD_LETTERS).select(*places).collect()],
-        ledger={
-            str(row.day): Total(*(row[name] for name in Total._fields)) for row in books.collect()
-        },
-    )
-
-
-def _windows(totals: DataFrame) -> list[tuple[tuple[str, str], Total]]:
-    start = F.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("start")
-    rows = totals.select("merchant", start, *Total._fields).collect()
-    return [
-        ((row.merchant, row.start), Total(*(row[name] for name in Total._fields))) for row in rows
+def read_output(bootstrap_servers: str, tables: Path) -> PipelineOutput:
+    dead_letters = [
+        _origin(message) for message in consume(bootstrap_servers, pipeline.DEAD_LETTERS)
     ]
+    payments = list(consume(bootstrap_servers, pipeline.PAYMENTS))
+    rejected = set(dead_letters)
+    totals = [json.loads(m.value() or b"") for m in consume(bootstrap_servers, pipeline.TOTALS)]
+    alerts = [json.loads(m.value() or b"") for m in consume(bootstrap_servers, pipeline.ALERTS)]
+    table = [_window(row) for row in read_table(tables / "totals")]
+    return PipelineOutput(
+        records=len(payments),
+        ids=Counter(_event_id(m) for m in payments if _position(m) not in rejected),
+        table=table,
+        totals=[_window(row) for row in totals],
+        alerts=[(alert["payment_id"], alert["rule"]) for alert in alerts],
+        dead_letters=dead_letters,
+        ledger=ledger(dict(table)),
+    )
+
+
+def consume(bootstrap_servers: str, topic: str) -> Iterator[Message]:
+    """Yield all committed records of a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "payments-audit",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in partitions])
+        ended = 0
+        while ended < len(partitions):
+            message = consumer.poll(_TIMEOUT_S)
+            if message is None:
+                raise TimeoutError(f"{topic} gave no record for {_TIMEOUT_S:.0f} seconds")
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended += 1
+            else:
+                raise ConnectionError(f"{topic}: {error}")
+    finally:
+        consumer.close()
+
+
+def read_table(directory: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table that Spark's file sink wrote. Its log names the files of finished
+    batches; other files are left from batches that were interrupted."""
+    log = directory / "_spark_metadata"
+    batches = {file.stem: file for file in log.iterdir() if file.stem.isdecimal()}
+    compacted = max((int(n) for n, file in batches.items() if file.suffix), default=-1)
+    entries = [
+        json.loads(line)
+        for number, file in batches.items()
+        if int(number) >= compacted
+        for line in file.read_text().splitlines()[1:]
+    ]
+    files = [unquote(urlsplit(entry["path"]).path) for entry in entries]
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def _window(row: dict[str, Any]) -> tuple[tuple[str, str], Total]:
+    start = row["window_start"]
+    if not isinstance(start, str):
+        aware = start if start.tzinfo else start.replace(tzinfo=UTC)
+        start = iso(round(aware.timestamp() * 1000))
+    return (row["merchant"], start), Total(*(row[name] for name in Total._fields))
+
+
+def _origin(message: Message) -> tuple[str, str, str]:
+    """Return topic, partition and offset of the record that a dead letter holds."""
+    headers = message.headers()
+    assert isinstance(headers, list), headers
+    last = {name: value.decode() for name, value in headers[-4:] if isinstance(value, bytes)}
+    return last["topic"], last["partition"], last["offset"]
+
+
+def _position(message: Message) -> tuple[str, str, str]:
+    return str(message.topic()), str(message.partition()), str(message.offset())
+
+
+def _event_id(message: Message) -> str:
+    """Return the event id of a record that the pipeline accepted."""
+    try:
+        return str(json.loads(message.value() or b"")["event_id"])
+    except (KeyError, TypeError, ValueError):
+        return f"no event at {':'.join(_position(message))}"
 
 
 def audit(truth: Truth, output: PipelineOutput) -> list[Line]:
@@ -102,6 +154,7 @@ def audit(truth: Truth, output: PipelineOutput) -> list[Line]:
     lost, twice = _difference(truth.totals, output.table)
     missing, unexpected = Counter(truth.ids) - output.ids, output.ids - Counter(truth.ids)
     dead = len(set(output.dead_letters))
+    twice += _repeated(output.totals) + _repeated(output.alerts) + _repeated(output.dead_letters)
     right, wrong = set(output.alerts) & truth.fraud, set(output.alerts) - truth.fraud
     pause = (
         f"at most {truth.delivery['longest_pause_s'] * 1000:,.0f} ms without an acknowledgement"
@@ -142,7 +195,7 @@ def audit(truth: Truth, output: PipelineOutput) -> list[Line]:
             right == truth.fraud and not wrong,
         ),
         Line("failover", pause),
-        *_balance(true_ledger(truth.totals), output.ledger),
+        *_balance(ledger(truth.totals), output.ledger),
     ]
 
 
@@ -171,8 +224,12 @@ def _agree(table: Totals, topic: Totals) -> str:
     )
 
 
+def _repeated(written: Sequence[Hashable]) -> int:
+    return len(written) - len(set(written))
+
+
 def _again(written: Sequence[Hashable]) -> str:
-    repeated = len(written) - len(set(written))
+    repeated = _repeated(written)
     return f"; {repeated:,} written again" if repeated else ""
 
 
@@ -204,14 +261,12 @@ def main(
     truth: Annotated[Path, typer.Option(help="The file that the generator wrote.")] = Path(
         "payments-truth.json"
     ),
-    tables: Annotated[
-        Path,
-        typer.Option(help="The pipeline's tables; the audit adds the ledger."),
-    ] = Path("payments-tables"),
+    tables: Annotated[Path, typer.Option(help="The directory of the pipeline's tables.")] = Path(
+        "payments-tables"
+    ),
 ) -> None:
     """Compare the output of the pipeline with what was sent."""
-    spark = penstock.spark.session(**{"spark.app.name": "payments-audit"})
-    lines = audit(Truth.load(truth), read_output(spark, bootstrap_server, tables))
+    lines = audit(Truth.load(truth), read_output(bootstrap_server, tables))
     for line in lines:
         typer.echo(f"{'ok ' if line.correct else 'BAD'}  {line.name:<13} {line.text}")
     if not all(line.correct for line in lines):

@@ -9,7 +9,9 @@ watermark allows.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -53,10 +55,15 @@ class Acknowledgements:
 
 
 async def send(
-    client: Client, scenario: Scenario, *, topic: str = TOPIC, rate: int = 0, settle_s: float = 0.0
+    client: Client,
+    scenario: Scenario,
+    *,
+    topic: str = TOPIC,
+    rate: int = 0,
+    settle: Callable[[], Awaitable[object]] | None = None,
 ) -> Truth:
-    """Send all events and wait for their acknowledgements. The closing events follow `settle_s`
-    later. A rate of 0 is unlimited."""
+    """Send all events and wait for their acknowledgements. The closing events follow after
+    `settle`. A rate of 0 is unlimited."""
     world, truth = client.cluster.world, Truth()
     acknowledgements = Acknowledgements(world)
     started_s = world.clock.monotonic()
@@ -69,8 +76,10 @@ async def send(
             await sender.send(piece)
             await asyncio.sleep(_TICK_S if rate else 0)
         await sender.drain()
+        sender.report()
         seconds, pause_s = world.clock.monotonic() - started_s, acknowledgements.longest_pause_s
-        await asyncio.sleep(settle_s)
+        if settle is not None:
+            await settle()
         for partition in range(len((await client.cluster.topic(topic)).partitions)):
             await sender.send([closing(scenario, partition)], partition)
         await sender.drain()
@@ -108,7 +117,8 @@ class _Sender:
             future.add_done_callback(self._acknowledgements.note)
             self._waiting.append((arrival.at_ms, future))
             self._truth.add(arrival)
-        self._report()
+        if self._acknowledgements.world.clock.monotonic() >= self._reported_s + 1:
+            self.report()
 
     async def drain(self, until_ms: int | None = None) -> None:
         """Wait until all records with an earlier arrival time are acknowledged. KafkaError if one
@@ -116,11 +126,9 @@ class _Sender:
         while self._waiting and (until_ms is None or self._waiting[0][0] < until_ms):
             await self._waiting.popleft()[1]
 
-    def _report(self) -> None:
-        now_s = self._acknowledgements.world.clock.monotonic()
-        if now_s >= self._reported_s + 1:
-            self._reported_s = now_s
-            typer.echo(f"{self._truth.records} sent, {self._acknowledgements.count} acknowledged")
+    def report(self) -> None:
+        self._reported_s = self._acknowledgements.world.clock.monotonic()
+        typer.echo(f"{self._truth.records} sent, {self._acknowledgements.count} acknowledged")
 
 
 def main(
@@ -142,12 +150,18 @@ def main(
     settle: Annotated[
         float, typer.Option(min=0, help="Seconds between the last payment and the closing events.")
     ] = 3.0,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Wait for a line of input before the closing events.")
+    ] = False,
 ) -> None:
     """Generate payments, send them, and save the expected results."""
 
+    async def pause() -> None:
+        await (asyncio.to_thread(sys.stdin.readline) if hold else asyncio.sleep(settle))
+
     async def work(world: World) -> Truth:
         async with Client(world, bootstrap_server, client_id="payments-generator") as client:
-            return await send(client, scenario, topic=topic, rate=rate, settle_s=settle)
+            return await send(client, scenario, topic=topic, rate=rate, settle=pause)
 
     try:
         scenario = Scenario(payments, seed, customers, merchants, minutes)

@@ -4,8 +4,8 @@
                    │    (deduplicated) └──> alerts ──> topic payments-alerts
                    └──> rejected ──> topic payments-dead-letters
 
-The audit computes the ledger from the table. Every step is a plain function from DataFrame to
-DataFrame; `build` combines them. Amounts are integers in cents.
+Every step is a plain function from DataFrame to DataFrame; `build` combines them. Amounts are
+integers in cents. The topics and the table have every result exactly once, also after a restart.
 """
 
 from __future__ import annotations
@@ -110,18 +110,6 @@ def totals(events: DataFrame) -> DataFrame:
             "refunded_cents",
             "reports",
         )
-    )
-
-
-def ledger(totalled: DataFrame) -> DataFrame:
-    """Sum the written totals per day."""
-    sums = [
-        F.sum(name).alias(name)
-        for name in ("payments", "gross_cents", "refunds", "refunded_cents", "reports")
-    ]
-    days = totalled.groupBy(F.to_date("window_start").alias("day")).agg(*sums)
-    return days.withColumn("net_cents", F.col("gross_cents") - F.col("refunded_cents")).orderBy(
-        "day"
     )
 
 

@@ -89,7 +89,7 @@ def test_new_project_runs_and_stops_between_batches(servers: str, tmp_path: Path
     timeout.start()
     try:
         lines: list[str] = []
-        while len({line.partition(":")[0] for line in lines}) < 3:
+        while len({line.partition(":")[0] for line in lines if ": batch " in line}) < 3:
             line = running.stderr.readline()
             assert line, lines
             lines.append(line)
@@ -105,9 +105,16 @@ def test_new_project_runs_and_stops_between_batches(servers: str, tmp_path: Path
         for line in lines
     ), lines
     assert not [line for line in lines if "WARN" in line]
+    assert lines[0].startswith("penstock pipeline run: starting Spark with the master local[2]")
+    assert lines[1].startswith("penstock pipeline run: Spark is ready; its UI is http://"), lines
+    assert any(line.startswith("bad: ") and "batch" not in line for line in lines), (
+        "the status of a query is shown before its first batch"
+    )
 
     status = json.loads(
-        penstock_command("pipeline", "status", path, "--bootstrap-server", servers, "--json").stdout
+        penstock_command(
+            "pipeline", "status", project, "--bootstrap-server", servers, "--json"
+        ).stdout
     )
     assert [row["query"] for row in status] == ["bad", "large", "table"]
     for row in status:
@@ -189,6 +196,8 @@ def test_progress_table_and_line() -> None:
             "nowhere.py does not exist: specify the .py file of a pipeline",
         ),
         (["pipeline", "status", "nowhere"], "nowhere contains no checkpoint of a query"),
+        (["sql", "selct 1"], "a query cannot begin with selct: did you mean select?"),
+        (["sql", "select 'one"], "the quote ' at line 1, column 8 is not closed"),
     ],
 )
 def test_errors_are_one_line_before_spark_starts(arguments: list[str], message: str) -> None:

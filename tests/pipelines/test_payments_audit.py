@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.payments.audit import PipelineOutput, audit, euros
+from pipelines.payments.audit import PipelineOutput, audit, euros, read_table
 from pipelines.payments.events import Payments, Scenario
 from pipelines.payments.truth import Total, Truth, ledger
 
@@ -46,14 +50,14 @@ def test_complete_output_is_correct(truth: Truth, correct: PipelineOutput) -> No
     assert lines["balance"] == "0.00 EUR off what was sent"
 
 
-def test_repeated_records_are_counted_but_correct(truth: Truth, correct: PipelineOutput) -> None:
+def test_repeated_records_are_duplicates(truth: Truth, correct: PipelineOutput) -> None:
     repeated = replace(
         correct,
         totals=correct.totals * 2,
-        alerts=correct.alerts * 2,
-        dead_letters=correct.dead_letters * 2,
+        alerts=[*correct.alerts, correct.alerts[0]],
+        dead_letters=[*correct.dead_letters, correct.dead_letters[0]],
     )
-    assert errors(truth, repeated) == {}
+    assert errors(truth, repeated) == {"duplicates": str(len(correct.totals) + 2)}
     assert (
         f"{len(correct.totals)} written again"
         in {line.name: line.text for line in audit(truth, repeated)}["totals"]
@@ -94,6 +98,24 @@ def test_missing_dead_letter(truth: Truth, correct: PipelineOutput) -> None:
     assert errors(truth, replace(correct, dead_letters=correct.dead_letters[1:])).keys() == {
         "events out"
     }
+
+
+def test_table_has_the_files_of_finished_batches(tmp_path: Path) -> None:
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    for name in ("a b", "c", "d", "interrupted"):
+        pq.write_table(pa.table({"name": [name]}), tmp_path / f"{name}.parquet")
+
+    def note(batch: str, *names: str) -> None:
+        paths = [(tmp_path / f"{name}.parquet").as_uri() for name in names]
+        entries = [json.dumps({"path": path, "action": "add"}) for path in paths]
+        (log / batch).write_text("\n".join(["v1", *entries]))
+
+    note("8", "a b")
+    note("9.compact", "a b", "c")
+    note("10", "d")
+    (log / ".10.crc").write_bytes(b"")
+    assert sorted(row["name"] for row in read_table(tmp_path)) == ["a b", "c", "d"]
 
 
 @pytest.mark.parametrize(

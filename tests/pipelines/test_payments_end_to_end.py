@@ -73,5 +73,5 @@ def test_output_equals_what_was_sent(servers: str, tmp_path: Path) -> None:
         SmallBatchPipeline(spark, servers, {"tables": str(tmp_path)})
     ).items():
         assert drain(writer, tmp_path / "checkpoint" / name) == (truth.records, 0)
-    lines = audit(truth, read_output(spark, servers, tmp_path))
+    lines = audit(truth, read_output(servers, tmp_path))
     assert [line for line in lines if not line.correct] == [], lines

@@ -27,7 +27,13 @@ _PARTITION_METADATA = "partition.metadata"
 
 @functools.cache
 def session() -> SparkSession:
-    return penstock.spark.session(**{"spark.master": "local[2]", "spark.sql.shuffle.partitions": 2})
+    return penstock.spark.session(
+        **{
+            "spark.master": "local[2]",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.ui.enabled": False,
+        }
+    )
 
 
 def create_topics(servers: str, partitions: int, *names: str) -> None:

@@ -102,4 +102,9 @@ def test_project_validates_runs_and_continues_in_a_second_run(servers: str, tmp_
     produce(servers, '{"customer": "bob", "amount": 100}')
     pipeline("run", project, "--bootstrap-server", servers, "--master", "local[2]")
     assert totals(project) == [("ann", 2, 123), ("bob", 1, 100)]
+    status = json.loads(pipeline("status", project, "--bootstrap-server", servers, "--json"))
+    assert [(row["query"], row["topic"], row["offset"], row["lag"]) for row in status] == [
+        ("orders", "orders", 4, 0),
+        ("to_large_orders", None, None, None),
+    ]
     assert large_orders(servers, 2) == [(b"ann", 120), (b"bob", 100)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from penstock.ids import TopicPartition
 from penstock.spark.errors import spark_reason
 from penstock.spark.options import OptionError
 from penstock.spark.pipeline import declarative as pipeline_declarative
-from penstock.spark.pipeline.application import check_file, load_application
+from penstock.spark.pipeline import queries as pipeline_queries
+from penstock.spark.pipeline.application import check_file, find_file, load_application
 from penstock.spark.pipeline.checkpoint import (
     QueryCheckpoint,
     describe_last_batch,
     read_checkpoints,
 )
-from penstock.spark.pipeline.declarative import find_spec, run_project
+from penstock.spark.pipeline.declarative import find_spec, project_checkpoints, run_project
 from penstock.spark.pipeline.errors import PipelineError, query_failure
 from penstock.spark.pipeline.progress import QueryProgress
 from penstock.spark.pipeline.queries import RunningQueries
+from penstock.spark.pipeline.writers import sink_name
 
 
 def reported(batch: int, **fields: Any) -> dict[str, Any]:
@@ -86,16 +89,11 @@ class FailingQuery:
 
     isActive = False  # noqa: N815 - Spark's name
     recentProgress: tuple[Any, ...] = ()  # noqa: N815
+    status: Mapping[str, str] = {"message": "Initializing sources"}
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.starts = 0
-
-    def queryName(self, _name: str) -> FailingQuery:  # noqa: N802
-        return self
-
-    def option(self, _name: str, _value: str) -> FailingQuery:
-        return self
 
     def start(self) -> FailingQuery:
         self.starts += 1
@@ -109,8 +107,9 @@ class FailingQuery:
     ("reason", "starts"), [("Python worker failed to connect back.", 6), ("division by zero", 1)]
 )
 def test_query_is_restarted_if_its_python_process_started_too_slowly(
-    tmp_path: Path, reason: str, starts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, starts: int
 ) -> None:
+    monkeypatch.setattr(pipeline_queries, "configured", lambda writer, *_args, **_options: writer)
     writer: Any = FailingQuery(reason)
     queries = RunningQueries(
         {"totals": writer}, str(tmp_path), tmp_path, once=False, fail_on_late_rows=False
@@ -120,6 +119,7 @@ def test_query_is_restarted_if_its_python_process_started_too_slowly(
         while queries.poll():
             pass
     assert writer.starts == starts
+    assert queries.progress["totals"].status == "Initializing sources"
 
 
 def write_batch(query: Path, batch: int, offsets: dict[str, Any], *, committed: bool) -> None:
@@ -230,11 +230,59 @@ def test_invalid_pipeline_paths(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     for path, message in (
         (tmp_path / "none.py", "does not exist"),
-        (tmp_path, "without spark-pipeline.yml"),
+        (tmp_path, "without pipeline.py and spark-pipeline.yml"),
         (tmp_path / "notes.txt", "not a Python file"),
     ):
         with pytest.raises(PipelineError, match=message):
             check_file(path)
+
+
+def test_directory_with_a_pipeline_stands_for_its_file(tmp_path: Path) -> None:
+    assert find_file(tmp_path) == tmp_path
+    (tmp_path / "pipeline.py").write_text("")
+    assert find_file(tmp_path) == tmp_path / "pipeline.py"
+    assert find_file(tmp_path / "other.py") == tmp_path / "other.py"
+
+
+def test_project_has_the_newest_checkpoint_of_each_flow(tmp_path: Path) -> None:
+    spec = tmp_path / "spark-pipeline.yml"
+    storage = tmp_path / "a storage"
+    spec.write_text(f"name: orders\nstorage: {storage.as_uri()}\n")
+    with pytest.raises(PipelineError, match="contains no checkpoint of a flow: run the project"):
+        project_checkpoints(spec)
+    flows = storage / "_checkpoints"
+    write_batch(flows / "default" / "orders" / "orders" / "9", 4, {}, committed=True)
+    write_batch(
+        flows / "default" / "orders" / "orders" / "10", 0, {"orders": {"0": 5}}, committed=True
+    )
+    write_batch(flows / "large" / "to_large" / "0", 2, {"logOffset": 1}, committed=False)
+    assert project_checkpoints(spec) == [
+        QueryCheckpoint("orders", 0, 0, 1000, None, {TopicPartition("orders", 0): 5}),
+        QueryCheckpoint("to_large", None, 2, 1002, None, {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("storage: s3://bucket/orders", "s3://bucket/orders in .* is not on this machine"),
+        ("name: orders", "has no storage"),
+        ("- orders", "has no storage"),
+        ("storage: [", "is not valid YAML"),
+    ],
+)
+def test_projects_whose_checkpoints_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "spark-pipeline.yml").write_text(text)
+    with pytest.raises(PipelineError, match=message):
+        project_checkpoints(tmp_path / "spark-pipeline.yml")
+
+
+def test_sink_names_of_remote_checkpoints_differ_by_location() -> None:
+    here, there = "hdfs://one/orders/totals", "hdfs://two/orders/totals"
+    assert sink_name(here).startswith("totals-")
+    assert sink_name(here) == sink_name(here)
+    assert sink_name(here) != sink_name(there)
+    assert "/" not in sink_name(here)
 
 
 def test_declarative_project_is_run_by_sparks_command(

@@ -240,7 +240,12 @@ def test_record_larger_than_max_message_bytes(servers: str) -> None:
 
 def test_unreachable_broker_is_an_error() -> None:
     with pytest.raises(KafkaError, match=r"check the option kafka\.bootstrap\.servers"):
-        write_rows("localhost:1", rows(value=pa.array(["a"])), topic="any")
+        write_rows(
+            "localhost:1",
+            rows(value=pa.array(["a"])),
+            topic="any",
+            kafka__default__api__timeout__ms="500",
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,27 +12,17 @@ import penstock
 from penstock.errors import KafkaError
 from penstock.spark.sql import (
     SAMPLE_RECORDS,
+    check_with_parser,
     field_names,
     query_topics,
     sample_topic,
     sample_values,
-    topics_in,
 )
+from penstock.spark.sql_text import SqlTextError, topics_in
 from tests.spark.live import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def test_topics_of_a_query() -> None:
-    text = """select 'topic(''no'')', "topic('no')" -- topic('no')
-    /* topic('no') */ from topic('orders') o join TOPIC ( 'customers' ) c using (id)
-    where subtopic('no') = 1 union select * from topic('orders')"""
-    assert topics_in(text) == ["orders", "customers", "orders"]
-    assert topics_in("select 1") == []
-    assert topics_in(
-        'select * from topic("a.b") join topic(c-d) join topic(\'e") join topic(f(1))'
-    ) == ["a.b", "c-d"]
 
 
 def test_field_names_do_not_collide() -> None:
@@ -97,6 +87,38 @@ def test_topic_without_json_has_the_columns_of_the_source(
     assert query(spark, servers, "select cast(value as string), offset from topic('text')") == [
         ("words", 0)
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "select id,\n  amount amount amount from topic('orders')",
+            "Syntax error at or near 'amount'.* at line 2, column 17",
+        ),
+        ("select * from orders", r"there is no table orders: write topic\('orders'\) for a topic"),
+        ("select 1 where exists (select 1 from missing)", "there is no table missing"),
+    ],
+)
+def test_parser_refuses_a_query_without_running_it(
+    spark: SparkSession, text: str, message: str
+) -> None:
+    with pytest.raises(SqlTextError, match=message):
+        check_with_parser(spark._jvm, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select * from topic('orders') o join topic(x) tablesample (5 rows) x using (id)",
+        "with o as (select * from topic('orders')), p as (select * from o) select * from p",
+        "select * from parquet.`/tmp/orders`",
+        "select * from values (1), (2) as t(a) where a in (select a from t)",
+        "show tables",
+    ],
+)
+def test_parser_accepts_queries(spark: SparkSession, text: str) -> None:
+    check_with_parser(spark._jvm, text)
 
 
 def test_missing_topic_is_an_error(servers: str) -> None:

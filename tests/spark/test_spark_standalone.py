@@ -22,7 +22,7 @@ from pipelines.payments import pipeline as payments
 from pipelines.payments.audit import audit, read_output
 from pipelines.payments.truth import Truth
 from tests.e2e.penstock_process import COMMAND
-from tests.spark.live import create_topics, produce_numbers, session
+from tests.spark.live import create_topics, produce_numbers
 from tests.spark.shipped import report
 from tests.spark.standalone import SparkStandalone
 
@@ -202,7 +202,7 @@ if os.environ.get("PENSTOCK_DRILL"):
                 run.stop()
             with PipelineProcess(*arguments, "--once") as run:
                 run.finish()
-        lines = audit(Truth.load(truth), read_output(session(), servers, tables))
+        lines = audit(Truth.load(truth), read_output(servers, tables))
         assert [line for line in lines if not line.correct] == [], lines
         record_property(
             "note",

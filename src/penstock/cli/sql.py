@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,21 +37,29 @@ def sql_command(
         from pyspark.errors import PySparkException
 
         from penstock.spark.errors import spark_reason
-        from penstock.spark.session import quiet_session
+        from penstock.spark.session import quiet_session, start_java
         from penstock.spark.shipping import shipping_conf
-        from penstock.spark.sql import query_topics, sample_topic, topics_in
+        from penstock.spark.sql import check_with_parser, query_topics, sample_topic
+        from penstock.spark.sql_text import check_text, topics_in
 
+        # From the cheapest check to the dearest: text, topics, Spark's parser, Spark itself.
+        _check(check_text, query)
         samples = {
             topic: sample_topic(bootstrap_server, topic)
             for topic in dict.fromkeys(topics_in(query))
         }
         with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
+            log = Path(directory) / "spark.log"
             conf = {
                 "spark.app.name": "penstock sql",
                 "spark.master": master,
+                # A query ends before anyone could look at it.
+                "spark.ui.enabled": "false",
                 **shipping_conf(master, Path(directory)),
             }
-            spark = quiet_session(Path(directory) / "spark.log", **conf)
+            jvm = start_java(log, **conf)
+            _check(lambda text: check_with_parser(jvm, text), query)
+            spark = quiet_session(log, **conf)
             try:
                 result = query_topics(spark, query, bootstrap_server, samples)
                 for sample in samples.values():
@@ -63,6 +71,15 @@ def sql_command(
                 raise CommandFailed(_with_advice(spark_reason(str(error)))) from error
             finally:
                 spark.stop()
+
+
+def _check(check: Callable[[str], None], query: str) -> None:
+    from penstock.spark.sql_text import SqlTextError
+
+    try:
+        check(query)
+    except SqlTextError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _with_advice(reason: str) -> str:

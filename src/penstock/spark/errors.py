@@ -13,7 +13,7 @@ _JAVA_PREFIX = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+): (.*)", re.MULTILINE | re.DOTALL)
 # Errors of Penstock, whose messages are complete without the class name.
-_PENSTOCK_ERRORS = ("DataLossError", "KafkaError", "OptionError")
+_PENSTOCK_ERRORS = ("DataLossError", "KafkaError", "OptionError", "SinkError")
 
 
 def spark_reason(message: str) -> str:

@@ -6,9 +6,9 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.spark.errors import spark_reason
 from penstock.spark.launchers import environment_python, java_home
@@ -41,7 +41,7 @@ def prepare_environment() -> None:
 def session_conf(**conf: object) -> dict[str, str]:
     """Return Spark's configuration with Penstock's defaults: all cores of this machine, one shuffle
     partition per core (Spark's default of 200 slows small streams), filter pushdown to Python
-    sources, and errors only in the log."""
+    sources, and errors only in the log. Spark's UI is on, as always in Spark."""
     merged: dict[str, object] = {
         "spark.app.name": "penstock",
         "spark.master": "local[*]",
@@ -51,7 +51,6 @@ def session_conf(**conf: object) -> dict[str, str]:
         "spark.driver.extraJavaOptions": shlex.quote(
             f"-Dlog4j2.configurationFile={LOG4J_CONFIGURATION}"
         ),
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **conf,
     }
@@ -76,11 +75,31 @@ def session(**conf: object) -> SparkSession:
 def quiet_session(log: Path, **conf: object) -> SparkSession:
     """Return a session that logs to a file instead of stderr, where Java prints warnings at every
     start. SessionError if Spark does not start."""
-    log.parent.mkdir(parents=True, exist_ok=True)
     _disable_error_printing()
+    with _start_to(log, conf):
+        return session(**conf)
+
+
+def start_java(log: Path, **conf: object) -> Any:
+    """Start the Java process of a later `quiet_session` with the same configuration, and return its
+    Py4J view. Spark's classes can be called in it before Spark itself starts. SessionError if Java
+    does not start."""
+    with _start_to(log, conf):
+        prepare_environment()
+        from pyspark import SparkConf, SparkContext
+
+        settings = SparkConf().setAll(list(session_conf(**conf).items()))
+        SparkContext._ensure_initialized(conf=settings)
+        return SparkContext._jvm
+
+
+@contextlib.contextmanager
+def _start_to(log: Path, conf: Mapping[str, object]) -> Iterator[None]:
+    """Send the messages of starting processes to the log, and describe a failure with its end."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     with _stderr_to(log):
         try:
-            return session(**conf)
+            yield
         except Exception as error:
             message = (
                 f"Spark did not start with the master {session_conf(**conf)['spark.master']}: "

@@ -3,6 +3,8 @@
 The table has the columns of the source and one column per top-level JSON field of the values.
 The fields and their types come from a sample, the newest records of the topic; Spark infers the
 types.
+
+`check_with_parser` needs Java but no Spark session, which takes several times as long to start.
 """
 
 from __future__ import annotations
@@ -12,14 +14,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
+from pyspark.errors import PySparkException
 
 from penstock.client.client import Client
 from penstock.spark.blocking_client import BlockingClient
+from penstock.spark.errors import spark_reason
 from penstock.spark.options import source_options
+from penstock.spark.options.source import FILTERED_READ_ONCE
 from penstock.spark.source.batch import read_range
 from penstock.spark.source.offset_reader import read_snapshot
 from penstock.spark.source.ranges import OffsetRange
+from penstock.spark.sql_text import SqlTextError, replace_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,16 +36,23 @@ if TYPE_CHECKING:
 SAMPLE_RECORDS = 1000
 SAMPLE_BYTES = 4 * 1024 * 1024
 
-_QUOTED = r"'(?:[^'\\]|\\.|'')*'"
-_TOPIC = r"\btopic\s*\(\s*(?P<quote>['\"]?)(?P<topic>[\w.-]+)(?P=quote)\s*\)"
-# Matches quoted text and comments too, so that a topic(...) inside of them is skipped.
-_TOKENS = re.compile(
-    rf"{_QUOTED}|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/|{_TOPIC}", re.IGNORECASE | re.DOTALL
+# With these a plan may read one topic(...) twice, and Spark 4.3 applies the filters of one read to
+# both. Of a correlated subquery, Spark repeats the outer query.
+_READ_TWICE = re.compile(
+    r"\b(with|lateral)\b|\bselect\b.*\bselect\b|\(\s*(from|table|values)\b",
+    re.IGNORECASE | re.DOTALL,
 )
-# With these keywords a plan may read one topic(...) twice, and Spark 4.3 applies the filters of one
-# read to both.
-_READ_TWICE = re.compile(r"\b(with|lateral)\b", re.IGNORECASE)
 _COLLISION_PREFIX = "json_"
+# Spark settings with which its own parser or an empty catalog may not be what the session has.
+_OTHER_PARSER = ("spark.sql.extensions",)
+_OTHER_CATALOG = (
+    "spark.sql.catalogImplementation",
+    "spark.sql.catalog.spark_catalog",
+    "spark.sql.defaultCatalog",
+)
+_PARSER_POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
+_RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
+_ALIAS = re.compile(r"'?SubqueryAlias (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +64,34 @@ class TopicSample:
     objects: tuple[str, ...]
 
 
-def topics_in(text: str) -> list[str]:
-    """Return the topics of a query in order, with repetitions."""
-    return [match["topic"] for match in _TOKENS.finditer(text) if match["topic"]]
+def check_with_parser(jvm: Any, text: str) -> None:
+    """Parse a query with Spark's parser in a Java process without a Spark session. SqlTextError if
+    it is no SQL, or reads a table that cannot exist."""
+    conf = jvm.org.apache.spark.SparkConf()
+    if any(conf.contains(name) for name in _OTHER_PARSER):
+        return
+    views: list[str] = []
+    query = replace_topics(text, lambda view, _topic: views.append(view))
+    try:
+        plan = jvm.org.apache.spark.sql.execution.SparkSqlParser().parsePlan(query)
+    except PySparkException as error:  # with a session, PySpark converts exceptions of Java
+        raise SqlTextError(_parser_reason(str(error))) from error
+    except Py4JJavaError as error:
+        raise SqlTextError(_parser_reason(str(error.java_exception.getMessage()))) from error
+    if any(conf.contains(name) for name in _OTHER_CATALOG):
+        return
+    tree = plan.toString()
+    known = {*views, *_ALIAS.findall(tree)}
+    for table in _RELATION.findall(tree):
+        if table not in known:
+            raise SqlTextError(f"there is no table {table}: write topic('{table}') for a topic")
+
+
+def _parser_reason(message: str) -> str:
+    position = _PARSER_POSITION.search(message)
+    if position is None:
+        return spark_reason(message)
+    return f"{spark_reason(message)} at line {position[1]}, column {int(position[2]) + 1}"
 
 
 def sample_topic(bootstrap_servers: str, topic: str) -> TopicSample:
@@ -103,18 +143,12 @@ def query_topics(
     """Return the result of a query as a DataFrame, not computed yet. Each topic(...) becomes its
     own view, because filters are pushed down into its read."""
     pushdown = not _READ_TWICE.search(text)
-    count = 0
 
-    def create_view(match: re.Match[str]) -> str:
-        nonlocal count
-        if not match["topic"]:
-            return match[0]
-        count += 1
-        table = topic_table(spark, bootstrap_servers, samples[match["topic"]], pushdown=pushdown)
-        table.createOrReplaceTempView(f"penstock_topic_{count}")
-        return f"penstock_topic_{count}"
+    def create_view(view: str, topic: str) -> None:
+        table = topic_table(spark, bootstrap_servers, samples[topic], pushdown=pushdown)
+        table.createOrReplaceTempView(view)
 
-    return spark.sql(_TOKENS.sub(create_view, text))
+    return spark.sql(replace_topics(text, create_view))
 
 
 def topic_table(
@@ -125,7 +159,7 @@ def topic_table(
     options = {
         **_options(bootstrap_servers, sample.topic),
         "includeHeaders": "true",
-        "filterPushdown": str(pushdown).lower(),
+        "filterPushdown": FILTERED_READ_ONCE if pushdown else "false",
     }
     rows = spark.read.format("penstock").options(**options).load()
     if not sample.objects:

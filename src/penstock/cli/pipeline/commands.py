@@ -24,12 +24,14 @@ from penstock.cli.session import (
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
+    from penstock.spark.pipeline.checkpoint import QueryCheckpoint
     from penstock.spark.pipeline.queries import RunningQueries
 
 PathArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="PATH", help="The .py file of a pipeline, or a directory with a spark-pipeline.yml."
+        metavar="PATH",
+        help="The .py file of a pipeline, or a directory with a pipeline.py or spark-pipeline.yml.",
     ),
 ]
 Master = Annotated[
@@ -72,12 +74,11 @@ def run_command(
     """Run a pipeline and show its progress. Ctrl-C stops it after the current batches, a second
     Ctrl-C immediately."""
     with report_errors("pipeline run"):
+        from penstock.spark.pipeline.application import check_file, find_file
         from penstock.spark.pipeline.declarative import find_spec, run_project
         from penstock.spark.pipeline.run import PipelineRun, check_brokers, pipeline_session
 
-        run = PipelineRun(
-            path, bootstrap_server, master, checkpoint, once, parse_pairs(config or (), "setting")
-        )
+        settings = parse_pairs(config or (), "setting")
         check_brokers(bootstrap_server)
         if spec := find_spec(path):
             if checkpoint:
@@ -85,9 +86,13 @@ def run_command(
                     "--checkpoint applies to a .py file only: remove it, and set storage in "
                     f"{spec} instead"
                 )
-            run_project(spec, bootstrap_server, master, run.settings, dry_run=False)
+            run_project(spec, bootstrap_server, master, settings, dry_run=False)
             return
-        with pipeline_session(path, master, run.log) as (spark, application):
+        run = PipelineRun(find_file(path), bootstrap_server, master, checkpoint, once, settings)
+        check_file(run.path)
+        _report(f"starting Spark with the master {master}; its log is {run.log or 'discarded'}")
+        with pipeline_session(run.path, master, run.log) as (spark, application):
+            _report(f"Spark is ready; {_describe_ui(spark.sparkContext.uiWebUrl)}")
             _monitor(run.start(spark, application))
 
 
@@ -97,6 +102,7 @@ def validate_command(
     """Check a pipeline without running it: import it and plan its queries. Does not connect to
     brokers."""
     with report_errors("pipeline validate"):
+        from penstock.spark.pipeline.application import find_file
         from penstock.spark.pipeline.declarative import find_spec, run_project
         from penstock.spark.pipeline.run import pipeline_session, validate
 
@@ -104,7 +110,7 @@ def validate_command(
         if spec := find_spec(path):
             run_project(spec, bootstrap_server, ALL_CORES, settings, dry_run=True)
             return
-        with pipeline_session(path, "local[1]") as (spark, application):
+        with pipeline_session(find_file(path), "local[1]", ui=False) as (spark, application):
             for name, columns in validate(spark, application, bootstrap_server, settings).items():
                 print(f"{name}: {columns}")
 
@@ -113,7 +119,8 @@ def status_command(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", help="The checkpoint directory, or the .py file of the pipeline."
+            metavar="PATH",
+            help="The .py file or the directory of the pipeline, or the checkpoint directory.",
         ),
     ],
     bootstrap_server: BootstrapServer = LOCAL,
@@ -124,21 +131,27 @@ def status_command(
         from penstock.cli.pipeline.output import status_lines
         from penstock.spark.blocking_client import BlockingClient
         from penstock.spark.options import sink_options
-        from penstock.spark.pipeline.checkpoint import (
-            default_checkpoint,
-            latest_offsets,
-            read_checkpoints,
-        )
+        from penstock.spark.pipeline.checkpoint import latest_offsets
 
-        checkpoints = read_checkpoints(
-            Path(default_checkpoint(path)) if path.suffix == ".py" else path
-        )
+        checkpoints = _checkpoints(path)
         partitions = {partition for query in checkpoints for partition in query.offsets}
         options = sink_options({"kafka.bootstrap.servers": bootstrap_server})
         with BlockingClient(options.connection) as blocking:
             latest = blocking.call(lambda client: latest_offsets(client, partitions))
         for line in status_lines(checkpoints, latest, as_json=as_json):
             print(line)
+
+
+def _checkpoints(path: Path) -> list[QueryCheckpoint]:
+    """Return the checkpoints of a project, of a pipeline's file, or in a checkpoint directory."""
+    from penstock.spark.pipeline.application import find_file
+    from penstock.spark.pipeline.checkpoint import default_checkpoint, read_checkpoints
+    from penstock.spark.pipeline.declarative import find_spec, project_checkpoints
+
+    if spec := find_spec(path):
+        return project_checkpoints(spec)
+    file = find_file(path)
+    return read_checkpoints(Path(default_checkpoint(file)) if file.suffix == ".py" else path)
 
 
 def init_command(
@@ -161,6 +174,14 @@ def init_command(
         print(path)
 
 
+def _report(event: str) -> None:
+    print(f"penstock pipeline run: {event}", file=sys.stderr, flush=True)
+
+
+def _describe_ui(url: str | None) -> str:
+    return f"its UI is {url}" if url else "its UI is off (spark.ui.enabled is false)"
+
+
 def _monitor(queries: RunningQueries) -> None:
     """Show progress until the queries end or a signal stops them."""
     interrupted = threading.Event()
@@ -178,10 +199,8 @@ def _monitor(queries: RunningQueries) -> None:
             while queries.poll() and not interrupted.wait(_REDRAW_S):
                 update()
             if interrupted.is_set():
-                print(
-                    "penstock pipeline run: stopping after the current batches; press Ctrl-C "
-                    "again to stop immediately",
-                    file=sys.stderr,
+                _report(
+                    "stopping after the current batches; press Ctrl-C again to stop immediately"
                 )
                 queries.stop_between_batches(_STOP_TIMEOUT_S)
                 queries.poll()
@@ -193,7 +212,7 @@ def _monitor(queries: RunningQueries) -> None:
 @contextlib.contextmanager
 def _display(queries: RunningQueries) -> Iterator[Callable[[], None]]:
     """Yield a function that shows the current progress: a table on a terminal, otherwise a line per
-    batch."""
+    batch, and before the first batch a line per change of the query's status."""
     from penstock.cli.pipeline.output import batch_line, progress_table
 
     if sys.stderr.isatty():
@@ -212,7 +231,9 @@ def _display(queries: RunningQueries) -> Iterator[Callable[[], None]]:
             new_batch = progress.batch is not None and progress.batch != printed[name].batch
             if new_batch or progress.rows != printed[name].rows:
                 print(batch_line(name, progress), file=sys.stderr, flush=True)
-                printed[name] = progress
+            elif progress.batch is None and progress.status != printed[name].status:
+                print(f"{name}: {progress.status}", file=sys.stderr, flush=True)
+            printed[name] = progress
 
     yield print_new
 

@@ -32,9 +32,9 @@ _HEADING = [
 
 
 def progress_table(queries: Mapping[str, QueryProgress]) -> Table:
-    progress_rows = Table(*_HEADING, box=None, pad_edge=False)
+    progress_rows = Table(*_HEADING, "STATUS", box=None, pad_edge=False)
     for name, progress in queries.items():
-        progress_rows.add_row(*_cells(name, progress))
+        progress_rows.add_row(*_cells(name, progress), progress.status or "-")
     return progress_rows
 
 

@@ -27,6 +27,11 @@
 query name.
 
 `run` starts every query with its name and its own checkpoint directory (`<checkpoint>/<name>`).
+The id of the query in that directory is the name of its sink: after a crash the query continues
+and writes nothing twice. With a checkpoint that is not in a local file system, the name is made of
+the checkpoint's URI; after you delete such a checkpoint, give the sink a new name with the option
+sinkName.
+
 With `--once` the trigger is availableNow: the query processes the records that exist when it
 starts, and ends. Without `--once` the writer's trigger applies. Queries are independent of each
 other, as always in Spark: each reads its sources itself. If a query fails, all are stopped and the
@@ -78,9 +83,9 @@ class Pipeline:
         )
 
     def write(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        """Write the columns value, key, headers and partition to a topic; other columns are not
-        written. The output mode is append or complete: Spark refuses update mode for sinks in
-        Python."""
+        """Write the columns value, key, headers and partition to a topic, exactly once; other
+        columns are not written. Every output mode works: in update mode `run` writes through
+        foreachBatch, since Spark refuses this mode for sinks in Python."""
         check_columns(
             {field.name: field.dataType.simpleString() for field in rows.schema.fields}, topic
         )

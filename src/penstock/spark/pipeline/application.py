@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The file that `penstock pipeline init` writes. Its directory stands for it.
+PIPELINE_FILE = "pipeline.py"
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """An imported pipeline file."""
@@ -45,6 +49,13 @@ class Application:
         return dict(writers)
 
 
+def find_file(path: Path) -> Path:
+    """Return the pipeline's file: the path, or pipeline.py if the path is a directory that has
+    one."""
+    file = path / PIPELINE_FILE
+    return file if file.is_file() else path
+
+
 def check_file(path: Path) -> None:
     """PipelineError if the path is not a Python file."""
     if path.suffix == ".py" and path.is_file():
@@ -52,7 +63,7 @@ def check_file(path: Path) -> None:
     if path.is_file():
         problem = "is not a Python file"
     elif path.is_dir():
-        problem = "is a directory without spark-pipeline.yml"
+        problem = f"is a directory without {PIPELINE_FILE} and spark-pipeline.yml"
     else:
         problem = "does not exist"
     raise PipelineError(

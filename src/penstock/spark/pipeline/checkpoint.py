@@ -42,7 +42,7 @@ def read_checkpoints(checkpoint: Path) -> list[QueryCheckpoint]:
     """Return the checkpoint of each query. OptionError if the directory has none."""
     queries = (
         [
-            _read_query(directory)
+            read_query(directory, directory.name)
             for directory in sorted(checkpoint.iterdir())
             if (directory / "offsets").is_dir()
         ]
@@ -51,10 +51,24 @@ def read_checkpoints(checkpoint: Path) -> list[QueryCheckpoint]:
     )
     if not queries:
         raise OptionError(
-            f"{checkpoint} contains no checkpoint of a query: specify the --checkpoint directory "
-            "of penstock pipeline run"
+            f"{checkpoint} contains no checkpoint of a query: run the pipeline first, or specify "
+            "the --checkpoint directory of penstock pipeline run"
         )
     return queries
+
+
+def read_query(query: Path, name: str) -> QueryCheckpoint:
+    """Return the checkpoint of one query from its own directory."""
+    committed, planned = _last_batch(query / "commits"), _last_batch(query / "offsets")
+    metadata = _batch_metadata(query, planned)
+    return QueryCheckpoint(
+        name=name,
+        committed_batch=committed,
+        planned_batch=planned,
+        time_ms=metadata.get("batchTimestampMs"),
+        watermark_ms=metadata.get("batchWatermarkMs") or None,
+        offsets=_source_offset(query, committed).offsets if committed is not None else {},
+    )
 
 
 def describe_last_batch(query: Path) -> str:
@@ -84,19 +98,6 @@ async def latest_offsets(
     }
     return await list_offsets(
         client, dict.fromkeys(sorted(partitions & existing), LATEST), IsolationLevel.READ_COMMITTED
-    )
-
-
-def _read_query(query: Path) -> QueryCheckpoint:
-    committed, planned = _last_batch(query / "commits"), _last_batch(query / "offsets")
-    metadata = _batch_metadata(query, planned)
-    return QueryCheckpoint(
-        name=query.name,
-        committed_batch=committed,
-        planned_batch=planned,
-        time_ms=metadata.get("batchTimestampMs"),
-        watermark_ms=metadata.get("batchWatermarkMs") or None,
-        offsets=_source_offset(query, committed).offsets if committed is not None else {},
     )
 
 

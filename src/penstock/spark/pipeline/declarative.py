@@ -1,10 +1,13 @@
-"""Runs Spark Declarative Pipelines projects with Spark's command for them.
+"""Runs Spark Declarative Pipelines projects with Spark's command, and reads their checkpoints.
 
 A project is a directory with a spark-pipeline.yml. Its Python files find the brokers in Spark's
 setting spark.penstock.bootstrap.servers. Spark runs the pipeline until its sources are drained, and
 through Spark Connect, which needs additional packages. On a local master the catalog is stored
 beside the project. Spark's default keeps it in memory, and the next run fails since the table
 directories exist already.
+
+Spark keeps the checkpoint of a flow in `<storage>/_checkpoints/<dataset>/<flow>/<number>`. A full
+refresh of the flow starts the next number.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from penstock.spark.pipeline.checkpoint import default_checkpoint
+from penstock.spark.pipeline.checkpoint import QueryCheckpoint, default_checkpoint, read_query
 from penstock.spark.pipeline.errors import PipelineError, reason_with_step
 from penstock.spark.session import prepare_environment, session_conf
 from penstock.spark.shipping import is_local, shipping_conf
@@ -70,6 +74,44 @@ def run_project(
     if result.returncode:
         message = log.read_text(errors="replace")
         raise PipelineError(f"{reason_with_step(message, spec.parent)} (Spark's log is {log})")
+
+
+def project_checkpoints(spec: Path) -> list[QueryCheckpoint]:
+    """Return the newest checkpoint of each streaming flow. PipelineError if there is none."""
+    checkpoints = _storage(spec) / "_checkpoints"
+    newest: dict[Path, int] = {}
+    for offsets in sorted(checkpoints.rglob("offsets")):
+        flow, number = offsets.parent.parent, offsets.parent.name
+        if number.isdecimal():
+            newest[flow] = max(newest.get(flow, 0), int(number))
+    if not newest:
+        raise PipelineError(
+            f"{checkpoints} contains no checkpoint of a flow: run the project first with penstock "
+            "pipeline run"
+        )
+    flows = sorted(newest, key=lambda flow: (flow.name, flow))
+    return [read_query(flow / str(newest[flow]), flow.name) for flow in flows]
+
+
+def _storage(spec: Path) -> Path:
+    """Return the directory of the setting storage, where Spark keeps checkpoints."""
+    _check_required_modules()
+    import yaml  # type: ignore[import-untyped]  # it ships no types
+
+    try:
+        settings = yaml.safe_load(spec.read_text())
+    except yaml.YAMLError as error:
+        raise PipelineError(f"{spec} is not valid YAML: {error}") from error
+    storage = settings.get("storage") if isinstance(settings, dict) else None
+    if not isinstance(storage, str):
+        raise PipelineError(f"{spec} has no storage: add the directory of the checkpoints")
+    location = urlsplit(storage)
+    if location.scheme not in ("", "file"):
+        raise PipelineError(
+            f"the storage {storage} in {spec} is not on this machine: penstock pipeline status "
+            "reads local directories only"
+        )
+    return spec.parent / unquote(location.path)
 
 
 def _environment(master: str, conf: Mapping[str, str]) -> dict[str, str]:

@@ -34,7 +34,10 @@ def parse_json(rows: DataFrame, schema: str | StructType, into: str = "event") -
     permissive = StructType([*fields, StructField(_CORRUPT, StringType())])
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = rows.withColumn(into, F.from_json(text, permissive, options))
+    # With a plain projection the optimizer copies from_json to every use of a field, which parses
+    # each value some twenty times. It does not copy what a generator makes; `stack` makes one row.
+    once = F.stack(F.lit(1), F.from_json(text, permissive, options)).alias(into)
+    parsed = rows.drop(into).select("*", once)
     reasons = [
         _not_an_object(text, into),
         *(_invalid_field(text, into, field) for field in struct.fields),

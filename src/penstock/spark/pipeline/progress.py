@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.spark.pipeline.parsing import DEAD_LETTERS
@@ -16,8 +16,8 @@ _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """Rows, late rows and dead letters are sums over this run; the rest describes the last
-    batch."""
+    """Rows, late rows and dead letters are sums over this run; `status` is Spark's description of
+    what the query does now; the rest describes the last batch."""
 
     timestamp: str = ""
     batch: int | None = None
@@ -30,6 +30,7 @@ class QueryProgress:
     state_rows: int | None = None
     late_rows: int = 0
     dead_letters: int | None = None
+    status: str = ""
 
     def after(self, reported: Mapping[str, Any]) -> QueryProgress:
         """Add a StreamingQueryProgress in JSON form. One that was added before has no effect."""
@@ -55,7 +56,11 @@ class QueryProgress:
             dead_letters=self.dead_letters
             if dead_letters is None
             else (self.dead_letters or 0) + dead_letters["rows"],
+            status=self.status,
         )
+
+    def with_status(self, message: str) -> QueryProgress:
+        return self if message == self.status else replace(self, status=message)
 
 
 def topic_lag(read: SourceOffset, latest: SourceOffset) -> dict[str, int]:

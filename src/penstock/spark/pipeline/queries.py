@@ -12,6 +12,7 @@ from penstock.spark.errors import spark_reason
 from penstock.spark.pipeline.checkpoint import describe_last_batch
 from penstock.spark.pipeline.errors import PipelineError, query_failure
 from penstock.spark.pipeline.progress import QueryProgress
+from penstock.spark.pipeline.writers import configured
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -39,7 +40,7 @@ class RunningQueries:
         fail_on_late_rows: bool,
     ) -> None:
         self._writers = {
-            name: _configured(writer, name, checkpoint, once=once)
+            name: configured(writer, name, checkpoint, once=once)
             for name, writer in writers.items()
         }
         self._queries: dict[str, StreamingQuery] = {}
@@ -59,6 +60,7 @@ class RunningQueries:
         for name, query in self._queries.items():
             for reported in query.recentProgress:
                 self.progress[name] = self.progress[name].after(json.loads(reported.json))
+            self.progress[name] = self.progress[name].with_status(query.status["message"])
             self._check_late_rows(name)
         exceptions = {
             name: query.exception() for name, query in self._queries.items() if not query.isActive
@@ -120,13 +122,6 @@ class RunningQueries:
                 f"query {name} dropped {late_rows} rows that arrived later than its watermark: "
                 "raise the delay of withWatermark, or remove FAIL_ON_LATE_ROWS from the pipeline"
             )
-
-
-def _configured(
-    writer: DataStreamWriter, name: str, checkpoint: str, *, once: bool
-) -> DataStreamWriter:
-    named = writer.queryName(name).option("checkpointLocation", f"{checkpoint}/{name}")
-    return named.trigger(availableNow=True) if once else named
 
 
 def _last_batch(query: StreamingQuery) -> tuple[int, str]:

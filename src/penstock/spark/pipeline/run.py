@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from penstock.spark.blocking_client import BlockingClient
-from penstock.spark.datasource import PenstockDataSource
 from penstock.spark.errors import spark_reason
 from penstock.spark.options import OptionError, sink_options
 from penstock.spark.pipeline.application import Application, check_file, load_application
 from penstock.spark.pipeline.checkpoint import default_checkpoint
 from penstock.spark.pipeline.errors import PipelineError
 from penstock.spark.pipeline.queries import RunningQueries
+from penstock.spark.pipeline.writers import writer_field
 from penstock.spark.session import quiet_session
 from penstock.spark.shipping import modules_archive, shipping_conf
 
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# `RunningQueries.poll` reads all progress reports twice a second.
-_CONF = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
+_CONF = {
+    # `RunningQueries.poll` reads all progress reports twice a second.
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # An idle query asks for the latest offsets this often. Spark's default of 10 ms keeps a core
+    # busy with a few idle queries.
+    "spark.sql.streaming.pollingDelay": "50ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,10 @@ def check_brokers(bootstrap_servers: str) -> None:
 
 @contextlib.contextmanager
 def pipeline_session(
-    path: Path, master: str, log: Path | None = None
+    path: Path, master: str, log: Path | None = None, *, ui: bool = True
 ) -> Iterator[tuple[SparkSession, Application]]:
     """Yield a session whose workers have the modules and packages of the pipeline, and the loaded
-    pipeline. Spark's messages go to the log."""
+    pipeline. Spark's messages go to the log. `ui` leaves Spark's own default for its UI."""
     check_file(path)
     directory = path.resolve().parent
     with tempfile.TemporaryDirectory(prefix="penstock-") as shipped:
@@ -83,6 +88,7 @@ def pipeline_session(
             "spark.app.name": path.stem,
             "spark.master": master,
             **shipping_conf(master, Path(shipped), modules=directory),
+            **({} if ui else {"spark.ui.enabled": "false"}),
         }
         spark = quiet_session(log or Path(shipped) / "spark.log", **conf)
         try:
@@ -111,25 +117,9 @@ def validate(
 
 
 def _check_streaming_plan(spark: SparkSession, writer: DataStreamWriter) -> None:
-    """Check what Spark checks when a query starts, and the output mode of a Penstock sink, which
-    Spark checks only in the first batch."""
+    """Check what Spark checks when a query starts."""
     plan = writer._df._jdf.queryExecution().analyzed()
     jvm: Any = spark._jvm
-    output_mode = _writer_field(writer, "outputMode")
     jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
-        plan, output_mode
+        plan, writer_field(writer, "outputMode")
     )
-    is_penstock = _writer_field(writer, "source") == PenstockDataSource.name()
-    if is_penstock and output_mode.toString() == "Update":
-        raise OptionError(
-            "a topic cannot be written in update mode, because Spark does not support it for "
-            "sinks in Python: use append, which writes windows that the watermark has closed, or "
-            "complete, which writes the whole result in each batch"
-        )
-
-
-def _writer_field(writer: DataStreamWriter, name: str) -> Any:
-    """Read a private field of Spark's writer; it has no public accessor."""
-    declared = writer._jwrite.getClass().getDeclaredField(name)
-    declared.setAccessible(True)
-    return declared.get(writer._jwrite)
