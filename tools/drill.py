@@ -71,6 +71,10 @@ def main(minutes: int, *only: str) -> int:
             {"PENSTOCK_DRILL": "1"},
             ["tests/spark/test_spark_restarts.py"],
         ),
+        "crash matrix of Spark's exactly-once sink; drivers, workers and brokers are killed": (
+            {"PENSTOCK_DRILL": "1"},
+            ["tests/spark/test_spark_crash_check.py", "tests/spark/test_spark_crash_matrix.py"],
+        ),
         "Spark reads a topic of 5 GB": (
             {"PENSTOCK_DRILL": "1"},
             ["tests/spark/test_spark_large_read.py"],
