@@ -72,11 +72,10 @@ def test_the_examples_for_spark_write_every_result_once(tmp_path: Path) -> None:
 
 def test_targets_and_files_that_documents_name_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    text = "".join(
-        (ROOT / name).read_text()
-        for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs/SPARK.md")
-    )
-    for target in set(re.findall(r"make ([a-z][a-z-]+)", text)):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert (ROOT / link).exists(), link
+    for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs/SPARK.md"):
+        document = ROOT / name
+        text = document.read_text()
+        for target in set(re.findall(r"make ([a-z][a-z-]+)", text)):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+        for link in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (document.parent / link).exists(), link

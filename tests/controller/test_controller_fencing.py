@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.controller.brokers.fencing import (
+    begin_controlled_shutdown,
     fence_broker,
     leave_isrs,
     unfence_broker,
@@ -107,6 +108,14 @@ def test_last_isr_member_is_fenced_and_leads_again() -> None:
     assert state_of(unfenced(fenced(gone, 2), 2)).leader == NO_LEADER
     state = state_of(unfenced(gone, 1))
     assert (state.leader, state.isr, state.leader_recovery_state) == (1, (1,), 0)
+
+
+def test_broker_that_is_shutting_down_leads_nothing_when_it_is_unfenced() -> None:
+    image = with_topic(three(), partition(1, isr=(1,)))
+    leaving = after(image, begin_controlled_shutdown(image, 1, context()))
+    back = unfenced(fenced(leaving, 1), 1)
+    assert back.brokers[1].in_controlled_shutdown
+    assert (state_of(back).leader, state_of(back).isr) == (NO_LEADER, ())
 
 
 def test_eligible_replicas_lead_in_any_order_of_return() -> None:

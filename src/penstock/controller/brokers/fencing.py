@@ -89,7 +89,9 @@ def unfence_broker(
     if not broker.fenced:
         return ControllerResult((), None)
     first = list(islice(each_partition(leaderless_partitions(image)), DECIDED_PARTITIONS_A_TURN))
-    changes = elect_where_leaderless(image, context, broker_id, among=first)
+    # A broker that is still shutting down leads nothing, fenced or not.
+    added = None if broker.in_controlled_shutdown else broker_id
+    changes = elect_where_leaderless(image, context, added, among=first)
     unfence = BrokerRegistrationChangeRecord(
         broker_id=broker_id, broker_epoch=broker.epoch, fenced=_FALSE
     )
