@@ -42,6 +42,7 @@ class Sink:
     """One sink and its topic, which has one partition."""
 
     def __init__(self, servers: str, name: str, topic: str, **options: str) -> None:
+        self.servers = servers
         self.name = name
         self.topic = topic
         self.options = sink_options(
@@ -121,7 +122,11 @@ class Sink:
         return self.call(feature) >= 2
 
     def decision(self) -> Decision | None:
-        return self.call(lambda client: DecisionLog(client, self.name, 60).read())
+        async def read(client: Client) -> Decision | None:
+            log = DecisionLog(client, self.name, 60)
+            return await log.read(await log.write_barrier(self.options))
+
+        return self.call(read)
 
     def visible(self) -> list[str]:
         """Return what a read_committed reader sees up to the last stable offset."""

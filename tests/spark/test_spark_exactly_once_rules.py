@@ -18,13 +18,19 @@ from penstock.records.record import rows_of
 from penstock.spark.kernel.columns import encode
 from penstock.spark.options import OptionError, sink_options
 from penstock.spark.options.sink import TxnVersion
-from penstock.spark.sink.checkpoint import default_sink_name, local_directory, offsets_sha256
+from penstock.spark.sink.checkpoint import (
+    default_sink_name,
+    local_directory,
+    offsets_sha256,
+    warn_without_offsets,
+)
 from penstock.spark.sink.decision import (
     Decision,
     PreparedTransaction,
     SinkError,
     Verdict,
     check_drained,
+    earlier_queries,
     from_json,
     to_json,
     verdict,
@@ -48,7 +54,7 @@ WRITE, DRAIN = Verdict.WRITE, Verdict.DRAIN
 
 
 def lease(epoch: int = 0, producer_id: int = 1) -> Lease:
-    return Lease("sink", ProducerIdAndEpoch(producer_id, epoch), None)
+    return Lease("sink", ProducerIdAndEpoch(producer_id, epoch), None, is_v2=True)
 
 
 # Decisions
@@ -78,6 +84,12 @@ def test_verdict(
     ("decided", "query_id", "message"),
     [
         (DECIDED, "query", "older checkpoint: batch 4 of query query comes before batch 5"),
+        (DECIDED, "other", "query other starts at batch 4, but query query"),
+        (
+            replace(DECIDED, earlier_queries=("other",)),
+            "other",
+            "query other has written to sink sink before query query",
+        ),
         (DECIDED, None, "in use by a stream: choose another one for the option txnAppId"),
         (Decision(None, 5), "query", "in use by batch writes with txnAppId"),
     ],
@@ -98,7 +110,15 @@ def test_drained_batch_with_other_offsets_is_refused() -> None:
         check_drained("sink", DECIDED, "query", 5, "0" * 64)
 
 
-@pytest.mark.parametrize("decision", [DECIDED, Decision(None, 0), Decision("q", 2**62)])
+@pytest.mark.parametrize(
+    "decision",
+    [
+        DECIDED,
+        Decision(None, 0),
+        Decision("q", 2**62),
+        Decision("q", 0, earlier_queries=("o", "p")),
+    ],
+)
 def test_decisions_survive_json(decision: Decision) -> None:
     assert from_json("sink", to_json(decision)) == decision
 
@@ -110,6 +130,8 @@ def test_decisions_survive_json(decision: Decision) -> None:
         ({"batchId": -1}, "-1 is not a number"),
         ({"batchId": True}, "True is not a number"),
         ({"queryId": 4}, "queryId is not text"),
+        ({"earlierQueries": [4]}, "earlierQueries"),
+        ({"earlierQueries": "ab"}, "earlierQueries"),
         ({"offsetsSha256": "abc"}, "not a SHA-256"),
         ({"transactions": [["other/nonce/0", 1, 1, True]]}, "not a transactional id of this sink"),
         ({"transactions": [["sink/nonce/0", 1, 2**15, True]]}, "32768 is not a number"),
@@ -123,10 +145,20 @@ def test_unknown_decisions_are_refused(changes: dict[str, object], reason: str) 
         from_json("sink", json.dumps(fields).encode())
 
 
-@pytest.mark.parametrize("value", [None, b"", b"{", b"[]", b"{}", b"\xff"])
-def test_values_that_are_no_decision(value: bytes | None) -> None:
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"{}", b"\xff"])
+def test_values_that_are_no_decision(value: bytes) -> None:
     with pytest.raises(SinkError, match="cannot be read"):
         from_json("sink", value)
+
+
+def test_earlier_queries_of_a_sink() -> None:
+    assert earlier_queries(None, "a") == ()
+    assert earlier_queries(Decision("a", 3), "a") == ()
+    assert earlier_queries(Decision("a", 3, earlier_queries=("z",)), "b") == ("z", "a")
+    assert earlier_queries(Decision(None, 3), None) == ()
+    many = tuple(str(number) for number in range(100))
+    assert earlier_queries(Decision("a", 3, earlier_queries=many), "b")[-2:] == ("99", "a")
+    assert len(earlier_queries(Decision("a", 3, earlier_queries=many), "b")) == 32
 
 
 # Commit messages
@@ -212,6 +244,22 @@ def test_checkpoint_that_is_not_local(location: str | None) -> None:
     assert offsets_sha256(location, 0) is None
 
 
+@pytest.mark.parametrize("location", [None, "s3a://bucket/c"])
+def test_checkpoint_without_offsets_is_warned_of_once(
+    location: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = f"warned-{location}"
+    for _time in range(2):
+        warn_without_offsets(sink, location)
+    (record,) = caplog.records
+    assert f"sink {sink} cannot read the offsets" in record.getMessage()
+
+
+def test_local_checkpoint_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    warn_without_offsets("local", "/c")
+    assert not caplog.records
+
+
 def test_offsets_of_a_batch(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "5").write_bytes(b"offsets")
@@ -248,6 +296,12 @@ def test_delivery_options() -> None:
         ({"txnVersion": "1"}, False, "belong together"),
         ({"txnAppId": "a", "txnVersion": "-1"}, False, "must be an integer of at least 0"),
         ({"txnAppId": "a/b", "txnVersion": "1"}, False, "without a slash"),
+        ({"txnAppId": "a:b", "txnVersion": "1"}, False, "txnAppId is 'a:b', but must not contain"),
+        (
+            {"txnAppId": "a", "txnVersion": "1", "topic": "t" * 250},
+            False,
+            "topic is 'ttt",
+        ),
         ({"sinkName": "a"}, False, "for a batch write set txnAppId and txnVersion"),
         (
             {"txnAppId": "a", "txnVersion": "1", "delivery": "at-least-once"},

@@ -5,24 +5,42 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from copy import copy
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import penstock
 from penstock.cli import build
 from penstock.cli.kafka import features
+from penstock.client.admin.admin_client import AdminClient
 from penstock.client.client import Client
+from penstock.client.offsets import LATEST
+from penstock.client.producer.accumulator import ProducerIdAndEpoch
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import TopicPartition
+from penstock.records.build import build_batch
+from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import sink_options, source_options
 from penstock.spark.options.sink import DECISION_TOPIC
 from penstock.spark.shared_client import close_shared_clients
+from penstock.spark.sink import commit, decision_log
 from penstock.spark.sink.commit import Committer
 from penstock.spark.sink.decision import Decision, PreparedTransaction, SinkError
 from penstock.spark.sink.exactly_once import ExactlyOnceBatchWriter, prepared_of
 from penstock.spark.sink.lease import Lease, LeaseTaker
+from penstock.spark.sink.sender import BatchSender
 from penstock.spark.sink.task import TaskResult, TaskWriter
+from penstock.spark.sink.transactions import (
+    DRIVER_TIMEOUT_MS,
+    LONG_DRIVER_TIMEOUT_MS,
+    SinkTransactions,
+    driver_id,
+)
 from penstock.spark.source.subscription import SubscribedTopics
 from tests.spark.exactly_once_sink import QUERY, Sink, large, rows, small
 
@@ -92,9 +110,8 @@ def test_large_tasks_are_prepared_without_a_timeout(sink: Sink) -> None:
     assert sink.visible() == []
     sink.commit(0, *results)
     assert sink.settled([*large("a"), *large("b"), "c"])
-    # The commit clears the list, or the next lease, and then the same ids are used again.
-    listed = () if sink.is_v2() else prepared_of(results)
-    assert sink.decision() == Decision(QUERY, 0, None, listed)
+    # The commit clears the list, and then the same ids are used again.
+    assert sink.decision() == Decision(QUERY, 0)
     lease = sink.lease()
     assert sink.decision() == lease.decided == Decision(QUERY, 0)
     again = sink.write(lease, 1, large("d"))
@@ -199,14 +216,84 @@ def test_lost_twin_is_aborted_with_the_commit(sink: Sink) -> None:
     assert sink.settled(large("a"))
 
 
-def test_zombie_task_is_aborted_by_the_next_lease(sink: Sink) -> None:
+def test_zombie_task_aborts_itself(sink: Sink) -> None:
     zombie = sink.lease()
     lease = sink.lease()
-    sink.write_elsewhere(zombie, 0, large("a"))
+    with pytest.raises(SinkError, match="task of batch 0 came too late"):
+        sink.write_elsewhere(zombie, 0, large("a"))
     sink.commit(0, sink.write(lease, 0, small("a")))
-    assert sink.visible() == []
-    sink.lease()
     assert sink.settled(["a"])
+
+
+def test_lost_attempt_is_aborted_with_an_inline_commit(sink: Sink) -> None:
+    lease = sink.lease()
+    sink.write_elsewhere(lease, 0, large("a"))
+    sink.commit(0, sink.write(lease, 0, small("a")))
+    assert sink.settled(["a"])
+
+
+@pytest.mark.parametrize("step", ["decide", "end_listed", "abort_unlisted"])
+def test_twin_that_begins_during_the_commit_aborts_itself(sink: Sink, step: str) -> None:
+    lease = sink.lease()
+    winner = sink.write(lease, 0, large("a"))
+    sink.commit_until(step, 0, winner)
+    with pytest.raises(SinkError, match="came too late"):
+        sink.write_elsewhere(lease, 0, large("a"))
+    assert winner.prepared is not None
+    assert {*sink.open_transactions()} <= {
+        f"{sink.name}/driver",
+        winner.prepared.transactional_id,
+    }
+    sink.batch(0, large("a"))
+    assert sink.settled(large("a"))
+
+
+def test_twin_that_began_before_the_decision_is_aborted(sink: Sink) -> None:
+    """The commit looks for open transactions after the driver's transaction was begun."""
+    lease = sink.lease()
+    winner = sink.write(lease, 0, small("a"))
+
+    async def run_commit(client: Client) -> None:
+        committer = Committer(client, sink.options, lease)
+        write_decision = committer.write_decision
+
+        async def late(*arguments: Any) -> None:
+            await asyncio.to_thread(sink.write_elsewhere, lease, 0, large("a"))
+            await write_decision(*arguments)
+
+        committer.write_decision = late  # type: ignore[assignment, method-assign]
+        await committer.commit([winner], Decision(QUERY, 0))
+
+    sink.call(run_commit)
+    assert sink.settled(["a"])
+
+
+def test_transactions_of_other_applications_are_left_alone(sink: Sink) -> None:
+    """Their ids begin with the name of the sink, but are not those of its tasks."""
+    other = Sink(sink.servers, f"{sink.name}-other", sink.topic)
+    foreign = f"{sink.name}/payments-service"
+
+    async def begin(client: Client) -> PreparedTransaction:
+        transactions = SinkTransactions(client, sink.name, 10)
+        prepared = await transactions.init_task(foreign)
+        sender = BatchSender(client, sink.options, prepared.producer, foreign)
+        batch = build_batch(
+            [(None, b"x", (), 1)],
+            producer_id=prepared.producer.id,
+            producer_epoch=prepared.producer.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        await sender.send(TopicPartition(other.topic, 0), batch)
+        await sender.flush()
+        await sender.close()
+        return prepared
+
+    begun = sink.call(begin)
+    sink.batch(0, small("a"))
+    assert sink.open_transactions() == [foreign]
+    sink.call(lambda client: SinkTransactions(client, sink.name, 10).commit_all([begun]))
+    assert sink.settled(["x", "a"])
 
 
 @pytest.mark.parametrize("values", [small("a"), large("a")], ids=["small", "large"])
@@ -245,6 +332,31 @@ def test_planner_that_was_overtaken_aborts_nothing(sink: Sink, step: str) -> Non
     assert len(sink.open_transactions()) == 1
     sink.commit(0, *later)
     assert sink.settled(large("a"))
+
+
+def test_planner_that_was_overtaken_does_not_claim_a_loss(sink: Sink) -> None:
+    """The later lease has committed the list, and its tasks use the ids again."""
+    written = sink.write(sink.lease(), 0, large("a"))
+    sink.commit_until("end_listed", 0, written)
+    later: list[TaskResult] = []
+
+    async def overtaken(client: Client) -> Lease:
+        taker = LeaseTaker(client, sink.options, sink.name)
+        read = taker.read_decision
+
+        async def overtake() -> Decision | None:
+            decided = await read()
+            lease = await LeaseTaker(client, sink.options, sink.name).take()
+            later.append(await asyncio.to_thread(sink.write, lease, 1, large("b")))
+            return decided
+
+        taker.read_decision = overtake  # type: ignore[method-assign]
+        return await taker.take()
+
+    with pytest.raises(SinkError, match="has taken over the sink"):
+        sink.call(overtaken)
+    sink.commit(1, *later)
+    assert sink.settled([*large("a"), *large("b")])
 
 
 def test_late_end_of_a_listed_transaction_does_not_end_a_later_one(sink: Sink) -> None:
@@ -297,6 +409,29 @@ def test_ends_before_the_transaction_version_changed_are_recognized(
         assert sink.settled(large("a"))
 
 
+def test_lease_does_not_trust_the_end_offset_of_a_leader(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was paused answers ListOffsets from before its successor was elected."""
+    sink.batch(0, small("a"))
+    partition = sink.call(lambda client: _decision_partition(client, sink.name))
+    stale = sink.call(lambda client: client.admin.list_offsets({partition: LATEST}))
+    # Another process decides, so this one has not read it.
+    remembered = {key: copy(read) for key, read in decision_log._read.items()}
+    sink.batch(1, small("b"))
+    monkeypatch.setattr(decision_log, "_read", remembered)
+
+    async def list_stale(*_arguments: object) -> object:
+        return stale
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_stale)
+    assert sink.lease().decided == Decision(QUERY, 1)
+
+
+async def _decision_partition(client: Client, sink: str) -> TopicPartition:
+    return decision_log.DecisionLog(client, sink, 10).partition
+
+
 # Abort
 
 
@@ -334,12 +469,50 @@ def test_abort_after_the_decision_touches_nothing(sink: Sink) -> None:
     assert sink.settled([*large("a"), "b"])
 
 
-def test_abort_without_results_touches_nothing(sink: Sink) -> None:
+def test_abort_without_results_aborts_what_the_tasks_left(sink: Sink) -> None:
+    """Two-phase transactions have no timeout, and the query may not come back."""
     lease = sink.lease()
     written = sink.write(lease, 0, large("a"))
     sink.abort(0, None, None)
-    sink.commit(0, written)
+    assert sink.open_transactions() == []
+    with pytest.raises(SinkError):
+        sink.commit(0, written)
+    sink.batch(0, large("a"))
     assert sink.settled(large("a"))
+
+
+def test_abort_without_results_does_not_fence_a_successor(sink: Sink) -> None:
+    sink.batch(0, small("a"))
+    sink.batch(1, small("b"))
+    successor = sink.lease()
+    # All tasks of a driver that was replaced in batch 1 have failed.
+    sink.abort(1, None, None)
+    sink.commit(2, sink.write(successor, 2, small("c")))
+    assert sink.settled(["a", "b", "c"])
+
+
+def test_abort_without_results_commits_what_is_decided(sink: Sink) -> None:
+    lease = sink.lease()
+    sink.commit_until("end_listed", 0, sink.write(lease, 0, large("a")))
+    sink.abort(0, None, None)
+    assert sink.settled(large("a"))
+
+
+@pytest.mark.parametrize("versions", [(1, 2), (2, 1)], ids=["upgrade", "downgrade"])
+def test_abort_after_the_transaction_version_changed_touches_nothing(
+    versions: tuple[int, int],
+) -> None:
+    with penstock.Cluster() as cluster:
+        set_transaction_version(cluster.bootstrap_servers, versions[0])
+        sink = new_sink(cluster.bootstrap_servers)
+        lease = sink.lease()
+        results = sink.write(lease, 0, large("a")), sink.write(lease, 0, small("b"))
+        sink.commit_until("end_listed", 0, *results)
+        set_transaction_version(cluster.bootstrap_servers, versions[1])
+        sink.abort(0, *results)
+        assert len(sink.open_transactions()) == 1
+        sink.lease()
+        assert sink.settled([*large("a"), "b"])
 
 
 # Checkpoints
@@ -364,6 +537,25 @@ def test_repeated_batch_with_other_offsets_is_refused(servers: str, tmp_path: Pa
     with pytest.raises(SinkError, match="older checkpoint: the offsets of batch 0"):
         sink.batch(0, small("a", "b"))
     assert sink.settled(["a"])
+
+
+def test_two_queries_do_not_alternate(sink: Sink) -> None:
+    """The decision of one hides what the other one has written."""
+
+    def batch(query: str, batch_id: int) -> None:
+        written = sink.write(sink.lease(), batch_id, small(f"{query}{batch_id}"), query=query)
+        sink.commit(batch_id, written)
+
+    batch("A", 0)
+    batch("A", 1)
+    with pytest.raises(SinkError, match="query B starts at batch 3, but query A"):
+        batch("B", 3)
+    batch("B", 0)
+    for batch_id in (0, 1, 2):
+        with pytest.raises(SinkError, match=r"query A has written to sink .* before query B"):
+            batch("A", batch_id)
+    batch("B", 1)
+    assert sink.settled(["A0", "A1", "B0", "B1"])
 
 
 def test_deleted_checkpoint_writes_again(sink: Sink) -> None:
@@ -393,6 +585,167 @@ def test_versions_of_batch_writes(servers: str, sink: Sink) -> None:
     for version in (3, 3, 2, 4, 4):
         write(version, [f"{version}"])
     assert sink.settled(["3", "4"])
+
+
+def test_long_names_of_batch_writes(servers: str) -> None:
+    topic = f"topic-{next(_numbers)}-".ljust(240, "t")
+    sink = Sink(servers, "unused", topic)
+    sink.create_topic()
+    options = {"kafka.bootstrap.servers": servers, "topic": topic, "txnVersion": "1"}
+    writer = ExactlyOnceBatchWriter(sink_options({**options, "txnAppId": "orders-pipeline"}))
+    writer.take_lease()
+    writer.commit([writer.write(rows(["a"]))])
+    assert sink.settled(["a"])
+    name = f"orders-pipeline:{topic}"
+    assert "0 committed" in run("transactions", "end", name, "--bootstrap-server", servers)
+
+
+def test_partition_that_was_added_is_found(sink: Sink) -> None:
+    sink.batch(0, small("a"))
+    with BlockingClient(sink.options.connection) as other:
+        other.call(lambda client: client.admin.create_partitions(sink.topic, 4))
+    row = pa.record_batch(
+        [pa.array(["b"]), pa.array([3], pa.int32())], names=["value", "partition"]
+    )
+    written = TaskWriter(sink.options, sink.lease(), QUERY, 1).write(iter([row]))
+    assert [rows.partition.partition for rows in written.inline] == [3]
+
+
+# The topic with the decisions
+
+
+def test_null_value_is_no_decision(sink: Sink) -> None:
+    sink.batch(0, small("a"))
+
+    async def delete(client: Client) -> None:
+        sender = await BatchSender.open(client, sink.options)
+        producer_id, epoch = sender.producer
+        batch = build_batch(
+            [(sink.name.encode(), None, (), 1)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=0,
+        )
+        await sender.send(decision_log.DecisionLog(client, sink.name, 10).partition, batch)
+        await sender.flush()
+        await sender.close()
+
+    sink.call(delete)
+    assert sink.lease().decided is None
+    sink.batch(7, small("b"))
+    assert sink.settled(["a", "b"])
+
+
+def test_decision_of_many_transactions(sink: Sink) -> None:
+    lease = sink.lease()
+    listed = tuple(
+        PreparedTransaction(f"{sink.name}/{number:016x}/0", ProducerIdAndEpoch(number, 1))
+        for number in range(20_000)
+    )
+
+    async def write(client: Client) -> None:
+        log = decision_log.DecisionLog(client, sink.name, 10)
+        await log.write(sink.options, Decision(QUERY, 0, None, listed), lease.producer)
+
+    sink.call(write)
+    assert sink.lease().decided is None
+
+
+def test_decision_topic_that_deletes_is_refused() -> None:
+    with penstock.Cluster() as cluster:
+        sink = new_sink(cluster.bootstrap_servers)
+        sink.call(lambda client: client.admin.create_topic(DECISION_TOPIC, partitions=16))
+        with pytest.raises(SinkError, match=r"has cleanup\.policy=delete"):
+            sink.lease()
+
+
+@pytest.mark.parametrize(
+    ("brokers", "factor", "configs"),
+    [
+        (1, 1, {}),
+        (2, 2, {}),
+        (3, 3, {"min.insync.replicas": "2"}),
+        (9, 3, {"min.insync.replicas": "2"}),
+    ],
+)
+def test_replicas_of_decisions(brokers: int, factor: int, configs: dict[str, str]) -> None:
+    assert decision_log.replication(brokers) == (factor, configs)
+
+
+def test_failed_lease_leaves_nothing_running(sink: Sink) -> None:
+    async def fail(client: Client) -> list[str]:
+        taker = LeaseTaker(client, sink.options, sink.name)
+        reading = asyncio.Event()
+        ended: list[str] = []
+
+        async def read() -> None:
+            reading.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("read_decision")
+
+        async def list_open() -> None:
+            await reading.wait()
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "ListTransactions failed")
+
+        taker.read_decision, taker.list_open = read, list_open  # type: ignore
+        with pytest.raises(KafkaError, match="ListTransactions failed"):
+            await taker.take()
+        return ended
+
+    assert sink.call(fail) == ["read_decision"]
+
+
+def test_many_inline_rows_have_a_longer_timeout(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "_LONG_BYTES", 0)
+    timeouts: list[int] = []
+    for batch_id in range(2):
+        lease = sink.lease()
+        results = sink.write(lease, batch_id, small("a")), sink.write(lease, batch_id, large("b"))
+        driver = PreparedTransaction(driver_id(sink.name), lease.producer)
+        timeouts.append(timeout_ms(sink, driver))
+        sink.commit_until("decide", batch_id, *results)
+        timeouts.append(timeout_ms(sink, driver))
+        # The epoch is not the lease's any more, so an abort proves nothing.
+        sink.abort(batch_id, *results)
+        sink.batch(batch_id, small("a"), large("b"))
+    assert timeouts == [DRIVER_TIMEOUT_MS, LONG_DRIVER_TIMEOUT_MS] * 2
+    assert sink.settled([*large("b"), "a"] * 2)
+
+
+def test_many_inline_rows_of_a_zombie_are_not_written(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "_LONG_BYTES", 0)
+    written = sink.write(sink.lease(), 0, small("a"))
+    lease = sink.lease()
+    with pytest.raises(SinkError, match="came too late"):
+        sink.commit(0, written)
+    sink.commit(0, sink.write(lease, 0, small("a")))
+    assert sink.settled(["a"])
+
+
+def test_rows_are_written_before_the_decision(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open transaction of a driver that died there stalls no other sink."""
+    sent: list[str] = []
+    send, flush = BatchSender.send, BatchSender.flush
+
+    async def record_send(sender: BatchSender, partition: TopicPartition, batch: bytes) -> None:
+        sent.append(partition.topic)
+        await send(sender, partition, batch)
+
+    async def record_flush(sender: BatchSender) -> None:
+        await flush(sender)
+        sent.append("flush")
+
+    written = sink.write(sink.lease(), 0, small("a"))
+    monkeypatch.setattr(BatchSender, "send", record_send)
+    monkeypatch.setattr(BatchSender, "flush", record_flush)
+    sink.commit(0, written)
+    assert sent == [sink.topic, "flush", DECISION_TOPIC, "flush"]
 
 
 # Without two-phase commit
@@ -482,8 +835,9 @@ def run(*words: str, code: int = 0) -> str:
 
 def test_end_of_an_abandoned_sink(servers: str, sink: Sink) -> None:
     lease = sink.lease()
-    decide(sink, sink.write(lease, 0, large("a")))
+    written = sink.write(lease, 0, large("a"))
     sink.write_elsewhere(lease, 0, large("b"))
+    decide(sink, written)
     command = ("transactions", "end", sink.name, "--bootstrap-server", servers)
     assert run(*command) == f"Sink {sink.name}: 1 committed, 1 aborted."
     assert sink.settled(large("a"))

@@ -24,6 +24,9 @@ SINK_OPTIONS = OptionNames(
     ignored=("includeHeaders", "queryName"),
 )
 _MAX_NAME_CHARACTERS = 200
+_MAX_TOPIC_CHARACTERS = 249
+# A batch write's sink is `<txnAppId>:<topic>`.
+_MAX_SINK_CHARACTERS = _MAX_NAME_CHARACTERS + 1 + _MAX_TOPIC_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +93,19 @@ def sink_options(options: Mapping[str, str], *, streaming: bool = False) -> Sink
     )
 
 
-def check_name(option: str, name: str) -> str:
+def check_name(option: str, name: str, maximum: int = _MAX_SINK_CHARACTERS) -> str:
     """Return the name of a sink. Its transactional ids begin with the name and a slash."""
-    if not name or "/" in name or len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
+    if not name or "/" in name or len(name) > maximum or not name.isprintable():
         raise OptionError(
-            f"{option} is {name!r}, but must be 1 to {_MAX_NAME_CHARACTERS} printable characters "
-            "without a slash"
+            f"{option} is {name!r}, but must be 1 to {maximum} printable characters without a slash"
         )
     return name
 
 
 def _name(known: Mapping[str, str], option: str) -> str | None:
-    return check_name(option, known[option].strip()) if option in known else None
+    if option not in known:
+        return None
+    return check_name(option, known[option].strip(), _MAX_NAME_CHARACTERS)
 
 
 def _txn(known: Mapping[str, str]) -> TxnVersion | None:
@@ -112,6 +116,13 @@ def _txn(known: Mapping[str, str]) -> TxnVersion | None:
         raise OptionError(
             "txnAppId and txnVersion belong together: set both, or remove the one that is set"
         )
+    if ":" in app_id:
+        raise OptionError(
+            f"txnAppId is {app_id!r}, but must not contain a colon, which separates it from the "
+            "topic in the name of the sink"
+        )
+    if topic := known.get("topic", "").strip():
+        check_name("topic", topic, _MAX_TOPIC_CHARACTERS)
     return TxnVersion(app_id, version)
 
 

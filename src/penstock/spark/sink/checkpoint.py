@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from penstock.spark.options import OptionError
 from penstock.spark.options.sink import AT_LEAST_ONCE, check_name
+
+logger = logging.getLogger(__name__)
 
 _MAX_METADATA_BYTES = 64 * 1024
 
@@ -55,6 +58,26 @@ def offsets_sha256(location: str | None, batch_id: int) -> str | None:
         return hashlib.sha256((directory / "offsets" / str(batch_id)).read_bytes()).hexdigest()
     except FileNotFoundError:
         return None
+
+
+_warned: set[str] = set()
+
+
+def warn_without_offsets(sink: str, location: str | None) -> None:
+    """Warn, once for each sink, that a restored checkpoint may not be recognized."""
+    if sink in _warned or (location is not None and local_directory(location) is not None):
+        return
+    _warned.add(sink)
+    logger.warning(
+        "sink %s cannot read the offsets of its batches: %s. If an older checkpoint is restored "
+        "whose next batch has the id of the last written one but other offsets, the rows of that "
+        "batch are lost. Restore no older checkpoint of this query, or start a new query with an "
+        "empty checkpoint and another sinkName",
+        sink,
+        "checkpointLocation is no option of the stream"
+        if location is None
+        else f"the checkpoint {location} is not in a local file system",
+    )
 
 
 def local_directory(location: str) -> Path | None:

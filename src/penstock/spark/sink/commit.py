@@ -8,14 +8,16 @@ that the decision lists are committed. If that is interrupted, the next lease re
 Other transactions of the sink, such as that of a speculative task that lost, would hold readers
 back until the next lease. They are aborted too, but only those that were seen before the decision:
 the decision proves that no later lease had been taken, so they belong to this one or to an older
-one. An aborted driver's transaction proves the same, and that nothing was decided.
+one. An aborted driver's transaction proves the same, and that nothing was decided. The commit looks
+for them after the driver's transaction was begun. A task that begins later sees that it was, and
+aborts its own (TaskWriter.check_lease).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from penstock.client.client import Client
 from penstock.client.producer.accumulator import ProducerIdAndEpoch
@@ -28,6 +30,7 @@ from penstock.spark.sink.lease import Lease
 from penstock.spark.sink.task import TaskResult
 from penstock.spark.sink.transactions import (
     DRIVER_TIMEOUT_MS,
+    LONG_DRIVER_TIMEOUT_MS,
     NOT_OPEN,
     SinkTransactions,
 )
@@ -37,7 +40,16 @@ logger = logging.getLogger(__name__)
 # A query that failed does not wait long for its abort; the next lease settles everything.
 _ABORT_PATIENCE_S = 10.0
 # A later lease was taken, or a transaction timed out.
+# Fewer bytes of inline rows are written well within the driver's usual timeout.
+_LONG_BYTES = 32 * 1024 * 1024
 _TOO_LATE = (ErrorCode.INVALID_PRODUCER_EPOCH, *NOT_OPEN)
+
+
+def impatient(options: SinkOptions) -> SinkOptions:
+    """Return the options for an abort."""
+    connection = options.connection
+    patience_s = min(_ABORT_PATIENCE_S, connection.api_timeout_s)
+    return replace(options, connection=replace(connection, api_timeout_s=patience_s))
 
 
 class Committer:
@@ -46,9 +58,10 @@ class Committer:
     def __init__(self, client: Client, options: SinkOptions, lease: Lease) -> None:
         patience_s = options.connection.api_timeout_s
         self._client = client
+        self._producer = lease.producer
         self._options = options
         self._lease = lease
-        self._transactions = SinkTransactions(client, lease.sink, patience_s)
+        self._transactions = SinkTransactions(client, lease.sink, patience_s, is_v2=lease.is_v2)
         self._log = DecisionLog(client, lease.sink, patience_s)
         # The driver's producer after the decision, if it is known.
         self._next: ProducerIdAndEpoch | None = None
@@ -57,13 +70,11 @@ class Committer:
         """Decide the micro-batch and make its rows visible. An error says nothing about whether it
         is decided; the next lease finds out."""
         listed = decision.transactions
-        unlisted: list[PreparedTransaction] = []
         if listed:
-            _checked, open_ = await asyncio.gather(
-                self.check_prepared(listed), self._transactions.list_open()
-            )
-            unlisted = [found for found in open_ if found not in listed]
+            await self.check_prepared(listed)
         await self.write_decision(results, decision)
+        open_ = await self._transactions.list_open()
+        unlisted = [found for found in open_ if found not in listed]
         await self.decide()
         await self.end_listed(listed)
         await self.abort_unlisted(unlisted)
@@ -75,21 +86,23 @@ class Committer:
 
     async def write_decision(self, results: Sequence[TaskResult], decision: Decision) -> None:
         """Write the inline rows and the decision to the driver's transaction."""
-        lease, options = self._lease, self._options
-        inline = transactional_batches(
-            (rows for result in results for rows in result.inline),
-            lease.producer,
-            options.codec,
-            options.batch_bytes,
-        )
+        options = self._options
+        inline = [rows for result in results for rows in result.inline]
         try:
-            await self._log.write(options, decision, lease.producer, inline)
+            if sum(len(rows.batch) for rows in inline) > _LONG_BYTES:
+                self._producer = await self._transactions.init_driver(
+                    self._producer, LONG_DRIVER_TIMEOUT_MS
+                )
+            batches = transactional_batches(
+                inline, self._producer, options.codec, options.batch_bytes
+            )
+            await self._log.write(options, decision, self._producer, batches)
         except KafkaError as error:
             raise self._taken_over(error) from error
 
     async def decide(self) -> None:
         try:
-            self._next = await self._transactions.end_driver(self._lease.producer, commit=True)
+            self._next = await self._transactions.end_driver(self._producer, commit=True)
         except KafkaError as error:
             raise self._taken_over(error) from error
 
@@ -99,8 +112,10 @@ class Committer:
         return SinkError(
             f"a commit of sink {self._lease.sink} came too late: the query was started again "
             "elsewhere, another query uses the same sinkName, or the commit took longer than "
-            f"{DRIVER_TIMEOUT_MS // 1000} s ({error}). Make sure that the query runs once, and "
-            "start it again, which finds out what is written"
+            f"its timeout of {DRIVER_TIMEOUT_MS // 1000} s, or {LONG_DRIVER_TIMEOUT_MS // 1000} s "
+            f"with more than {_LONG_BYTES >> 20} MiB in commit messages ({error}). "
+            "Make sure that the query runs once, and start it again, which finds out what is "
+            "written"
         )
 
     async def end_listed(self, listed: Collection[PreparedTransaction]) -> None:
@@ -110,13 +125,15 @@ class Committer:
             raise self._taken_over(error) from error
 
     async def clear_list(self, decision: Decision) -> None:
-        """Write the decision without its list, whose transactions are committed. Below
-        transaction.version 2 this needs a new epoch, and is left to the next lease."""
-        if self._next is None or not decision.transactions:
+        """Write the decision without its list, whose transactions are committed. Then a lease need
+        not commit them again, after their ids may have expired. Below transaction.version 2 this
+        needs a new epoch."""
+        if not decision.transactions:
             return
         try:
-            await self._log.write(self._options, decision.without_transactions(), self._next)
-            await self._transactions.end_driver(self._next, commit=True)
+            producer = self._next or await self._transactions.init_driver(self._producer)
+            await self._log.write(self._options, decision.without_transactions(), producer)
+            await self._transactions.end_driver(producer, commit=True)
         except KafkaError as error:
             raise self._taken_over(error) from error
 
@@ -125,8 +142,10 @@ class Committer:
 
     async def abort(self, prepared: Collection[PreparedTransaction]) -> None:
         """Abort what the tasks wrote, unless the micro-batch is decided or may be."""
-        patience_s = min(_ABORT_PATIENCE_S, self._options.connection.api_timeout_s)
-        self._transactions = SinkTransactions(self._client, self._lease.sink, patience_s)
+        patience_s = impatient(self._options).connection.api_timeout_s
+        self._transactions = SinkTransactions(
+            self._client, self._lease.sink, patience_s, is_v2=self._lease.is_v2
+        )
         open_ = await self._transactions.list_open()
         if await self.abort_driver():
             await self.abort_unlisted({*prepared, *open_})

@@ -6,9 +6,16 @@ key, and it is committed in the same Kafka transaction as the rows that travel i
 that transaction decides the micro-batch. From then on the listed transactions, which hold the rows
 of large tasks, may only be committed; before, they may only be aborted.
 
-    batch id    of another query, or above the decided one    write it
-                the decided one                               drain it: its rows are written
-                below the decided one                         refuse it: the checkpoint is older
+    batch id    above the decided one        write it
+                the decided one              drain it: its rows are written
+                below the decided one        refuse it: the checkpoint is older
+                of another query, 0          write it: the checkpoint was deleted
+                of another query, above 0    refuse it: two queries use the sink
+                of an earlier query          refuse it, whatever its id
+
+Two queries that use a sink in turn would hide from each other what they have written. A new query
+starts with batch 0, and every micro-batch that Spark runs has a task and is decided, so a new query
+is known to the sink from its first micro-batch on. The decision keeps the queries before it.
 
 A query that Spark runs again after a crash repeats its last micro-batch, with the same id and the
 same source offsets, but perhaps with other rows in each task. An older checkpoint that was restored
@@ -30,6 +37,8 @@ from penstock.client.producer.accumulator import ProducerIdAndEpoch
 _VERSION = 1
 _MAX_INT64 = 2**63 - 1
 _MAX_EPOCH = 2**15 - 1
+# A query that runs again after more than this many others is not recognized.
+_MAX_EARLIER_QUERIES = 32
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -50,12 +59,14 @@ class PreparedTransaction:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """`query_id` is None for batch writes with txnAppId, whose `batch_id` is txnVersion.
-    `offsets_sha256` is None if the checkpoint cannot be read."""
+    `offsets_sha256` is None if the checkpoint cannot be read. `earlier_queries` have written to the
+    sink before this one."""
 
     query_id: str | None
     batch_id: int
     offsets_sha256: str | None = None
     transactions: tuple[PreparedTransaction, ...] = ()
+    earlier_queries: tuple[str, ...] = ()
 
     def without_transactions(self) -> Decision:
         return replace(self, transactions=())
@@ -80,7 +91,10 @@ def verdict(sink: str, decided: Decision | None, query_id: str | None, batch_id:
             + ": choose another one for the option "
             + ("sinkName" if query_id else "txnAppId")
         )
-    if decided.query_id != query_id or batch_id > decided.batch_id:
+    if decided.query_id != query_id:
+        _check_new_query(sink, decided, query_id, batch_id)
+        return Verdict.WRITE
+    if batch_id > decided.batch_id:
         return Verdict.WRITE
     if batch_id < decided.batch_id and query_id is not None:
         raise SinkError(
@@ -90,6 +104,31 @@ def verdict(sink: str, decided: Decision | None, query_id: str | None, batch_id:
             "another sinkName, which writes its rows again"
         )
     return Verdict.DRAIN
+
+
+def _check_new_query(sink: str, decided: Decision, query_id: str | None, batch_id: int) -> None:
+    if query_id in decided.earlier_queries:
+        reason = f"query {query_id} has written to sink {sink} before query {decided.query_id} did"
+    elif batch_id > 0:
+        reason = (
+            f"query {query_id} starts at batch {batch_id}, but query {decided.query_id} has "
+            f"written to sink {sink} last"
+        )
+    else:
+        return
+    raise SinkError(
+        f"{reason}, so it is not known which of its batches are written. One sinkName belongs to "
+        "one query: choose another one for one of the two"
+    )
+
+
+def earlier_queries(decided: Decision | None, query_id: str | None) -> tuple[str, ...]:
+    """Return the queries before a query whose batch follows a decision."""
+    if decided is None:
+        return ()
+    if decided.query_id is None or decided.query_id == query_id:
+        return decided.earlier_queries
+    return (*decided.earlier_queries, decided.query_id)[-_MAX_EARLIER_QUERIES:]
 
 
 def check_drained(
@@ -121,15 +160,16 @@ def to_json(decision: Decision) -> bytes:
                 [listed.transactional_id, *listed.producer, listed.two_phase_commit]
                 for listed in decision.transactions
             ],
+            "earlierQueries": list(decision.earlier_queries),
         },
         separators=(",", ":"),
     ).encode()
 
 
-def from_json(sink: str, value: bytes | None) -> Decision:
+def from_json(sink: str, value: bytes) -> Decision:
     """SinkError if the value is not a decision of this version."""
     try:
-        return _decision(sink, json.loads(value or b""))
+        return _decision(sink, json.loads(value))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SinkError(
             f"the decision of sink {sink} cannot be read ({error}): a newer version of Penstock "
@@ -141,6 +181,9 @@ def _decision(sink: str, fields: Mapping[str, Any]) -> Decision:
     if fields["version"] != _VERSION:
         raise ValueError(f"version {fields['version']!r}")
     query_id, sha256 = fields["queryId"], fields["offsetsSha256"]
+    earlier = fields.get("earlierQueries", [])
+    if not isinstance(earlier, list) or not all(isinstance(query, str) for query in earlier):
+        raise ValueError("earlierQueries is not a list of texts")
     if not isinstance(query_id, str | None):
         raise ValueError("queryId is not text")
     if sha256 is not None and not _SHA256.fullmatch(sha256):
@@ -150,6 +193,7 @@ def _decision(sink: str, fields: Mapping[str, Any]) -> Decision:
         _integer(fields["batchId"], _MAX_INT64),
         sha256,
         tuple(_prepared(sink, *listed) for listed in fields["transactions"]),
+        tuple(earlier[-_MAX_EARLIER_QUERIES:]),
     )
 
 

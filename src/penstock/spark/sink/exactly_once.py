@@ -25,12 +25,22 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from penstock.client.client import Client
 from penstock.spark.options import OptionError, SinkOptions
-from penstock.spark.options.sink import check_name
 from penstock.spark.shared_client import shared_client
-from penstock.spark.sink.checkpoint import default_sink_name, offsets_sha256
-from penstock.spark.sink.commit import Committer
-from penstock.spark.sink.decision import Decision, PreparedTransaction, SinkError, check_drained
+from penstock.spark.sink.checkpoint import (
+    default_sink_name,
+    offsets_sha256,
+    warn_without_offsets,
+)
+from penstock.spark.sink.commit import Committer, impatient
+from penstock.spark.sink.decision import (
+    Decision,
+    PreparedTransaction,
+    SinkError,
+    check_drained,
+    earlier_queries,
+)
 from penstock.spark.sink.lease import Lease, LeaseTaker
 from penstock.spark.sink.task import TaskResult, TaskWriter
 
@@ -90,28 +100,46 @@ class _ExactlyOnce:
             assert lease.decided is not None
             check_drained(lease.sink, lease.decided, query_id, batch_id, sha256)
             return
-        decision = Decision(query_id, batch_id, sha256, prepared_of(results))
+        earlier = earlier_queries(lease.decided, query_id)
+        decision = Decision(query_id, batch_id, sha256, prepared_of(results), earlier)
         with shared_client(self.options.connection) as blocking:
             blocking.call(
                 lambda client: self.commits(client, self.options, lease).commit(results, decision)
             )
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None], lease: Lease | None) -> None:
-        """Without a lease it is not known what the failed tasks have left; the next lease settles
-        it."""
+    def _abort(
+        self, messages: Sequence[WriterCommitMessage | None], lease: Lease | None, batch_id: int
+    ) -> None:
+        """Where no task has a result, the lease is not known, nor is what the tasks have left. A
+        new lease settles it, since the query may not come back."""
         results = [message for message in messages if isinstance(message, TaskResult)]
         lease = results[0].lease if results else lease
-        if lease is None or any(result.lease != lease for result in results):
+        if any(result.lease != lease for result in results):
             return
         with shared_client(self.options.connection) as blocking:
+            if lease is None:
+                blocking.call(lambda client: self._settle(client, batch_id))
+                return
             blocking.call(
                 lambda client: self.commits(client, self.options, lease).abort(prepared_of(results))
             )
+
+    async def _settle(self, client: Client, batch_id: int) -> None:
+        """Take a lease, unless the batch is decided: then another start of the query has taken
+        over, and a lease would fence it. Batch 0 may be that of a new query."""
+        taker = self.leases(client, impatient(self.options), self.sink_name())
+        decided = await taker.read_decision()
+        if decided is None or batch_id == 0 or batch_id > decided.batch_id:
+            await taker.take()
 
 
 class ExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
     def sink_name(self) -> str:
         return self.options.sink_name or default_sink_name(self.options.checkpoint_location)
+
+    def take_lease(self) -> None:
+        super().take_lease()
+        warn_without_offsets(self.sink_name(), self.options.checkpoint_location)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         context = TaskContext.get()
@@ -130,8 +158,8 @@ class ExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
             raise SinkError(f"tasks of several queries are to be committed together: {queries}")
         self._commit(messages, next(iter(queries), None), batchId)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        self._abort(messages, self.lease)
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages, self.lease, batchId)
 
 
 class ExactlyOnceBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
@@ -141,7 +169,7 @@ class ExactlyOnceBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
     def sink_name(self) -> str:
         app_id, _version = self._txn()
         topic = self.options.topic
-        return check_name("txnAppId", app_id if topic is None else f"{app_id}:{topic}")
+        return app_id if topic is None else f"{app_id}:{topic}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         return self._write(iterator, None, self._txn()[1])
@@ -150,7 +178,7 @@ class ExactlyOnceBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
         self._commit(messages, None, self._txn()[1])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._abort(messages, self.lease)
+        self._abort(messages, self.lease, self._txn()[1])
 
     def _txn(self) -> tuple[str, int]:
         if self.options.txn is None:

@@ -11,7 +11,6 @@ never takes one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -21,16 +20,22 @@ from penstock.errors import KafkaError
 from penstock.spark.options import SinkOptions
 from penstock.spark.sink.decision import Decision, PreparedTransaction, SinkError
 from penstock.spark.sink.decision_log import DecisionLog
-from penstock.spark.sink.transactions import FENCED, NOT_OPEN, SinkTransactions
+from penstock.spark.sink.transactions import FENCED, NOT_OPEN, SinkTransactions, both
+
+
+class LostRowsError(SinkError):
+    """A transaction of the last decision was aborted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`producer` writes the next decision of `<sink>/driver`; `decided` is the last one."""
+    """`producer` writes the next decision of `<sink>/driver`; `decided` is the last one. `is_v2`
+    says by which protocol the driver's transaction ends, also if the brokers are upgraded."""
 
     sink: str
     producer: ProducerIdAndEpoch
     decided: Decision | None
+    is_v2: bool
 
     def is_newer_than(self, other: Lease) -> bool:
         """Return True only if this lease was certainly taken after the other one. Producer ids,
@@ -55,7 +60,7 @@ class LeaseTaker:
     async def take(self) -> Lease:
         await self._log.open()
         producer = await self.fence()
-        decided, open_ = await asyncio.gather(self.read_decision(), self.list_open())
+        decided, open_ = await both(self.read_decision(), self.list_open())
         return await self.settle(producer, decided, open_)
 
     async def fence(self) -> ProducerIdAndEpoch:
@@ -63,7 +68,8 @@ class LeaseTaker:
         return await self._transactions.init_driver()
 
     async def read_decision(self) -> Decision | None:
-        return await self._log.read()
+        """Return the last decision. The driver is fenced, so no earlier lease adds another one."""
+        return await self._log.read(await self._log.write_barrier(self._options))
 
     async def list_open(self) -> list[PreparedTransaction]:
         return await self._transactions.list_open()
@@ -84,7 +90,7 @@ class LeaseTaker:
         unlisted = [found for found in open_ if found not in listed]
         try:
             if decided is not None and listed:
-                await self.commit_listed(listed)
+                await self.commit_listed(listed, producer)
                 decided = decided.without_transactions()
                 producer = await self.clear_list(producer, decided)
             elif unlisted:
@@ -92,21 +98,28 @@ class LeaseTaker:
         except KafkaError as error:
             if error.code not in FENCED:
                 raise
-            raise SinkError(
-                f"another start of the query, or another query with the sinkName {self._sink}, has "
-                f"taken over the sink ({error}). Make sure that the query runs once, and start it "
-                "again"
-            ) from error
+            raise self._taken_over(error) from error
         await self.abort_unlisted(unlisted)
-        return Lease(self._sink, producer, decided)
+        return Lease(self._sink, producer, decided, self._transactions.is_v2)
 
-    async def commit_listed(self, listed: Collection[PreparedTransaction]) -> None:
+    def _taken_over(self, error: KafkaError) -> SinkError:
+        return SinkError(
+            f"another start of the query, or another query with the sinkName {self._sink}, has "
+            f"taken over the sink ({error}). Make sure that the query runs once, and start it again"
+        )
+
+    async def commit_listed(
+        self, listed: Collection[PreparedTransaction], producer: ProducerIdAndEpoch
+    ) -> None:
         try:
             await self._transactions.commit_all(listed)
         except KafkaError as error:
             if error.code not in NOT_OPEN:
                 raise
-            raise SinkError(
+            # A later lease has committed the list, and its tasks use the ids again.
+            if not await self._transactions.is_current(producer):
+                raise self._taken_over(error) from error
+            raise LostRowsError(
                 f"rows of sink {self._sink} are lost: a transaction that its last batch needs was "
                 f"aborted before it was committed ({error}). It timed out, or an administrator "
                 "ended it. To continue without these rows run `penstock transactions end "
@@ -121,7 +134,7 @@ class LeaseTaker:
         used again. Return the driver's next producer."""
         await self._log.write(self._options, decided, producer)
         following = await self._transactions.end_driver(producer, commit=True)
-        return await self.fence() if following is None else following
+        return following or await self._transactions.init_driver(producer)
 
     async def abort_unlisted(self, unlisted: Collection[PreparedTransaction]) -> None:
         await self._transactions.abort_all(unlisted)

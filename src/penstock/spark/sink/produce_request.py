@@ -98,6 +98,22 @@ def produce_errors(
     return errors
 
 
+def base_offsets(
+    routed: Sequence[RoutedBatch], response: ProduceResponse
+) -> dict[TopicPartition, int]:
+    """Return the offset of the first record of each partition's batch, where it is known: a leader
+    does not tell it for a duplicate of an older batch."""
+    names = {entry.topic.id: entry.topic.name for entry in routed}
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), result.index): (
+            result.base_offset
+        )
+        for topic in response.responses
+        for result in topic.partition_responses
+        if result.error_code in _WRITTEN and result.base_offset >= 0
+    }
+
+
 def with_advice(error: KafkaError, batch: PendingBatch, options: SinkOptions) -> KafkaError:
     """Return the error of a batch that is not written, with what to do."""
     advice = ""

@@ -74,6 +74,12 @@ class RowWriter:
 
     def _partitions(self, topic: str, batch: pa.RecordBatch) -> pa.Int32Array:
         count = self._blocking.call(lambda client: _count_partitions(client, topic))
+        if "partition" in batch.schema.names:
+            highest = pc.max(batch.column("partition")).as_py()
+            if highest is not None and highest >= count:
+                # The topic may have got more partitions.
+                self._blocking.call(lambda client: _forget(client, topic))
+                count = self._blocking.call(lambda client: _count_partitions(client, topic))
         partitions = pa.nulls(batch.num_rows, pa.int32())
         if "key" in batch.schema.names:
             partitions = partitions_of(batch.column("key"), count)
@@ -163,6 +169,10 @@ def _check_partitions(partitions: pa.Int32Array, topic: str, count: int) -> None
                 f"the column partition contains {partition}, but topic {topic} has partitions 0 "
                 f"to {count - 1}: correct the value, or leave it null",
             )
+
+
+async def _forget(client: Client, topic: str) -> None:
+    client.cluster.metadata.forget(topic)
 
 
 async def _count_partitions(client: Client, topic: str) -> int:

@@ -37,6 +37,7 @@ from penstock.spark.options import SinkOptions
 from penstock.spark.sink.produce_request import (
     PendingBatch,
     RoutedBatch,
+    base_offsets,
     max_version,
     produce_errors,
     produce_request,
@@ -63,6 +64,8 @@ class BatchSender:
         transactional_id: str | None = None,
     ) -> None:
         self.producer = producer
+        # The offset of the first record of each partition's last acknowledged batch.
+        self.offsets: dict[TopicPartition, int] = {}
         self._cluster = client.cluster
         self._options = options
         self._transactional_id = transactional_id
@@ -258,6 +261,7 @@ class BatchSender:
             ProduceResponse,
             max_version=max_version(routed, transaction_v1=self._add_partitions is not None),
         )
+        self.offsets.update(base_offsets(routed, response))
         return produce_errors(routed, response)
 
     def _delivered(self, batch: PendingBatch) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.client.client import Client
+from penstock.client.producer.accumulator import ProducerIdAndEpoch
 from penstock.spark.options import SinkOptions
 from penstock.spark.sink.decision import PreparedTransaction, SinkError
-from penstock.spark.sink.lease import LeaseTaker
+from penstock.spark.sink.lease import LeaseTaker, LostRowsError
 
 
 @dataclass(slots=True)
@@ -28,12 +29,14 @@ class _CountingLeaseTaker(LeaseTaker):
         super().__init__(client, options, sink)
         self.settled = Settlement()
 
-    async def commit_listed(self, listed: Collection[PreparedTransaction]) -> None:
+    async def commit_listed(
+        self, listed: Collection[PreparedTransaction], producer: ProducerIdAndEpoch
+    ) -> None:
         for transaction in listed:
             try:
-                await super().commit_listed([transaction])
+                await super().commit_listed([transaction], producer)
                 self.settled.committed += 1
-            except SinkError:
+            except LostRowsError:
                 if not self.accept_loss:
                     raise
                 self.settled.lost += 1

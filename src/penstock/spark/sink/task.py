@@ -24,7 +24,7 @@ from penstock.records.batch import with_producer
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import SinkOptions
 from penstock.spark.shared_client import shared_client
-from penstock.spark.sink.decision import PreparedTransaction, Verdict, verdict
+from penstock.spark.sink.decision import PreparedTransaction, SinkError, Verdict, verdict
 from penstock.spark.sink.lease import Lease
 from penstock.spark.sink.rows import EncodedRows, RowWriter, gather
 from penstock.spark.sink.sender import BatchSender
@@ -122,6 +122,25 @@ class TaskWriter:
         self._sender = self._blocking.call(lambda client: self._open_sender(client))
         self._send(self._inline)
         self._inline = []
+        self.check_lease()
+
+    def check_lease(self) -> None:
+        """SinkError if the micro-batch is decided without this task, which is then a speculative
+        one that lost, or if a later lease was taken.
+
+        The transaction is open before this is asked. So either the commit sees it before it
+        decides, or the task sees that the driver decides: nothing stays open.
+        """
+        sender, lease = self._sender, self._lease
+        assert sender is not None
+        self._blocking.call(lambda _client: sender.flush())
+        if not self._blocking.call(
+            lambda client: self._transactions(client).is_current(lease.producer)
+        ):
+            raise SinkError(
+                f"the task of batch {self._batch_id} came too late: sink {lease.sink} has decided "
+                "the batch without it, or the query was started again. Nothing is to be done"
+            )
 
     def finish(self) -> TaskResult:
         """Wait until all rows are acknowledged: the transaction is prepared."""
@@ -172,7 +191,8 @@ class TaskWriter:
         return with_producer(rows.batch, *producer, sequence)
 
     def _transactions(self, client: Client) -> SinkTransactions:
-        return SinkTransactions(client, self._lease.sink, self._options.connection.api_timeout_s)
+        lease, patience_s = self._lease, self._options.connection.api_timeout_s
+        return SinkTransactions(client, lease.sink, patience_s, is_v2=lease.is_v2)
 
     async def _open_sender(self, client: Client) -> BatchSender:
         assert self._prepared is not None

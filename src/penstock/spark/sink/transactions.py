@@ -27,7 +27,9 @@ is done as soon as the transaction is not open any more, whoever ended it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+import re
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from penstock.client.admin.configs import ConfigResourceType
 from penstock.client.client import Client
@@ -37,11 +39,20 @@ from penstock.client.producer.transaction_requests import TransactionConfig, Tra
 from penstock.errors import ErrorCode, KafkaError
 from penstock.spark.sink.decision import PreparedTransaction, SinkError
 
-# The driver's transaction is open while the inline rows are written.
-DRIVER_TIMEOUT_MS = 60_000
+T = TypeVar("T")
+U = TypeVar("U")
+
+# The driver's transaction is open while the inline rows and the decision are written. The crash of
+# a driver in between stalls the other sinks of the decision's partition for this time.
+DRIVER_TIMEOUT_MS = 15_000
+# For inline rows that may take longer. They are written before the decision.
+LONG_DRIVER_TIMEOUT_MS = 120_000
 # The default of transaction.max.timeout.ms, for brokers that do not tell it.
 _MAX_TIMEOUT_MS = 900_000
 _OPEN = "Ongoing"
+_EMPTY = "Empty"
+_ENDING = ("PrepareCommit", "PrepareAbort")
+_ENDING_POLL_S = 0.02
 _COMMITTED = ("PrepareCommit", "CompleteCommit")
 _TRANSACTION_VERSION = "transaction.version"
 _TRANSACTION_V2 = 2
@@ -78,25 +89,38 @@ def driver_id(sink: str) -> str:
 class SinkTransactions:
     """Requests are retried within `patience_s`; then they raise KafkaError."""
 
-    def __init__(self, client: Client, sink: str, patience_s: float) -> None:
+    def __init__(
+        self, client: Client, sink: str, patience_s: float, *, is_v2: bool | None = None
+    ) -> None:
         self._client = client
         self._sink = sink
         self._patience_s = patience_s
+        self._is_v2 = is_v2
+        self._task_ids = re.compile(re.escape(sink) + "/[0-9a-f]{16}/[0-9]+")
 
     @property
     def is_v2(self) -> bool:
-        """True if the end of a transaction bumps the epoch."""
+        """True if the end of a transaction bumps the epoch. A lease keeps its protocol: the abort
+        of one proves nothing about a decision by the other."""
+        if self._is_v2 is not None:
+            return self._is_v2
         features = self._client.cluster.finalized_feature
         return features(_TRANSACTION_VERSION) >= _TRANSACTION_V2
 
-    async def init_driver(self) -> ProducerIdAndEpoch:
-        """Fence the last lease, and abort its transaction if it is open."""
+    async def init_driver(
+        self,
+        expected: ProducerIdAndEpoch = NO_PRODUCER,
+        timeout_ms: int = DRIVER_TIMEOUT_MS,
+    ) -> ProducerIdAndEpoch:
+        """Fence the last lease, and abort its transaction if it is open. With an expected producer
+        this takes no new lease: it is PRODUCER_FENCED if there is a later one (KIP-360)."""
+        name = driver_id(self._sink)
         try:
-            return await self._init(driver_id(self._sink), DRIVER_TIMEOUT_MS)
+            return await self._init(name, timeout_ms, expected=expected)
         except KafkaError as error:
             if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                 raise
-            return await self._init(driver_id(self._sink), await self._max_timeout_ms())
+            return await self._init(name, await self._max_timeout_ms(), expected=expected)
 
     async def init_task(self, transactional_id: str) -> PreparedTransaction:
         """Begin with a task's transactional id. Its transaction has no timeout with two-phase
@@ -111,10 +135,15 @@ class SinkTransactions:
             return PreparedTransaction(transactional_id, producer)
 
     async def _init(
-        self, transactional_id: str, timeout_ms: int, *, two_phase_commit: bool = False
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        two_phase_commit: bool = False,
+        expected: ProducerIdAndEpoch = NO_PRODUCER,
     ) -> ProducerIdAndEpoch:
         requests = self._requests(transactional_id, timeout_ms, two_phase_commit=two_phase_commit)
-        producer, _prepared = await requests.init_producer_id(NO_PRODUCER)
+        producer, _prepared = await requests.init_producer_id(expected)
         return producer
 
     async def end_driver(
@@ -139,6 +168,21 @@ class SinkTransactions:
                 raise
             return producer
 
+    async def is_current(self, producer: ProducerIdAndEpoch) -> bool:
+        """Return False if the driver's lease is over: it decides or has decided, or a later lease
+        was taken. Changes nothing, and proves less than `confirm_driver`."""
+        now = self._client.cluster.world.clock.monotonic
+        deadline = now() + self._patience_s
+        while True:
+            found = await self._client.admin.describe_transaction(driver_id(self._sink))
+            # The producer id may change at the end of a transaction, when epochs are exhausted.
+            if found.state not in _ENDING or now() > deadline:
+                break
+            await asyncio.sleep(_ENDING_POLL_S)
+        if (found.producer_id, found.producer_epoch) != producer:
+            return False
+        return found.state != _OPEN if self.is_v2 else found.state == _EMPTY
+
     async def list_open(self) -> list[PreparedTransaction]:
         """Return the open transactions of tasks."""
         listed = await self._client.admin.list_transactions(states=[_OPEN])
@@ -146,8 +190,7 @@ class SinkTransactions:
             transaction.transactional_id
             for transactions in listed.values()
             for transaction in transactions
-            if transaction.transactional_id.startswith(f"{self._sink}/")
-            and transaction.transactional_id != driver_id(self._sink)
+            if self._task_ids.fullmatch(transaction.transactional_id)
         ]
         described = await asyncio.gather(*map(self._describe_open, ids))
         return [transaction for transaction in described if transaction is not None]
@@ -252,6 +295,16 @@ class SinkTransactions:
         if len(_remembered) >= _MAX_REMEMBERED:
             _remembered.clear()
         return _remembered.setdefault((cluster, config), TransactionRequests(cluster, config))
+
+
+async def both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Run both. If one fails, cancel the other one, and raise the error when it has ended."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(first), group.create_task(second)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return tasks[0].result(), tasks[1].result()
 
 
 async def _all(ends: Iterable[Awaitable[None]]) -> None:
