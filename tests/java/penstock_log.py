@@ -10,6 +10,7 @@ from penstock.config.topic import LogConfig, TimestampType
 from penstock.ids import TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.files import OpenFiles
+from penstock.log.flush import save_epochs
 from penstock.log.log import Log
 from penstock.log.open import create_log
 from penstock.records.build import NewRecord, build_batch, end_transaction_marker
@@ -48,6 +49,7 @@ def write_penstock_log(directory: Path, topic_ids: dict[str, UUID]) -> None:
             fill(log)
             await log.flushing.all()
             log.save()
+        await save_epochs(world, logs)
 
     run(write)
 

@@ -19,7 +19,9 @@ from tests.spark.crash_rows import TIMEOUT_S, past_the_timeout
 from tests.spark.crash_source import INLINE_STEPS
 from tests.spark.crash_stream import ROWS_IN_BATCH, SMALL_BYTES, Stream
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark")]
+# Not in the group of Spark tests, which runs first: the session of test_java_spark_connector has
+# Spark's own connector too, and a process has only one.
+pytestmark = pytest.mark.java
 
 RACES = 3
 Note = Callable[[str, object], None]

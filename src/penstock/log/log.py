@@ -447,7 +447,4 @@ class Log:
         """Write what recovery would otherwise rebuild; called on a clean shutdown after the last
         flush and append, with `flush.save_epochs`."""
         self.active.save_indexes()
-        if not self.producers.unstable.has_unreplicated:
-            # A snapshot has open transactions only. Without one, the markers that may still be lost
-            # are read from the log, and hold back the last stable offset after the restart too.
-            self._snapshot(self.end_offset)
+        self._snapshot(self.end_offset)

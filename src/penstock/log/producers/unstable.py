@@ -58,10 +58,6 @@ class UnstableTransactions:
         self._find_first()
 
     @property
-    def has_unreplicated(self) -> bool:
-        return bool(self._unreplicated)
-
-    @property
     def first_open(self) -> int | None:
         """The first offset of the open transactions."""
         return next(iter(self._open.values()), None)
