@@ -2,7 +2,8 @@
 result visible once, and no transaction open.
 
 `make test-more` kills Python processes of the sink at each step, and real drivers of a cluster of
-three brokers; `make test` proves that the check finds duplicates. PENSTOCK_DRILL=1 runs every row three times and 30 random kills.
+three brokers; `make test` proves that the check finds duplicates. PENSTOCK_DRILL=1 runs every row
+three times and 30 random kills.
 """
 
 from __future__ import annotations
