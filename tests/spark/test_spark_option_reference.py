@@ -80,9 +80,14 @@ def test_reference_has_the_default_of(option: str) -> None:
 
 @pytest.mark.parametrize("option", SOURCE)
 def test_option_is_tested(option: str) -> None:
+    assert_names_tests(SOURCE[option][-1])
+
+
+def assert_names_tests(cell: str) -> None:
+    """Assert that a cell of the reference names tests, and that they exist."""
     tests = set()
     for file in (ROOT / "tests" / "spark").glob("test_*.py"):
         tests |= set(re.findall(r"^def (test_\w+)\(", file.read_text(), re.MULTILINE))
-    named = re.findall(r"`(test_\w+)`", SOURCE[option][-1])
-    assert named, f"no test for {option}"
+    named = re.findall(r"`(test_\w+)`", cell)
+    assert named, "no test is named"
     assert set(named) <= tests

@@ -3,14 +3,12 @@ that exist."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from penstock.spark.options import SinkOptions, sink_options
 from penstock.spark.options.kafka import _SINK
 from penstock.spark.options.sink import SINK_OPTIONS
-from tests.spark.test_spark_option_reference import ROOT, TEXT, rows
+from tests.spark.test_spark_option_reference import TEXT, assert_names_tests, rows
 
 SINK = rows("Sink")
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -48,9 +46,4 @@ def test_reference_has_the_defaults_of_the_sink(streaming: bool) -> None:
 
 @pytest.mark.parametrize("option", SINK)
 def test_sink_option_is_tested(option: str) -> None:
-    tests = set()
-    for file in (ROOT / "tests" / "spark").glob("test_*.py"):
-        tests |= set(re.findall(r"^def (test_\w+)\(", file.read_text(), re.MULTILINE))
-    named = re.findall(r"`(test_\w+)`", SINK[option][-1])
-    assert named, f"no test for {option}"
-    assert set(named) <= tests
+    assert_names_tests(SINK[option][-1])

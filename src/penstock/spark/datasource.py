@@ -5,7 +5,6 @@ Checks options and schema, and creates readers and writers.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
@@ -38,6 +37,7 @@ from penstock.spark.sink.exactly_once import (
 from penstock.spark.sink.writer import BatchWriter, StreamWriter, check_columns
 from penstock.spark.source.batch import BatchReader, FilteringBatchReader
 from penstock.spark.source.stream import StreamReader
+from penstock.spark.worker_process import runs_module
 
 # Spark starts this worker only if spark.sql.python.filterPushdown.enabled is true. If it is false,
 # Spark refuses readers that accept filters.
@@ -78,7 +78,7 @@ class PenstockDataSource(DataSource):
         options = source_options(self._options(), streaming=False)
         return (
             FilteringBatchReader(options)
-            if options.filter_pushdown and _is_pushdown_worker()
+            if options.filter_pushdown and runs_module(_PUSHDOWN_WORKER)
             else BatchReader(options)
         )
 
@@ -123,8 +123,3 @@ class PenstockDataSource(DataSource):
                 "the columns of a topic are fixed: remove schema(...), and convert key and value "
                 "in a select"
             )
-
-
-def _is_pushdown_worker() -> bool:
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return _PUSHDOWN_WORKER in sys.modules or (main is not None and main.name == _PUSHDOWN_WORKER)

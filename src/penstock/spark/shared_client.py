@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import ConnectionOptions
-from penstock.spark.worker_memory import freeze_imports
+from penstock.spark.worker_process import freeze_imports
 
 
 class _OpenClient:

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 # A query that failed does not wait long for its abort; the next lease settles everything.
 _ABORT_PATIENCE_S = 10.0
-# A later lease was taken, or a transaction timed out.
 # Fewer bytes of inline rows are written well within the driver's usual timeout.
 _LONG_BYTES = 32 * 1024 * 1024
+# A later lease was taken, or a transaction timed out.
 _TOO_LATE = (ErrorCode.INVALID_PRODUCER_EPOCH, *NOT_OPEN)
 
 

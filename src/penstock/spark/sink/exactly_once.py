@@ -13,7 +13,7 @@ which knows the lease from the commit messages alone.
 from __future__ import annotations
 
 import dataclasses
-import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -43,6 +43,7 @@ from penstock.spark.sink.decision import (
 )
 from penstock.spark.sink.lease import Lease, LeaseTaker
 from penstock.spark.sink.task import TaskResult, TaskWriter
+from penstock.spark.worker_process import runs_module
 
 # Spark's worker that creates the writers of tasks; all other workers only use them.
 _PLANNER = "pyspark.sql.worker.write_into_data_source"
@@ -53,11 +54,10 @@ _BATCH_ID = "streaming.sql.batchId"
 
 def is_planner() -> bool:
     """Return True in the process that creates a writer for the tasks of a micro-batch."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return _PLANNER in sys.modules or (main is not None and main.name == _PLANNER)
+    return runs_module(_PLANNER)
 
 
-class _ExactlyOnce:
+class _ExactlyOnce(ABC):
     """What streams and batch writes share."""
 
     leases: ClassVar[type[LeaseTaker]] = LeaseTaker
@@ -68,8 +68,9 @@ class _ExactlyOnce:
         self.options = options
         self.lease: Lease | None = None
 
+    @abstractmethod
     def sink_name(self) -> str:
-        raise NotImplementedError
+        """Return the name under which the sink decides, which no other query has."""
 
     def take_lease(self) -> None:
         """Take the lease for this writer's tasks. Raises if none of them may start."""

@@ -68,7 +68,7 @@ class LeaseTaker:
         return await self._transactions.init_driver()
 
     async def read_decision(self) -> Decision | None:
-        """Return the last decision. The driver is fenced, so no earlier lease adds another one."""
+        """Return the last decision. After `fence` no earlier lease adds another one."""
         return await self._log.read(await self._log.write_barrier(self._options))
 
     async def list_open(self) -> list[PreparedTransaction]:

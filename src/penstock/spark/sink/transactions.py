@@ -21,7 +21,7 @@ that the table holds with EndTxn v4 too, but for "one before" read "the same".
 A listed transaction must end by a commit, so only success counts. Nothing reuses a transactional id
 of a decision before a lease has committed the list and cleared it. Any other answer therefore means
 that the transaction was aborted: it timed out, or an administrator ended it. An abort, in contrast,
-is done as soon as the transaction is not open any more, whoever ended it.
+succeeds if the transaction is no longer open, regardless of which client ended it.
 """
 
 from __future__ import annotations

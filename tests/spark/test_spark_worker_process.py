@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from penstock.spark.worker_memory import freeze_imports
+from penstock.spark.worker_process import freeze_imports
 
 # As in a worker: the module pyspark.daemon is the main module.
 IN_A_WORKER = """
@@ -14,7 +14,7 @@ import gc, sys, types
 from importlib.machinery import ModuleSpec
 import pyspark
 import penstock.spark.datasource
-from penstock.spark.worker_memory import freeze_imports
+from penstock.spark.worker_process import freeze_imports
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
 before = len(gc.get_objects())
 freeze_imports()
