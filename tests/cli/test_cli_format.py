@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import typer
@@ -10,7 +11,11 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.format import format_command
 from penstock.config.meta_properties import MetaProperties, decode_meta_properties
-from penstock.ids import parse_uuid
+from penstock.ids import parse_uuid, uuid_text
+from penstock.node.quorum.snapshot_file import snapshot_voters
+from penstock.protocol.internal.quorum_state import decode_quorum_state
+from penstock.raft.voters import VotersEntry
+from penstock.world.real import RealDisk
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
@@ -62,7 +67,7 @@ def test_every_directory_gets_its_meta_properties(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [
         f"Formatting data directory {tmp_path}/a with cluster.id {CLUSTER}.",
         f"Formatting data directory {tmp_path}/deep/b with cluster.id {CLUSTER}.",
-        f"Formatting metadata directory {tmp_path}/meta with cluster.id {CLUSTER}.",
+        f"Formatting dynamic metadata voter directory {tmp_path}/meta with cluster.id {CLUSTER}.",
     ]
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["meta.properties"]
 
@@ -98,10 +103,8 @@ def test_ignore_formatted_formats_the_other_directories_into_the_same_cluster(
     (tmp_path / "meta" / "meta.properties").unlink()
     result = run(*cluster_id, "-c", config, "-s", "--ignore-formatted")
     assert result.exit_code == 0, result.output
-    assert (
-        result.stdout
-        == f"Formatting metadata directory {tmp_path}/meta with cluster.id {CLUSTER}.\n"
-    )
+    directory = f"dynamic metadata voter directory {tmp_path}/meta"
+    assert result.stdout == f"Formatting {directory} with cluster.id {CLUSTER}.\n"
     assert meta_of(tmp_path / "a") == before
     assert meta_of(tmp_path / "meta").cluster_id == CLUSTER
     again = run("-t", CLUSTER, "-c", config, "-s", "-g")
@@ -164,13 +167,14 @@ def test_a_log_directory_that_is_a_file_is_an_error(tmp_path: Path) -> None:
             False,
             (
                 "Because controller.quorum.voters is not set on this controller, you must specify "
-                "--standalone"
+                "one of the following: --standalone, --initial-controllers, or "
+                "--no-initial-controllers."
             ),
         ),
         (
             ["controller.quorum.voters=1@localhost:9093"],
             True,
-            "You cannot use --standalone if controller.quorum.voters is set",
+            "You cannot use --standalone or --initial-controllers if controller.quorum.voters is ",
         ),
         (
             [
@@ -211,6 +215,68 @@ def test_a_voter_and_a_broker_are_formatted_without_standalone(
     result = run("-t", CLUSTER, "-c", write_config(tmp_path, *lines))
     assert result.exit_code == 0, result.output
     assert meta_of(tmp_path / "a").cluster_id == CLUSTER
+
+
+CHECKPOINT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+DIRECTORY = uuid_text(UUID(int=2**100))
+
+
+def voters_of(directory: Path) -> VotersEntry | None:
+    """Return the voters of the checkpoint that was written."""
+    return snapshot_voters(RealDisk().open(str(directory / CHECKPOINT)), -1)
+
+
+def test_standalone_writes_a_checkpoint_with_this_controller(tmp_path: Path) -> None:
+    """KIP-853: the first voters of the quorum, with kraft.version 1."""
+    assert run("-t", CLUSTER, "-c", write_config(tmp_path), "-s").exit_code == 0
+    found, directory_id = voters_of(tmp_path / "meta"), meta_of(tmp_path / "meta").directory_id
+    assert found is not None
+    assert found.kraft_version == 1
+    (voter,) = found.voters.voters
+    assert voter.key == (1, directory_id)
+    assert [endpoint.name for endpoint in voter.endpoints] == ["CONTROLLER"]
+    assert voter.supports(1)
+
+
+def test_initial_controllers_are_the_same_on_all_of_them(tmp_path: Path) -> None:
+    other = uuid_text(UUID(int=2**101))
+    given = f"1@a:9093:{DIRECTORY},2@[::1]:9094:{other}"
+    result = run("-t", CLUSTER, "-c", write_config(tmp_path), "-I", given)
+    assert result.exit_code == 0, result.output
+    assert meta_of(tmp_path / "meta").directory_id == UUID(int=2**100), "as the option says"
+    found = voters_of(tmp_path / "meta")
+    assert found is not None
+    assert [(voter.id, voter.directory_id, voter.endpoints) for voter in found.voters.voters] == [
+        (1, UUID(int=2**100), (("CONTROLLER", "a", 9093),)),
+        (2, UUID(int=2**101), (("CONTROLLER", "::1", 9094),)),
+    ]
+
+
+def test_no_initial_controllers_writes_a_quorum_state_without_a_vote(tmp_path: Path) -> None:
+    result = run("-t", CLUSTER, "-c", write_config(tmp_path), "-N")
+    assert f"Formatting dynamic metadata directory {tmp_path}/meta" in result.stdout
+    log = tmp_path / "meta" / "__cluster_metadata-0"
+    assert [path.name for path in log.iterdir()] == ["quorum-state"]
+    state, version = decode_quorum_state((log / "quorum-state").read_bytes())
+    assert (version, state.voted_id, state.leader_epoch) == (1, -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("1@a:9093", "is not of the form id@host:port:directoryId"),
+        (f"1@a:0:{DIRECTORY}", "is not of the form"),
+        (f"2@a:9093:{DIRECTORY}", "no controller with the id 1 of this node"),
+        (f"1@a:9093:{DIRECTORY},1@b:9093:{DIRECTORY}", "two voters have the same id"),
+        (f"1@a:9093:{uuid_text(UUID(int=1))}", "is reserved"),
+        ("", "has 0 controllers"),
+    ],
+)
+def test_invalid_initial_controllers_are_refused(tmp_path: Path, given: str, reason: str) -> None:
+    result = run("-t", CLUSTER, "-c", write_config(tmp_path), "-I", given)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("cluster_id", ["", "two words", "a\nb"])

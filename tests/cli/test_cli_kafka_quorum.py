@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.kafka import leader_election, metadata_quorum
+from penstock.cli.kafka import leader_election, metadata_quorum, storage
+from penstock.config.meta_properties import decode_meta_properties
+from penstock.ids import uuid_text
 from tests.cli.kafka_tool import Tool
 
 
@@ -101,3 +103,77 @@ def test_invalid_quorum_arguments_print_kafkas_errors(
 ) -> None:
     code, out, err = tool(metadata_quorum.run, "--bootstrap-server", "x:1", *words)
     assert (code, out, err.splitlines()[-1]) == (1, "", reason)
+
+
+def formatted_controller(tmp_path: Path) -> Path:
+    """Return the file of a controller that was formatted to join."""
+    path = tmp_path / "controller.properties"
+    path.write_text(
+        "process.roles=controller\nnode.id=4\nlisteners=CONTROLLER://:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers=a:9093,b:9093\nlog.dirs={tmp_path}/data\n"
+    )
+    assert storage.run(["format", "-t", "a-cluster", "-c", str(path), "-N"]) == 0
+    return path
+
+
+def test_dry_run_of_adding_a_controller_prints_kafkas_line(tool: Tool, tmp_path: Path) -> None:
+    config = formatted_controller(tmp_path)
+    meta = (tmp_path / "data" / "meta.properties").read_bytes()
+    directory_id = decode_meta_properties(meta, "meta").directory_id
+    assert directory_id is not None
+    words = ("--bootstrap-server", "x:1", "--command-config", str(config))
+    tool(metadata_quorum.run, *words, "add-controller", "--dry-run")
+    assert tool(metadata_quorum.run, *words, "add-controller", "--dry-run") == (
+        0,
+        (
+            f"DRY RUN of adding controller 4 with directory id {uuid_text(directory_id)} and "
+            "endpoints: CONTROLLER://localhost:9093\n"
+        ),
+        "",
+    )
+
+
+def test_dry_run_of_removing_a_controller_prints_kafkas_line(tool: Tool) -> None:
+    identity = ("-i", "4", "-d", "AZ1wbf5DTkqHqR27MwNStg")
+    assert tool(
+        metadata_quorum.run,
+        "--bootstrap-server",
+        "x:1",
+        "remove-controller",
+        *identity,
+        "--dry-run",
+    ) == (
+        0,
+        "DRY RUN of removing  KRaft controller 4 with directory id AZ1wbf5DTkqHqR27MwNStg\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["add-controller"], "You must supply the configuration file of the controller"),
+        (["remove-controller", "-i", "-4", "-d", "x"], "Invalid negative --controller-id: -4"),
+        (["remove-controller", "-i", "4", "-d", "x"], "Failed to parse --controller-directory-id"),
+    ],
+)
+def test_invalid_changes_of_controllers_are_refused(
+    tool: Tool, words: list[str], reason: str
+) -> None:
+    code, out, err = tool(metadata_quorum.run, "--bootstrap-server", "x:1", *words)
+    assert (code, out) == (1, "")
+    assert reason in err
+
+
+def test_only_a_formatted_controller_is_added(tool: Tool, tmp_path: Path) -> None:
+    config = formatted_controller(tmp_path)
+    words = ("--bootstrap-server", "x:1", "--command-config", str(config), "add-controller")
+    (tmp_path / "data" / "meta.properties").unlink()
+    code, _out, err = tool(metadata_quorum.run, *words)
+    assert code == 1
+    assert "Unable to read meta.properties from" in err
+    config.write_text(
+        config.read_text().replace("roles=controller", "roles=broker").replace("CONTROLLER:", "B:")
+    )
+    assert tool(metadata_quorum.run, *words)[0] == 1

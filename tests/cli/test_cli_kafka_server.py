@@ -77,10 +77,7 @@ def test_unsupported_storage_arguments_are_refused(tool: Tool, tmp_path: Path) -
     assert tool(storage.run, "format", *config, "-I", "1@a:1:x") == (
         1,
         "",
-        (
-            "--initial-controllers is not supported: Penstock's quorum is static. Set "
-            "controller.quorum.voters\n"
-        ),
+        "'1@a:1:x' of --initial-controllers is not of the form id@host:port:directoryId\n",
     )
     assert tool(storage.run, "format", *config, "-r", "3.9", "-s")[0] == 1
     assert tool(storage.run, "format", "-c", str(tmp_path / "nothere"), "-t", CLUSTER_ID)[0] == 1

@@ -275,6 +275,7 @@ def test_features_are_described_and_changed(tools: Tools) -> None:
     assert levels(tools) == {
         ELR: ("0", "1", "0"),
         "group.version": ("0", "1", "1"),
+        "kraft.version": ("0", "1", "0"),
         "metadata.version": ("4.3-IV0", "4.3-IV0", "4.3-IV0"),
         "transaction.version": ("0", "2", "2"),
     }

@@ -16,6 +16,7 @@ from penstock.node.quorum.quorum_state_store import QuorumStateStore
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.protocol.internal.quorum_state import QuorumStateData, encode_quorum_state
 from penstock.raft.messages import ElectionState
+from penstock.raft.voters import VoterSet, VoterSetHistory
 from penstock.world.sim import Simulation
 from penstock.world.sim.kinds import METADATA_SNAPSHOT
 from tests.node.simulated_quorum import RESOURCE, SimulatedQuorum
@@ -140,7 +141,11 @@ def test_every_flipped_bit_of_a_vote_is_found() -> None:
         disk = node.world.disk
         disk.make_dirs("/d")
         store = QuorumStateStore(
-            node.world, LogDirectory("/d", NO_UUID), "/d", "a-cluster", (1, 2, 3)
+            node.world,
+            LogDirectory("/d", NO_UUID),
+            "/d",
+            "a-cluster",
+            VoterSetHistory(VoterSet.static((1, 2, 3))),
         )
         await store.save(ElectionState(epoch=5, voted_id=2))
         assert store.read(0) == ElectionState(5, 2)
@@ -167,7 +172,11 @@ def test_a_vote_that_kafka_wrote_has_no_checksum() -> None:
         node.world.disk.make_dirs("/d")
         node.world.disk.replace("/d/quorum-state", kafka_wrote)
         store = QuorumStateStore(
-            node.world, LogDirectory("/d", NO_UUID), "/d", "a-cluster", (1, 2, 3)
+            node.world,
+            LogDirectory("/d", NO_UUID),
+            "/d",
+            "a-cluster",
+            VoterSetHistory(VoterSet.static((1, 2, 3))),
         )
         assert store.read(0) == ElectionState(5, 2)
 

@@ -474,11 +474,11 @@ def test_segments_of_the_metadata_log_have_kafkas_settings() -> None:
     simulation.run(node.run(main()))
 
 
-@pytest.mark.parametrize(("voters", "is_refused"), [((1,), False), ((1, 2), True), ((2,), True)])
-def test_log_with_other_voters_than_the_configured_ones_is_refused(
-    tmp_path: Path, voters: tuple[int, ...], is_refused: bool
+@pytest.mark.parametrize("voters", [(1,), (1, 2), (2,)])
+def test_voters_of_the_log_count_and_not_the_configured_ones(
+    tmp_path: Path, voters: tuple[int, ...]
 ) -> None:
-    """A log of kraft.version 1 has voters of its own, which Kafka uses."""
+    """A log of kraft.version 1 has voters of its own, as in Kafka (KIP-853)."""
 
     async def main(world: World) -> None:
         voter = SingleVoter(world, tmp_path)
@@ -498,13 +498,16 @@ def test_log_with_other_voters_than_the_configured_ones_is_refused(
         await log.sync()
         await log.save_committed(log.end.offset)
         await log.close()
-        if is_refused:
-            message = r"has the voters .* \(kraft.version 1\), but this node is configured with"
-            with pytest.raises(KafkaError, match=message):
-                await voter.start()
-        else:
-            await voter.start()
-            await voter.stop()
+        log = MetadataLog(
+            world, LogDirectory(str(tmp_path / "d"), UUID(int=1)), MetadataLogConfig(), (1, 2, 3)
+        )
+        await log.open()
+        found = log.voter_sets
+        assert (found.latest.kraft_version, found.latest.voters.ids) == (1, voters)
+        await log.truncate(found.latest.offset)
+        assert (found.latest.kraft_version, found.latest.voters.ids) == (0, (1, 2, 3)), (
+            "the truncated log has none"
+        )
 
     in_real_world(main)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 from penstock.errors import ErrorCode
+from penstock.ids import NO_UUID
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.machine import Raft
 from penstock.raft.messages import (
     AppendLeaderChange,
     AppendRecords,
+    AppendVoters,
     BeginQuorumEpochRequest,
     Effect,
     ElectionState,
@@ -29,6 +32,7 @@ from penstock.raft.messages import (
     VoteResponse,
 )
 from penstock.raft.states import EpochState, FollowerState, Timing, UnattachedState
+from penstock.raft.voters import Voter, VotersEntry, VoterSet, VoterSetHistory
 
 TIMING = Timing()
 
@@ -42,6 +46,7 @@ class MemoryLog:
     start: int = 0
     start_snapshot: OffsetAndEpoch | None = None
     latest_snapshot: OffsetAndEpoch | None = None
+    voter_sets: VoterSetHistory = field(default_factory=lambda: VoterSetHistory(VoterSet(())))
 
     @property
     def start_offset(self) -> int:
@@ -83,10 +88,19 @@ class Harness:
         node_id: int = 1,
         log: list[int] | None = None,
         epoch: int = 0,
+        dynamic: VoterSet | None = None,
+        local: Voter | None = None,
+        auto_join: bool = False,
     ) -> None:
+        """`dynamic` are the voters of the bootstrap checkpoint (KIP-853), instead of `voters`."""
         self.log = MemoryLog(list(log or []), len(log or []))
+        self.log.voter_sets = VoterSetHistory(VoterSet.static(() if dynamic else voters))
+        if dynamic is not None:
+            self.log.voter_sets.restart(-1, VotersEntry(-1, 1, dynamic))
+        known = None if dynamic is None else dynamic.get(node_id)
+        self.local = local or known or Voter(node_id)
         state = ElectionState(max(epoch, self.log.end.epoch), None)
-        self.raft = Raft(node_id, voters, self.log, state, TIMING, lambda: 0.0)
+        self.raft = Raft(self.local, self.log, state, TIMING, lambda: 0.0, auto_join=auto_join)
         self.now = 100.0
         self.start_effects = self._carry_out(self.raft.start(self.now))
         # The effects of the last vote request.
@@ -95,12 +109,24 @@ class Harness:
     def _carry_out(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             match effect:
-                case AppendLeaderChange(epoch):
+                case AppendLeaderChange(epoch, _granting, new_voters):
                     self.log.epochs.append(epoch)
+                    if new_voters is not None:
+                        self.log.epochs += [epoch, epoch]
+                        self.log.voter_sets.add_voters(self.log.end.offset - 1, new_voters)
+                case AppendVoters(epoch, voters, kraft_version):
+                    if kraft_version is not None:
+                        self.log.epochs.append(epoch)
+                        self.log.voter_sets.add_kraft_version(
+                            self.log.end.offset - 1, kraft_version
+                        )
+                    self.log.epochs.append(epoch)
+                    self.log.voter_sets.add_voters(self.log.end.offset - 1, voters)
                 case AppendRecords(records):
                     self.log.epochs += records
                 case Truncate(offset):
                     del self.log.epochs[offset:]
+                    self.log.voter_sets.truncate(offset)
                     self.log.synced = min(self.log.synced, offset)
                 case _:
                     pass
@@ -150,6 +176,7 @@ class Harness:
             if isinstance(effect, SendRequest) and isinstance(effect.request, VoteRequest)
         ]:
             voter, request = sent.destination, sent.request
+            assert isinstance(request, VoteRequest)
             if voter in granted:
                 response = VoteResponse(ErrorCode.NONE, -1, request.epoch, granted[voter])
                 results += self.step(ResponseReceived(voter, request, response))
@@ -172,6 +199,7 @@ class Harness:
         *,
         epoch: int | None = None,
         high_watermark: int = 0,
+        directory_id: UUID = NO_UUID,
     ) -> list[Effect]:
         """Deliver a fetch of a replica."""
         request = FetchRequest(
@@ -180,6 +208,7 @@ class Harness:
             last_fetched_epoch,
             high_watermark,
             0.5,
+            directory_id,
         )
         return self.step(RequestReceived(replica, request, f"fetch of {replica}"))
 

@@ -152,7 +152,7 @@ def test_snapshot_fetches_of_a_voter_keep_the_leader() -> None:
 def observers(harness: Harness) -> list[int]:
     state = harness.raft.state
     assert isinstance(state, LeaderState)
-    return list(state.observers)
+    return [key.id for key in state.observers]
 
 
 def test_observer_is_forgotten_five_minutes_after_its_last_fetch() -> None:

@@ -17,6 +17,7 @@ from penstock.sim.planted.explore import (
     earlier_epochs_are_committed_by_counting,
     snapshot_downloads_do_not_count,
 )
+from penstock.sim.planted.membership import PLANTED_MEMBERSHIP, removed_leader_counts_itself
 from penstock.sim.quorum.run import run_quorum
 from tests.sim.seeds import Seeds, seeds_of
 
@@ -25,9 +26,10 @@ SLOW = (
     uncommitted_metadata_is_applied,
     damaged_snapshots_are_served,
     snapshot_downloads_do_not_count,
+    removed_leader_counts_itself,
 )
 IS_DRILL = os.environ.get("PENSTOCK_DRILL") == "1"
-PLANTED = [bug for bug in PLANTED_QUORUM if IS_DRILL or bug not in SLOW]
+PLANTED = [bug for bug in (*PLANTED_QUORUM, *PLANTED_MEMBERSHIP) if IS_DRILL or bug not in SLOW]
 CAUGHT_WITHIN_SEEDS = 200
 
 
@@ -38,6 +40,10 @@ def test_rules_hold(seeds: Seeds) -> None:
     assert sum(report.elections for report in reports) > len(reports)
     assert sum(report.acknowledged for report in reports) > len(reports)
     assert any(report.snapshots_fetched for report in reports)
+    if len(reports) > 20:
+        assert any(report.voters_added for report in reports)
+        assert any(report.voters_removed for report in reports)
+        assert any(report.voters_wiped for report in reports)
 
 
 def test_a_seed_determines_its_run() -> None:

@@ -1,8 +1,9 @@
 """Format a node's log directories, as kafka-storage.sh format does (penstock format).
 
 Every log directory, including the metadata log's, gets a meta.properties with the cluster id, the
-node id and a directory id. Unlike Kafka, no bootstrap.checkpoint with initial metadata records is
-written, and --standalone writes no voter set: a controller without voters is its own quorum.
+node id and a directory id. A controller without controller.quorum.voters also gets the first voters
+of its quorum (KIP-853). Unlike Kafka, no bootstrap.checkpoint with initial metadata records is
+written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.config.node import ConfigError, read_node_config
-from penstock.node.broker.formatting import FormatError, check_standalone, format_directories
+from penstock.node.broker.formatting import FormatError, format_directories
+from penstock.node.quorum.initial_voters import InitialVotersError, choose_initial_voters
 
 
 def format_command(
@@ -25,6 +27,23 @@ def format_command(
     ] = None,
     standalone: Annotated[
         bool, typer.Option("--standalone", "-s", help="Make this controller the only voter.")
+    ] = False,
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option(
+            "--initial-controllers",
+            "-I",
+            help="The first voters, as id@host:port:directoryId separated by commas. The same on "
+            "all of them.",
+        ),
+    ] = None,
+    no_initial_controllers: Annotated[
+        bool,
+        typer.Option(
+            "--no-initial-controllers",
+            "-N",
+            help="This controller joins a quorum that exists.",
+        ),
     ] = False,
     ignore_formatted: Annotated[
         bool,
@@ -43,14 +62,25 @@ def format_command(
     try:
         node = read_node_config(disk.read(str(config)), str(config))
         _warn(node.warnings)
-        check_standalone(node, standalone)
+        quorum = choose_initial_voters(
+            node,
+            standalone=standalone,
+            initial_controllers=initial_controllers,
+            none=no_initial_controllers,
+        )
         format_directories(
-            disk, RealRng(), node, cluster_id, ignore_formatted=ignore_formatted, say=typer.echo
+            disk,
+            RealRng(),
+            node,
+            cluster_id,
+            ignore_formatted=ignore_formatted,
+            say=typer.echo,
+            quorum=quorum,
         )
     except ConfigError as error:
         _warn(error.warnings)
         _fail("\n".join(error.problems))
-    except FormatError as error:
+    except (FormatError, InitialVotersError) as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"Error reading {config}: {error.strerror or error}")

@@ -1,16 +1,20 @@
-"""Describe the controller quorum as kafka-metadata-quorum.sh does (penstock quorum)."""
+"""Describe the controller quorum, add and remove voters, as kafka-metadata-quorum.sh does (penstock
+quorum)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
-from penstock.cli.session import LOCAL, BootstrapServer, with_client
-from penstock.ids import NO_UUID, uuid_text
+from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
+from penstock.ids import NO_UUID, parse_uuid, uuid_text
 
 if TYPE_CHECKING:
+    from penstock.cli.controller_file import Controller
     from penstock.client.admin.quorum import QuorumInfo, QuorumReplica
     from penstock.client.client import Client
 
@@ -42,6 +46,84 @@ def describe_command(
 
     for line in with_client("quorum describe", bootstrap_server, work):
         print(line)
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, do nothing.")]
+
+
+def add_command(
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="The server.properties of the controller to add.")
+    ],
+    dry_run: DryRun = False,
+    bootstrap_server: BootstrapServer = LOCAL,
+) -> None:
+    """Make a controller a voter of the quorum.
+
+    Run it on the machine of the controller, which is formatted with --no-initial-controllers and
+    runs.
+    """
+    from penstock.cli.controller_file import ControllerFileError, read_controller
+
+    try:
+        controller = read_controller(str(config))
+    except ControllerFileError as error:
+        fail("quorum add", str(error))
+
+    async def work(client: Client) -> None:
+        await client.admin.add_raft_voter(
+            controller.id, controller.directory_id, controller.endpoints
+        )
+
+    if not dry_run:
+        with_client("quorum add", bootstrap_server, work)
+    print(added_line(controller, dry_run=dry_run))
+
+
+def remove_command(
+    controller_id: Annotated[int, typer.Argument(help="The id of the voter to remove.")],
+    directory_id: Annotated[
+        str | None,
+        typer.Option("--directory-id", help="Its directory id. Default: that of the voter now."),
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap_server: BootstrapServer = LOCAL,
+) -> None:
+    """Make a voter of the quorum an observer."""
+    try:
+        given = None if directory_id is None else parse_uuid(directory_id)
+    except ValueError as error:
+        fail("quorum remove", str(error))
+
+    async def work(client: Client) -> UUID:
+        found = given
+        if found is None:
+            voters = {voter.id: voter for voter in (await client.admin.describe_quorum()).voters}
+            if controller_id not in voters:
+                raise CommandFailed(
+                    f"controller {controller_id} is no voter: the voters are {sorted(voters)}"
+                )
+            found = voters[controller_id].directory_id
+        if not dry_run:
+            await client.admin.remove_raft_voter(controller_id, found)
+        return found
+
+    found = with_client("quorum remove", bootstrap_server, work)
+    print(removed_line(controller_id, found, dry_run=dry_run))
+
+
+def added_line(controller: Controller, *, dry_run: bool) -> str:
+    endpoints = ", ".join(map(str, controller.endpoints))
+    return (
+        f"{'DRY RUN of adding' if dry_run else 'Added'} controller {controller.id} with directory "
+        f"id {uuid_text(controller.directory_id)} and endpoints: {endpoints}"
+    )
+
+
+def removed_line(controller_id: int, directory_id: UUID, *, dry_run: bool) -> str:
+    # Kafka's line has two blanks here.
+    done = "DRY RUN of removing " if dry_run else "Removed "
+    return f"{done} KRaft controller {controller_id} with directory id {uuid_text(directory_id)}"
 
 
 def status_lines(cluster_id: str, quorum: QuorumInfo) -> list[str]:

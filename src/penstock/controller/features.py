@@ -23,6 +23,9 @@ GROUP_LEVEL = 1
 # transaction (KIP-890).
 TRANSACTION_VERSION = "transaction.version"
 TRANSACTION_LEVEL = 2
+# Voters in the metadata log (KIP-853). The level is a record of the quorum, not of the metadata.
+KRAFT_VERSION = "kraft.version"
+KRAFT_LEVEL = 1
 
 # What a broker or controller registers with.
 SUPPORTED_FEATURES = (
@@ -30,6 +33,7 @@ SUPPORTED_FEATURES = (
     SupportedFeature(ELR_VERSION, 0, ELR_LEVEL),
     SupportedFeature(GROUP_VERSION, 0, GROUP_LEVEL),
     SupportedFeature(TRANSACTION_VERSION, 0, TRANSACTION_LEVEL),
+    SupportedFeature(KRAFT_VERSION, 0, KRAFT_LEVEL),
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -75,6 +79,30 @@ def _cluster_min_insync(context: ControllerContext) -> ConfigRecord:
     value = MIN_INSYNC_REPLICAS.format(context.config[MIN_INSYNC_REPLICAS])
     return ConfigRecord(
         resource_type=BROKER, resource_name="", name=MIN_INSYNC_REPLICAS.name, value=value
+    )
+
+
+def split_kraft_version(
+    request: UpdateFeaturesRequest, *, validate_only: bool
+) -> tuple[int | None, UpdateFeaturesRequest]:
+    """Return the level of kraft.version that a request asks for, None if it asks for none, and a
+    request for the other features. Raises KafkaError INVALID_UPDATE_VERSION for a downgrade."""
+    level, others = None, []
+    for update in request.feature_updates:
+        if update.feature != KRAFT_VERSION:
+            others.append(update)
+            continue
+        level = update.max_version_level
+        if update.allow_downgrade or update.upgrade_type in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+            reason = "Can't downgrade to a newer version." if level else "It cannot be lowered."
+        elif not 0 <= level <= KRAFT_LEVEL:
+            reason = f"The controller only supports versions 0-{KRAFT_LEVEL}"
+        else:
+            continue
+        message = f"Invalid update version {level} for feature {KRAFT_VERSION}. {reason}"
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return level, UpdateFeaturesRequest(
+        timeout_ms=request.timeout_ms, feature_updates=tuple(others), validate_only=validate_only
     )
 
 

@@ -3,7 +3,9 @@
 Behaviour
   The APIs are those of the listener's table; InitProducerId v6 is among them if two-phase commit is
   enabled. Supported features are those of this broker's registration. Finalized features are the
-  cluster's, as of the metadata offset in the epoch; a feature at level 0 is off and left out.
+  cluster's, as of the metadata offset in the epoch; a feature at level 0 is off and left out. The
+  listener of a controller supports the features of this release. kraft.version is the quorum's
+  (KIP-853).
 
 Version notes
   v3 adds the client's software name and version (INVALID_REQUEST if malformed) and features. Up to
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.config.transaction_settings import TWO_PHASE_COMMIT_ENABLE
+from penstock.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.errors import ErrorCode
 from penstock.handlers import CONTROLLER_SERVED, SERVED, TWO_PHASE_COMMIT_SERVED, Served
 from penstock.handlers.context import RequestContext
@@ -26,7 +29,9 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
+    from penstock.metadata.image import SupportedFeature as BrokerFeature
     from penstock.node.metadata import MetadataView
+    from penstock.node.quorum.quorum import Quorum
 
 ApiKey = ApiVersionsResponse.ApiKey
 SupportedFeature = ApiVersionsResponse.SupportedFeature
@@ -50,6 +55,7 @@ class Parts(Protocol):
     config: NodeConfig
     node_id: int
     metadata: MetadataView
+    quorum: Quorum
 
 
 def handle(
@@ -57,10 +63,15 @@ def handle(
 ) -> ApiVersionsResponse:
     if context.version >= 3 and not _is_well_formed(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    levels = sorted(parts.metadata.image.features.items())
+    image, kraft_version = parts.metadata.image, parts.quorum.kraft_version
+    levels = sorted({**image.features, KRAFT_VERSION: kraft_version}.items())
     return ApiVersionsResponse(
         api_keys=_advertised(parts, context),
-        supported_features=_supported(parts, least_minimum=0 if context.version >= 4 else 1),
+        supported_features=_supported(
+            parts,
+            least_minimum=0 if context.version >= 4 else 1,
+            is_controller=context.listener_name in parts.config.controller_listener_names,
+        ),
         finalized_features_epoch=parts.metadata.image.offset,
         finalized_features=tuple(
             FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
@@ -85,9 +96,13 @@ def _is_well_formed(request: ApiVersionsRequest) -> bool:
     )
 
 
-def _supported(parts: Parts, *, least_minimum: int) -> tuple[SupportedFeature, ...]:
+def _supported(
+    parts: Parts, *, least_minimum: int, is_controller: bool
+) -> tuple[SupportedFeature, ...]:
     registered = parts.metadata.image.brokers.get(parts.node_id)
-    features = registered.features if registered is not None else ()
+    features: tuple[BrokerFeature, ...] = registered.features if registered is not None else ()
+    if is_controller:
+        features = SUPPORTED_FEATURES
     return tuple(
         SupportedFeature(name=feature.name, min_version=feature.first, max_version=feature.last)
         for feature in features

@@ -3,11 +3,11 @@ fetches from it (KIP-595).
 
 Behaviour
   The response is sent when the epoch is on disk. An earlier epoch is FENCED_LEADER_EPOCH, with the
-  leader of the current epoch.
+  leader of the current epoch. A request to the voter with another directory id is
+  INVALID_VOTER_KEY.
 
 Version notes
-  v1 adds directory ids and the leader's endpoints. The voters are those of
-  controller.quorum.voters, so neither is used.
+  v1 adds directory ids, which static voters do not have, and the leader's endpoints.
 """
 
 from __future__ import annotations

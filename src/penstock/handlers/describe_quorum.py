@@ -5,7 +5,8 @@ Behaviour
   Only the leader of the quorum knows; every other node forwards the request to it.
 
 Version notes
-  v1 adds the times of the last fetch, v2 the endpoints of the voters and an error message.
+  v1 adds the times of the last fetch, v2 directory ids, the endpoints of the voters and an error
+  message.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
-from penstock.handlers.controller_calls import ask_controller
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+LATEST = 2
+
+_Partition = DescribeQuorumResponse.Topic.Partition
 
 if TYPE_CHECKING:
     from penstock.node.broker.controllers import Controllers
@@ -30,7 +34,52 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: DescribeQuorumRequest, context: RequestContext
 ) -> Awaitable[DescribeQuorumResponse]:
-    return ask_controller(parts.controllers, request, context, decide, refused)
+    return _describe(parts, request, context)
+
+
+async def _describe(
+    parts: Parts, request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    """Ask for the latest version, so that a response in an earlier one can be made of it."""
+    try:
+        response = await parts.controllers.ask(
+            request, decide, version=LATEST, client_id=context.client_id, peer=context.peer
+        )
+    except KafkaError as error:
+        return refused(request, error)
+    return response if context.version >= LATEST else without_directories(response)
+
+
+def without_directories(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
+    """Remove what only v2 can carry."""
+
+    def plain(partition: _Partition) -> _Partition:
+        return _Partition(
+            partition_index=partition.partition_index,
+            error_code=partition.error_code,
+            leader_id=partition.leader_id,
+            leader_epoch=partition.leader_epoch,
+            high_watermark=partition.high_watermark,
+            current_voters=tuple(map(_plain, partition.current_voters)),
+            observers=tuple(map(_plain, partition.observers)),
+        )
+
+    topics = tuple(
+        DescribeQuorumResponse.Topic(
+            topic_name=topic.topic_name, partitions=tuple(map(plain, topic.partitions))
+        )
+        for topic in response.topics
+    )
+    return DescribeQuorumResponse(error_code=response.error_code, topics=topics)
+
+
+def _plain(replica: _Partition.Replica) -> _Partition.Replica:
+    return _Partition.Replica(
+        replica_id=replica.replica_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_timestamp,
+        last_caught_up_timestamp=replica.last_caught_up_timestamp,
+    )
 
 
 async def decide(

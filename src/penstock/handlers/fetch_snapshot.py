@@ -7,7 +7,7 @@ Behaviour
   POSITION_OUT_OF_RANGE for a position outside of the snapshot.
 
 Version notes
-  v1 adds directory ids, which static voters do not use.
+  v1 adds the replica's directory id.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ Behaviour
   know, or for max_wait_ms.
 
 Version notes
-  v17 adds the replica's directory id, which static voters do not use; v18 its high watermark. An
+  v17 adds the replica's directory id: with another one than the voter's, a replica is an observer
+  (KIP-853); v18 its high watermark. An
   older follower learns a new high watermark with the next records.
 
 Not implemented

@@ -2,7 +2,8 @@
 
 Behaviour
   The controller checks the levels that each broker and controller supports. With validate_only it
-  changes nothing.
+  changes nothing. kraft.version is no record of the metadata: the leader of the quorum writes it to
+  the log, with the voters (KIP-853).
 
 Version notes
   v1 adds upgrade types and validate_only. v2 drops the results of single features: all change or
@@ -14,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.features import update_features
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.controller_calls import ask_controller
@@ -38,7 +38,7 @@ def handle(
 def decide(
     controller: NodeController, request: UpdateFeaturesRequest
 ) -> Awaitable[UpdateFeaturesResponse]:
-    return controller.decide(update_features, request)
+    return controller.update_features(request)
 
 
 def refused(_request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:

@@ -4,8 +4,10 @@ Unattached, Prospective and Candidate."""
 from __future__ import annotations
 
 import math
+from uuid import UUID
 
 from penstock.errors import ErrorCode
+from penstock.ids import NO_UUID
 from penstock.raft.messages import (
     NO_LEADER,
     BeginQuorumEpochRequest,
@@ -35,26 +37,48 @@ from penstock.raft.states import (
 def handle_vote_request(
     quorum: QuorumState, event: RequestReceived, request: VoteRequest, now: float
 ) -> None:
-    error = _validate_voter(quorum, event.sender, request.epoch)
+    error = _validate_voter(quorum, event.sender, request.epoch, request.voter_directory_id)
     granted = False
     if error is ErrorCode.NONE:
         quorum.maybe_transition(request.epoch, NO_LEADER, now)
         granted = _can_grant_vote(quorum, event.sender, request, now)
         if granted and not request.pre_vote:
-            quorum.voted_id = event.sender
+            quorum.vote_for(event.sender, request.directory_id)
             quorum.transition_to_unattached(quorum.epoch, now)
     response = VoteResponse(error, quorum.leader_id_or_sentinel, quorum.epoch, granted)
     quorum.effects.append(SendResponse(event.reply_to, response))
 
 
-def _validate_voter(quorum: QuorumState, sender: int, epoch: int) -> ErrorCode:
+def _validate_voter(
+    quorum: QuorumState, sender: int, epoch: int, voter_directory_id: UUID | None = None
+) -> ErrorCode:
+    """Return the error for a request of a voter to this one, whose directory id it says.
+
+    Static voters know each other. With kraft.version 1 the log of this node may lack the
+    VotersRecord that made the sender or this node a voter, so that neither has to be one here.
+    """
     if quorum.has_resigned:
         return ErrorCode.BROKER_NOT_AVAILABLE
     if epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if not quorum.is_voter or sender not in quorum.remote_voters:
+    if quorum.is_static and (not quorum.is_voter or sender not in quorum.remote_voters):
         return ErrorCode.INCONSISTENT_VOTER_SET
+    if sender < 0 or sender == quorum.node_id:
+        return ErrorCode.INVALID_REQUEST
+    if voter_directory_id is not None and not is_addressed(quorum, voter_directory_id):
+        return ErrorCode.INVALID_VOTER_KEY
     return ErrorCode.NONE
+
+
+def is_addressed(quorum: QuorumState, voter_directory_id: UUID) -> bool:
+    """Return True if a request to the voter with this directory id is meant for this node.
+
+    A node whose directory was emptied is not the voter that it was (rule 19). Only static voters
+    have no directory id.
+    """
+    if voter_directory_id == NO_UUID:
+        return quorum.is_static
+    return voter_directory_id == quorum.local.directory_id
 
 
 def _can_grant_vote(quorum: QuorumState, candidate: int, request: VoteRequest, now: float) -> bool:
@@ -64,7 +88,13 @@ def _can_grant_vote(quorum: QuorumState, candidate: int, request: VoteRequest, n
         return _can_grant_pre_vote(quorum, candidate, request, now)
     if quorum.leader_id is not None or isinstance(quorum.state, CandidateState):
         return False
-    return quorum.voted_id in (None, candidate)
+    if quorum.voted_id is None:
+        return True
+    # A quorum-state of kraft.version 0 has no directory id.
+    return quorum.voted_id == candidate and quorum.voted_directory_id in (
+        NO_UUID,
+        request.directory_id,
+    )
 
 
 def _can_grant_pre_vote(
@@ -127,9 +157,15 @@ def _send_vote_requests(
 ) -> None:
     if now < election.retry_at:
         return
-    request = VoteRequest(quorum.epoch, quorum.log.end, pre_vote)
     for voter in quorum.remote_voters:
         if voter not in election.granted and voter not in election.in_flight:
+            request = VoteRequest(
+                quorum.epoch,
+                quorum.log.end,
+                pre_vote,
+                quorum.local.directory_id,
+                quorum.voter_set.directory_id(voter),
+            )
             election.in_flight.add(voter)
             election.rejected.discard(voter)
             election.unreachable.discard(voter)
@@ -192,7 +228,7 @@ def _retry_pre_vote(
 def handle_begin_quorum_epoch_request(
     quorum: QuorumState, event: RequestReceived, request: BeginQuorumEpochRequest, now: float
 ) -> None:
-    error = _validate_voter(quorum, event.sender, request.epoch)
+    error = _validate_voter(quorum, event.sender, request.epoch, request.voter_directory_id)
     if error is ErrorCode.NONE:
         quorum.maybe_transition(request.epoch, event.sender, now)
         state = quorum.state

@@ -25,6 +25,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.quorum_state import QuorumState
 from penstock.raft.states import FollowerState, ProspectiveState, UnattachedState, WaitingFor
+from penstock.raft.voter_requests import poll_voter_request
 
 
 def poll_follower(quorum: QuorumState, state: FollowerState, now: float) -> None:
@@ -33,7 +34,9 @@ def poll_follower(quorum: QuorumState, state: FollowerState, now: float) -> None
             quorum.transition_to_prospective(now)
         else:
             quorum.transition_to_unattached(quorum.epoch, now)
-    elif state.waiting_for is WaitingFor.NOTHING and now >= state.retry_at:
+        return
+    poll_voter_request(quorum, state, now)
+    if state.waiting_for is WaitingFor.NOTHING and now >= state.retry_at:
         if is_log_synced(quorum):
             state.waiting_for, state.fetch = WaitingFor.RESPONSE, _next_fetch(quorum)
             quorum.effects.append(SendRequest(state.leader_id, state.fetch))
@@ -57,15 +60,21 @@ def is_log_synced(quorum: QuorumState) -> bool:
 def _next_fetch(quorum: QuorumState) -> FetchRequest:
     end = quorum.log.end
     return FetchRequest(
-        quorum.epoch, end.offset, end.epoch, quorum.high_watermark, quorum.timing.fetch_max_wait
+        quorum.epoch,
+        end.offset,
+        end.epoch,
+        quorum.high_watermark,
+        quorum.timing.fetch_max_wait,
+        quorum.local.directory_id,
     )
 
 
-# An observer without a leader
+# Without a leader
 
 
-def poll_unattached_observer(quorum: QuorumState, state: UnattachedState, now: float) -> None:
-    """Fetch from a random voter: a voter that is not the leader responds with the leader's id."""
+def poll_unattached_fetch(quorum: QuorumState, state: UnattachedState, now: float) -> None:
+    """Fetch from a random voter or bootstrap server: one that is not the leader responds with the
+    leader's id."""
     if now >= unattached_fetch_deadline(quorum, state):
         voter = quorum.bootstrap_ids[int(quorum.jitter() * len(quorum.bootstrap_ids))]
         state.fetch = _next_fetch(quorum)
@@ -73,8 +82,8 @@ def poll_unattached_observer(quorum: QuorumState, state: UnattachedState, now: f
 
 
 def unattached_fetch_deadline(quorum: QuorumState, state: UnattachedState) -> float:
-    """Return when an observer sends its next fetch; never for a voter."""
-    may_fetch = not quorum.is_voter and not quorum.has_resigned and bool(quorum.bootstrap_ids)
+    """Return when a node without a leader sends its next fetch; never for a static voter."""
+    may_fetch = not quorum.has_resigned and bool(quorum.bootstrap_ids)
     return state.fetch_at if may_fetch and state.fetch is None else math.inf
 
 

@@ -20,6 +20,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.quorum_state import QuorumState
 from penstock.raft.states import DelayedFetch, LeaderState, ReplicaState
+from penstock.raft.voters import ReplicaKey
 
 # A leader steps down when no majority has fetched for this many fetch timeouts, which is later than
 # its followers start an election (Kafka's factor).
@@ -44,7 +45,10 @@ def poll_leader(quorum: QuorumState, state: LeaderState, now: float) -> None:
         )
         for voter, replica in state.voters.items():
             if replica.end_offset < 0:
-                quorum.effects.append(SendRequest(voter, BeginQuorumEpochRequest(quorum.epoch)))
+                directory_id = state.voter_set.directory_id(voter)
+                quorum.effects.append(
+                    SendRequest(voter, BeginQuorumEpochRequest(quorum.epoch, directory_id))
+                )
 
 
 def leader_deadline(quorum: QuorumState, state: LeaderState) -> float:
@@ -58,12 +62,13 @@ def leader_deadline(quorum: QuorumState, state: LeaderState) -> float:
         fetch_deadline,
         state.begin_quorum_epoch_at if is_voter_silent else math.inf,
         forget_at,
+        math.inf if state.change is None else state.change.deadline,
     )
 
 
 def check_quorum_deadline(quorum: QuorumState, state: LeaderState) -> float:
     """Return when the leader steps down unless voters fetch; never for a single voter."""
-    needed = len(quorum.voters) // 2
+    needed = state.voter_set.majority - is_counted(quorum, state)
     if needed == 0:
         return math.inf
     latest = sorted((replica.last_fetch_at for replica in state.voters.values()), reverse=True)
@@ -87,10 +92,17 @@ def is_committable(state: LeaderState, offset: int) -> bool:
     return offset > state.epoch_start_offset
 
 
+def is_counted(quorum: QuorumState, state: LeaderState) -> bool:
+    """Return True if the leader is a voter. One that is about to remove itself is none."""
+    return state.voter_set.has(quorum.local.key)
+
+
 def _update_high_watermark(quorum: QuorumState, state: LeaderState) -> None:
-    replica_ends = [replica.end_offset for replica in state.voters.values()]
-    end_offsets = sorted([local_end_offset(quorum), *replica_ends], reverse=True)
-    majority_offset = end_offsets[len(quorum.voters) // 2]
+    end_offsets = [replica.end_offset for replica in state.voters.values()]
+    if is_counted(quorum, state):
+        end_offsets.append(local_end_offset(quorum))
+    end_offsets.sort(reverse=True)
+    majority_offset = end_offsets[state.voter_set.majority - 1]
     if is_committable(state, majority_offset):
         quorum.advance_high_watermark(majority_offset)
 
@@ -106,8 +118,8 @@ def handle_fetch_request(
         response = FetchResponse(error, quorum.leader_id_or_sentinel, quorum.epoch)
         quorum.effects.append(SendResponse(event.reply_to, response))
         return
-    replica = _replica_state(quorum, state, event.sender)
-    replica.last_fetch_at = now
+    replica = _replica_state(quorum, state, ReplicaKey(event.sender, request.directory_id))
+    last_fetch_at, replica.last_fetch_at = replica.last_fetch_at, now
     match validate_offset_and_epoch(quorum.log, request.offset, request.last_fetched_epoch):
         case Diverging(end):
             response = _fetch_response(quorum, diverging=end)
@@ -117,8 +129,12 @@ def handle_fetch_request(
             quorum.effects.append(SendResponse(event.reply_to, response))
         case None:
             replica.end_offset = request.offset
-            if request.offset == quorum.log.end.offset:
+            log_end = quorum.log.end.offset
+            if request.offset >= log_end:
                 replica.last_caught_up_at = now
+            elif request.offset >= replica.leader_end_at_fetch >= 0:
+                replica.last_caught_up_at = max(replica.last_caught_up_at, last_fetch_at)
+            replica.leader_end_at_fetch = log_end
             state.delayed_fetches.append(
                 DelayedFetch(event.sender, request, event.reply_to, now + request.max_wait_s)
             )
@@ -133,6 +149,7 @@ def handle_snapshot_piece_served(
         isinstance(state, LeaderState)
         and event.epoch == quorum.epoch
         and event.replica_id in state.voters
+        and state.voter_set.has(ReplicaKey(event.replica_id, event.directory_id))
     ):
         state.voters[event.replica_id].last_fetch_at = now
 
@@ -150,15 +167,18 @@ def validate_leader_epoch(quorum: QuorumState, epoch: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _replica_state(quorum: QuorumState, state: LeaderState, replica_id: int) -> ReplicaState:
-    """Return the voter's or observer's state; for a client without an id, one that is dropped."""
-    if replica_id in state.voters:
-        return state.voters[replica_id]
-    if replica_id < 0 or replica_id == quorum.node_id:
+def _replica_state(quorum: QuorumState, state: LeaderState, key: ReplicaKey) -> ReplicaState:
+    """Return the voter's or observer's state; for a client without an id, one that is dropped.
+
+    A replica with the id of a voter and another directory is an observer (rule 19).
+    """
+    if key.id in state.voters and state.voter_set.has(key):
+        return state.voters[key.id]
+    if key.id < 0 or key.id == quorum.node_id:
         return ReplicaState()
     # Inserted again, so that the observers are ordered by their last fetch.
-    replica = state.observers.pop(replica_id, None) or ReplicaState()
-    state.observers[replica_id] = replica
+    replica = state.observers.pop(key, None) or ReplicaState()
+    state.observers[key] = replica
     if len(state.observers) > MAX_QUORUM_OBSERVERS:
         del state.observers[next(iter(state.observers))]
     return replica
@@ -213,8 +233,12 @@ def resign(quorum: QuorumState, now: float) -> None:
     state = quorum.state
     quorum.has_resigned = True
     if isinstance(state, LeaderState):
-        voters = state.voters
-        successors = sorted(voters, key=lambda voter: -voters[voter].end_offset)
-        request = EndQuorumEpochRequest(quorum.epoch, tuple(successors))
-        quorum.effects += [SendRequest(voter, request) for voter in voters]
+        announce_resignation(quorum, state)
     quorum.transition_to_unattached(quorum.epoch, now)
+
+
+def announce_resignation(quorum: QuorumState, state: LeaderState) -> None:
+    voters = state.voters
+    successors = sorted(voters, key=lambda voter: -voters[voter].end_offset)
+    request = EndQuorumEpochRequest(quorum.epoch, tuple(successors))
+    quorum.effects += [SendRequest(voter, request) for voter in voters]

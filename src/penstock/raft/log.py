@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from penstock.raft.voters import VoterSetHistory
+
 
 class OffsetAndEpoch(NamedTuple):
     """Identifies the end of a log or of a snapshot.
@@ -45,6 +47,10 @@ class RaftLog(Protocol):
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None: ...
+
+    @property
+    def voter_sets(self) -> VoterSetHistory:
+        """The voters in the log; it changes with the log."""
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
         """Return the largest epoch of the log that is not above `epoch`, and its end offset.

@@ -1,6 +1,7 @@
 """The consensus state machine of one node: `Raft.step(event, now)` returns effects in order.
 
-KRaft as Apache Kafka has it: KIP-595 (Raft by fetching), KIP-630 (snapshots), KIP-996 (pre-vote).
+KRaft as Apache Kafka has it: KIP-595 (Raft by fetching), KIP-630 (snapshots), KIP-853 (dynamic
+voters), KIP-996 (pre-vote).
 
 Theory of operation. The machine does no I/O. The shell (`node.quorum.driver`) delivers events,
 carries out the effects in order, and delivers the next event only when every `SaveElectionState`,
@@ -25,6 +26,10 @@ The laws; each has a test in tests/raft:
    pre-vote. A follower that recently fetched from a leader refuses pre-votes.
 9. A leader from which no majority of voters fetches records or a snapshot steps down
    (check-quorum).
+10. The voters are the newest ones in the log, committed or not (KIP-853). `membership` has the
+   rules by which they change.
+11. A request to a voter with another directory id is not for this node: a wiped voter is a new
+   voter, and its vote under the old identity is refused (rule 19).
 
 The states and their transitions (`states.TRANSITIONS`):
 
@@ -43,17 +48,19 @@ The states and their transitions (`states.TRANSITIONS`):
     Candidate    Leader       a majority grants the vote
     Candidate    Follower     a message names the leader of this epoch
     Candidate    Unattached   the vote is lost, or time is up
-    Leader       Unattached   no majority fetches (law 9)
+    Leader       Unattached   no majority fetches (law 9); the voters without it are committed
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.errors import ErrorCode
-from penstock.raft import elections, follower, leader
+from penstock.raft import elections, follower, leader, membership, voter_requests
 from penstock.raft.log import RaftLog
 from penstock.raft.messages import (
+    AddVoterRequest,
     Appended,
     BeginQuorumEpochRequest,
     Effect,
@@ -61,6 +68,7 @@ from penstock.raft.messages import (
     EndQuorumEpochRequest,
     Event,
     FetchRequest,
+    RemoveVoterRequest,
     RequestFailed,
     RequestReceived,
     Resign,
@@ -68,8 +76,11 @@ from penstock.raft.messages import (
     SaveElectionState,
     SnapshotPieceServed,
     SnapshotProgress,
+    SupportedVersionsReceived,
     Synced,
     Tick,
+    UpdateVoterRequest,
+    UpgradeKRaftVersionRequest,
     VoteRequest,
 )
 from penstock.raft.quorum_state import QuorumState
@@ -82,6 +93,7 @@ from penstock.raft.states import (
     Timing,
     UnattachedState,
 )
+from penstock.raft.voters import Endpoint, Voter, VoterSet
 
 
 class Raft:
@@ -92,20 +104,52 @@ class Raft:
 
     def __init__(
         self,
-        node_id: int,
-        voters: tuple[int, ...],
+        local: Voter,
         log: RaftLog,
         election_state: ElectionState,
         timing: Timing,
         jitter: Callable[[], float],
         bootstrap_ids: tuple[int, ...] = (),
         committed: int = 0,
+        *,
+        auto_join: bool = False,
     ) -> None:
-        self.node_id = node_id
-        self.voters = voters
+        self.node_id = local.id
         self._quorum = QuorumState(
-            node_id, voters, log, election_state, timing, jitter, bootstrap_ids, committed
+            local,
+            log,
+            election_state,
+            timing,
+            jitter,
+            bootstrap_ids,
+            committed,
+            auto_join=auto_join,
         )
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The ids of the newest voters in the log."""
+        return self._quorum.voters
+
+    @property
+    def voter_set(self) -> VoterSet:
+        return self._quorum.voter_set
+
+    @property
+    def kraft_version(self) -> int:
+        return self._quorum.kraft_version
+
+    @property
+    def is_static(self) -> bool:
+        return self._quorum.is_static
+
+    @property
+    def local(self) -> Voter:
+        return self._quorum.local
+
+    def set_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Call it before `start`, once the node listens, on a node that can be a voter."""
+        self._quorum.local = replace(self._quorum.local, endpoints=endpoints)
 
     @property
     def epoch(self) -> int:
@@ -147,15 +191,18 @@ class Raft:
 
     def step(self, event: Event, now: float) -> list[Effect]:
         quorum = self._quorum
-        before = (quorum.epoch, quorum.voted_id)
+        before = (quorum.epoch, quorum.voted_id, quorum.voted_directory_id)
         quorum.effects = []
+        membership.apply_voter_set(quorum, now)
         self._handle(event, now)
         state: EpochState | None = None
         while state is not quorum.state:
             state = quorum.state
             self._poll(state, now)
-        if (quorum.epoch, quorum.voted_id) != before:
-            election_state = ElectionState(quorum.epoch, quorum.voted_id, quorum.leader_id)
+        if (quorum.epoch, quorum.voted_id, quorum.voted_directory_id) != before:
+            election_state = ElectionState(
+                quorum.epoch, quorum.voted_id, quorum.leader_id, quorum.voted_directory_id
+            )
             quorum.effects.insert(0, SaveElectionState(election_state))
         return quorum.effects
 
@@ -170,12 +217,18 @@ class Raft:
                 elections.handle_end_quorum_epoch_request(quorum, event, request, now)
             case RequestReceived(request=FetchRequest() as request):
                 leader.handle_fetch_request(quorum, event, request, now)
+            case RequestReceived():
+                self._handle_voter_request(event, now)
             case ResponseReceived(request=VoteRequest() as request, response=response):
                 elections.handle_vote_response(quorum, event, request, response, now)
             case ResponseReceived(request=FetchRequest() as request, response=response):
                 follower.handle_fetch_response(quorum, event, request, response, now)
-            case ResponseReceived(response=response):
+            case ResponseReceived(request=request, response=response):
                 quorum.maybe_transition(response.epoch, response.leader_id, now)
+                if isinstance(request, UpdateVoterRequest):
+                    voter_requests.handle_update_voter_response(
+                        quorum, event.sender, request, response.error
+                    )
             case RequestFailed(request=VoteRequest() as request):
                 elections.handle_vote_failure(quorum, event, request, now)
             case RequestFailed(request=FetchRequest() as request):
@@ -184,6 +237,8 @@ class Raft:
                 follower.handle_snapshot_progress(quorum, event, now)
             case SnapshotPieceServed():
                 leader.handle_snapshot_piece_served(quorum, event, now)
+            case SupportedVersionsReceived():
+                membership.handle_supported_versions(quorum, event, now)
             case Synced():
                 follower.handle_synced(quorum)
             case Resign():
@@ -191,12 +246,27 @@ class Raft:
             case Tick() | Appended() | RequestFailed():
                 pass
 
+    def _handle_voter_request(self, event: RequestReceived, now: float) -> None:
+        quorum = self._quorum
+        match event.request:
+            case AddVoterRequest() as request:
+                membership.handle_add_voter_request(quorum, event, request, now)
+            case RemoveVoterRequest() as request:
+                membership.handle_remove_voter_request(quorum, event, request, now)
+            case UpdateVoterRequest() as request:
+                membership.handle_update_voter_request(quorum, event, request, now)
+            case UpgradeKRaftVersionRequest() as request:
+                membership.handle_upgrade_request(quorum, event, request, now)
+            case _:
+                pass
+
     def _poll(self, state: EpochState, now: float) -> None:
         """Do what the state requires at this time; may enter another state."""
         match state:
             case UnattachedState():
                 elections.poll_unattached(self._quorum, state, now)
-                follower.poll_unattached_observer(self._quorum, state, now)
+                if self._quorum.state is state:
+                    follower.poll_unattached_fetch(self._quorum, state, now)
             case FollowerState():
                 follower.poll_follower(self._quorum, state, now)
             case ProspectiveState():
@@ -205,6 +275,8 @@ class Raft:
                 elections.poll_candidate(self._quorum, state, now)
             case LeaderState():
                 leader.poll_leader(self._quorum, state, now)
+                if self._quorum.state is state:
+                    membership.poll_change(self._quorum, state, now)
 
     @property
     def deadline(self) -> float:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.errors import ErrorCode
-from penstock.ids import Buffer
+from penstock.ids import NO_UUID, Buffer
 from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 
 NO_LEADER = -1
 
@@ -21,18 +23,22 @@ NO_LEADER = -1
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
     """Requests the vote of `epoch`. A pre-vote (KIP-996) asks whether the receiver would grant the
-    vote of the next epoch; it changes no state."""
+    vote of the next epoch; it changes no state. `directory_id` is the candidate's, and
+    `voter_directory_id` that of the voter whose vote is requested."""
 
     epoch: int
     end: OffsetAndEpoch
     pre_vote: bool
+    directory_id: UUID = NO_UUID
+    voter_directory_id: UUID = NO_UUID
 
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """Announces that the sender leads `epoch`."""
+    """Announces to a voter that the sender leads `epoch`."""
 
     epoch: int
+    voter_directory_id: UUID = NO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,50 @@ class FetchRequest:
     last_fetched_epoch: int
     high_watermark: int
     max_wait_s: float
+    directory_id: UUID = NO_UUID
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
+@dataclass(frozen=True, slots=True)
+class AddVoterRequest:
+    """Asks the leader to make an observer a voter (KIP-853)."""
+
+    voter: Voter
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoterRequest:
+    """Asks the leader to make a voter an observer (KIP-853)."""
+
+    key: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVoterRequest:
+    """Announces the endpoints and the supported levels of kraft.version of the sender, a voter."""
+
+    epoch: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeKRaftVersionRequest:
+    """Asks the leader to raise kraft.version, which writes the voters to the log."""
+
+    level: int
+    validate_only: bool = False
+
+
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | AddVoterRequest
+    | RemoveVoterRequest
+    | UpdateVoterRequest
+    | UpgradeKRaftVersionRequest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +136,13 @@ class FetchResponse(Response):
     snapshot: OffsetAndEpoch | None = None
     records: Buffer = b""
     read_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeResponse(Response):
+    """The response to a request that changes the voters. `message` explains the error."""
+
+    message: str | None = None
 
 
 # Events
@@ -150,6 +204,16 @@ class SnapshotPieceServed:
 
     replica_id: int
     epoch: int
+    directory_id: UUID = NO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedVersionsReceived:
+    """The answer to `AskSupportedVersions`: the levels of kraft.version that a controller supports.
+    None if it did not answer."""
+
+    key: ReplicaKey
+    levels: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +230,7 @@ Event = (
     | Synced
     | SnapshotProgress
     | SnapshotPieceServed
+    | SupportedVersionsReceived
     | Resign
 )
 
@@ -178,6 +243,7 @@ class ElectionState(NamedTuple):
     epoch: int
     voted_id: int | None
     leader_id: int | None = None
+    voted_directory_id: UUID = NO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +270,30 @@ class SendResponse:
 @dataclass(frozen=True, slots=True)
 class AppendLeaderChange:
     """Append the LeaderChangeMessage, the first record of an epoch. Committing it commits every
-    record before it."""
+    record before it. With `new_voters` a KRaftVersionRecord and a VotersRecord follow it in the
+    same batch: the log has no voters yet, or the leader has other endpoints than the log says."""
 
     epoch: int
     granting_voters: tuple[int, ...]
+    new_voters: VoterSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendVoters:
+    """Append a VotersRecord as the leader of `epoch`; with `kraft_version` a KRaftVersionRecord
+    before it. If that fails, no record is appended, and the change of voters times out."""
+
+    epoch: int
+    voters: VoterSet
+    kraft_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskSupportedVersions:
+    """Ask a controller in the background which levels of kraft.version it supports (ApiVersions),
+    then deliver `SupportedVersionsReceived`."""
+
+    voter: Voter
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +343,8 @@ Effect = (
     | SendRequest
     | SendResponse
     | AppendLeaderChange
+    | AppendVoters
+    | AskSupportedVersions
     | AppendRecords
     | Sync
     | Truncate

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from uuid import UUID
 
 from penstock.errors import ErrorCode, invariant
+from penstock.ids import NO_UUID
 from penstock.raft.log import RaftLog
 from penstock.raft.messages import (
     NO_LEADER,
@@ -17,6 +19,7 @@ from penstock.raft.messages import (
     FetchResponse,
     SendResponse,
     Sync,
+    VoterChangeResponse,
 )
 from penstock.raft.states import (
     TRANSITIONS,
@@ -30,35 +33,40 @@ from penstock.raft.states import (
     Timing,
     UnattachedState,
 )
+from penstock.raft.voters import RECONFIGURATION_LEVEL, Voter, VoterSet
 
 
 class QuorumState:
     """Epoch, vote, current role and high watermark of one node.
 
-    `voters` is static (kraft.version 0). An observer may not know it; `bootstrap_ids` are then the
-    nodes that it asks for the leader. `jitter` returns a random number in [0, 1). Records below
-    `committed` were committed before the node restarted.
+    `local` is this node as a voter; it has no endpoints if it cannot become one. The voters are
+    those of the log. A node without static voters asks `bootstrap_ids` for the leader too. `jitter`
+    returns a random number in [0, 1). Records below `committed` were committed before the node
+    restarted. With `auto_join` an observer asks the leader to make it a voter.
     """
 
     def __init__(
         self,
-        node_id: int,
-        voters: tuple[int, ...],
+        local: Voter,
         log: RaftLog,
         election_state: ElectionState,
         timing: Timing,
         jitter: Callable[[], float],
         bootstrap_ids: tuple[int, ...] = (),
         committed: int = 0,
+        *,
+        auto_join: bool = False,
     ) -> None:
-        self.node_id = node_id
-        self.voters = voters
-        self.bootstrap_ids = voters or bootstrap_ids
+        self.local = local
+        self.node_id = local.id
+        self.auto_join = auto_join
+        self._bootstrap_ids = bootstrap_ids
         self.log = log
         self.timing = timing
         self.jitter = jitter
         self.epoch = election_state.epoch
         self.voted_id = election_state.voted_id
+        self.voted_directory_id = election_state.voted_directory_id
         snapshot = log.latest_snapshot
         self.high_watermark = max(committed, 0 if snapshot is None else snapshot.offset)
         self.state: EpochState = UnattachedState(math.inf)
@@ -67,13 +75,41 @@ class QuorumState:
         # Consecutive elections without a leader; each one lengthens the backoff.
         self.lost_elections = 0
 
+    # Voters
+
+    @property
+    def voter_set(self) -> VoterSet:
+        """The newest voters in the log, committed or not."""
+        return self.log.voter_sets.latest.voters
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        return self.voter_set.ids
+
+    @property
+    def kraft_version(self) -> int:
+        return self.log.voter_sets.latest.kraft_version
+
+    @property
+    def is_static(self) -> bool:
+        """True if the voters are those of controller.quorum.voters, the same on all nodes."""
+        return self.kraft_version < RECONFIGURATION_LEVEL and bool(self.voters)
+
     @property
     def is_voter(self) -> bool:
-        return self.node_id in self.voters
+        return self.voter_set.has(self.local.key)
 
     @property
     def remote_voters(self) -> tuple[int, ...]:
         return tuple(voter for voter in self.voters if voter != self.node_id)
+
+    @property
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        """The nodes that this one asks for the leader. The voters of its log may all be gone, so a
+        dynamic voter asks the bootstrap servers too."""
+        if self.is_static:
+            return () if self.is_voter else self.voters
+        return self._bootstrap_ids if self.is_voter else (*self.remote_voters, *self._bootstrap_ids)
 
     @property
     def leader_id(self) -> int | None:
@@ -110,7 +146,8 @@ class QuorumState:
 
     def transition_to_candidate(self, now: float) -> None:
         """Enters the next epoch and votes for this node."""
-        self.epoch, self.voted_id = self.epoch + 1, self.node_id
+        self.epoch = self.epoch + 1
+        self.vote_for(self.node_id, self.local.directory_id)
         timeout_at = now + self._election_timeout()
         election = EpochElection(self.voters, granted={self.node_id})
         self._transition_to(CandidateState(now, timeout_at, election))
@@ -119,14 +156,33 @@ class QuorumState:
         self.lost_elections = 0
         replicas = {voter: ReplicaState(last_fetch_at=now) for voter in self.remote_voters}
         self._transition_to(
-            LeaderState(self.log.end.offset, now, replicas, begin_quorum_epoch_at=now)
+            LeaderState(
+                self.log.end.offset, now, self.voter_set, replicas, begin_quorum_epoch_at=now
+            )
         )
-        self.effects += [AppendLeaderChange(self.epoch, granting_voters), Sync()]
+        self.effects += [
+            AppendLeaderChange(self.epoch, granting_voters, self._voters_to_write()),
+            Sync(),
+        ]
+
+    def _voters_to_write(self) -> VoterSet | None:
+        """Return the voters that a new leader writes to its log: those of the bootstrap checkpoint,
+        which the log does not have yet, and its own new endpoints. The members do not change."""
+        latest = self.log.voter_sets.latest
+        if latest.kraft_version < RECONFIGURATION_LEVEL:
+            return None
+        updated = latest.voters.update(self.local) if self.local.endpoints else latest.voters
+        if updated is not None and (latest.offset < 0 or updated != latest.voters):
+            return updated
+        return None
+
+    def vote_for(self, candidate: int | None, directory_id: UUID = NO_UUID) -> None:
+        self.voted_id, self.voted_directory_id = candidate, directory_id
 
     def maybe_transition(self, epoch: int, leader_id: int, now: float) -> None:
         """Follow what any message says: a higher epoch, or the leader of the current epoch."""
         is_leader_known = leader_id != self.node_id and (
-            leader_id in self.voters if self.voters else leader_id >= 0
+            leader_id in self.voters if self.is_static else leader_id >= 0
         )
         if epoch > self.epoch:
             if is_leader_known:
@@ -137,7 +193,8 @@ class QuorumState:
             self.transition_to_follower(epoch, leader_id, now)
 
     def _transition_to(self, state: EpochState) -> None:
-        """Enter a state. Fetches that the last state delayed fail: this node no longer leads."""
+        """Enter a state. Fetches that the last state delayed and its change of the voters fail:
+        this node no longer leads."""
         before, self.state = self.state, state
         invariant(
             type(state) in TRANSITIONS[type(before)],
@@ -152,10 +209,23 @@ class QuorumState:
                 )
                 response = FetchResponse(error, self.leader_id_or_sentinel, self.epoch)
                 self.effects.append(SendResponse(delayed.reply_to, response))
+            if before.change is not None and not before.change.is_answered:
+                message = "the leadership was lost before the change of the voters was committed"
+                self.respond_to_change(
+                    before.change.reply_to, ErrorCode.NOT_LEADER_OR_FOLLOWER, message
+                )
+
+    def respond_to_change(
+        self, reply_to: object, error: ErrorCode, message: str | None = None
+    ) -> None:
+        """Respond to a request that changes the voters."""
+        response = VoterChangeResponse(error, self.leader_id_or_sentinel, self.epoch, message)
+        self.effects.append(SendResponse(reply_to, response))
 
     def _enter_epoch(self, epoch: int) -> None:
         if epoch > self.epoch:
-            self.epoch, self.voted_id = epoch, None
+            self.epoch = epoch
+            self.vote_for(None)
 
     # Timeouts
 

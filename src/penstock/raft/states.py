@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from penstock.raft.messages import FetchRequest
+from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Timeouts in seconds.
 
-    The first four are Kafka's settings. `disconnect_grace` is how long a voter whose connection to
-    the leader failed waits before it starts an election; voters take turns of this length.
+    The first four and the last are Kafka's settings. `disconnect_grace` is how long a voter whose
+    connection to the leader failed waits before it starts an election; voters take turns of this
+    length.
     """
 
     election_timeout: float = 1.0
@@ -27,6 +29,8 @@ class Timing:
     retry_backoff: float = 0.02
     disconnect_grace: float = 0.05
     fetch_max_wait: float = 0.5
+    # How long a change of the voters may take.
+    request_timeout: float = 2.0
 
 
 @dataclass(slots=True)
@@ -92,6 +96,9 @@ class FollowerState:
     disconnected_at: float | None = None
     has_fetched: bool = False
     leader_high_watermark: int = -1
+    # When this replica may next ask the leader to update, add or remove it as a voter.
+    update_voter_at: float = 0.0
+    has_updated_voter: bool = False
 
 
 @dataclass(slots=True)
@@ -120,6 +127,9 @@ class ReplicaState:
     end_offset: int = -1
     last_fetch_at: float = -math.inf
     last_caught_up_at: float = -math.inf
+    # The leader's log end offset at the last fetch: a replica that has reached it was caught up
+    # then (KIP-836).
+    leader_end_at_fetch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +143,41 @@ class DelayedFetch:
 
 
 @dataclass(slots=True)
+class VoterChange:
+    """A change of the voters that the leader works on; one at a time.
+
+    `added` is the voter to add, until `voters` is appended. `offset` is that of the VotersRecord.
+    """
+
+    reply_to: object
+    deadline: float
+    added: Voter | None = None
+    ack_when_committed: bool = True
+    voters: VoterSet | None = None
+    offset: int | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the response did not wait for the commit."""
+        return not self.ack_when_committed and self.voters is not None
+
+
+@dataclass(slots=True)
 class LeaderState:
+    """`voters` has the replica state of each voter in `voter_set` but this node. The set is the
+    newest one of the log as of the last step."""
+
     epoch_start_offset: int
     since: float
+    voter_set: VoterSet
     voters: dict[int, ReplicaState]
     # Ordered by the last fetch.
-    observers: dict[int, ReplicaState] = field(default_factory=dict)
+    observers: dict[ReplicaKey, ReplicaState] = field(default_factory=dict)
     delayed_fetches: list[DelayedFetch] = field(default_factory=list)
     begin_quorum_epoch_at: float = 0.0
+    change: VoterChange | None = None
+    # With kraft.version 0: the voters as they announced themselves in this epoch.
+    announced: dict[int, Voter] = field(default_factory=dict)
 
 
 EpochState = UnattachedState | FollowerState | ProspectiveState | CandidateState | LeaderState

@@ -1,7 +1,4 @@
-"""kafka-metadata-quorum.sh: describe the controller quorum.
-
-Penstock's quorum is static: controllers cannot be added or removed.
-"""
+"""kafka-metadata-quorum.sh: describe the controller quorum, add and remove controllers."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Refused, argument_parser
 from penstock.cli.kafka.session import with_admin
 from penstock.errors import KafkaError
+from penstock.ids import parse_uuid
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
@@ -26,21 +24,11 @@ def main() -> None:
 def run(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
-        if arguments.command != "describe":
-            raise Refused(
-                f"{arguments.command} is not supported: Penstock's quorum is fixed by "
-                "controller.quorum.voters"
-            )
         if arguments.bootstrap_server is None:
             raise Refused(
                 "--bootstrap-controller is not supported: give brokers with --bootstrap-server"
             )
-        _check(arguments)
-        for line in with_admin(
-            arguments.bootstrap_server,
-            arguments.command_config,
-            lambda client: _describe(client, arguments),
-        ):
+        for line in _COMMANDS[arguments.command](arguments):
             print(line)
     except Refused as refused:
         print(refused, file=sys.stderr)
@@ -72,9 +60,85 @@ def _parser() -> argparse.ArgumentParser:
     describe.add_argument(
         "--human-readable", action="store_true", help="Show times relative to now."
     )
-    for name in ("add-controller", "remove-controller"):
-        commands.add_parser(name, help="Not supported by Penstock, whose quorum is static.")
+    add = commands.add_parser(
+        "add-controller", help="Add a controller to the KRaft controller cluster"
+    )
+    remove = commands.add_parser(
+        "remove-controller", help="Remove a controller from the KRaft controller cluster"
+    )
+    remove.add_argument(
+        "--controller-id", "-i", type=int, required=True, help="The id of the controller to remove."
+    )
+    remove.add_argument(
+        "--controller-directory-id",
+        "-d",
+        required=True,
+        help="The directory ID of the controller to remove.",
+    )
+    for command in (add, remove):
+        command.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="True if we should print what would be done, but not do it.",
+        )
     return parser
+
+
+def _describe_lines(arguments: argparse.Namespace) -> list[str]:
+    _check(arguments)
+    return with_admin(
+        arguments.bootstrap_server,
+        arguments.command_config,
+        lambda client: _describe(client, arguments),
+    )
+
+
+def _add(arguments: argparse.Namespace) -> list[str]:
+    """The file of --command-config is that of the controller, and may have the client's settings
+    too, as in Kafka."""
+    from penstock.cli.controller_file import ControllerFileError, read_controller
+    from penstock.cli.quorum import added_line
+
+    if arguments.command_config is None:
+        raise Refused(
+            "You must supply the configuration file of the controller you are adding when using "
+            "add-controller."
+        )
+    try:
+        controller = read_controller(arguments.command_config)
+    except ControllerFileError as error:
+        raise Refused(str(error)) from error
+
+    async def work(client: Client) -> None:
+        await client.admin.add_raft_voter(
+            controller.id, controller.directory_id, controller.endpoints
+        )
+
+    if not arguments.dry_run:
+        with_admin(arguments.bootstrap_server, None, work)
+    return [added_line(controller, dry_run=arguments.dry_run)]
+
+
+def _remove(arguments: argparse.Namespace) -> list[str]:
+    from penstock.cli.quorum import removed_line
+
+    controller_id = arguments.controller_id
+    if controller_id < 0:
+        raise Refused(f"Invalid negative --controller-id: {controller_id}")
+    try:
+        directory_id = parse_uuid(arguments.controller_directory_id)
+    except ValueError as error:
+        raise Refused(f"Failed to parse --controller-directory-id: {error}") from error
+
+    async def work(client: Client) -> None:
+        await client.admin.remove_raft_voter(controller_id, directory_id)
+
+    if not arguments.dry_run:
+        with_admin(arguments.bootstrap_server, arguments.command_config, work)
+    return [removed_line(controller_id, directory_id, dry_run=arguments.dry_run)]
+
+
+_COMMANDS = {"describe": _describe_lines, "add-controller": _add, "remove-controller": _remove}
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -11,17 +11,14 @@ from penstock.config.meta_properties import META_PROPERTIES, MetaProperties, dec
 from penstock.config.node import ConfigError, NodeConfig, read_node_config
 from penstock.config.properties import PropertiesError
 from penstock.ids import uuid_text
-from penstock.node.broker.formatting import FormatError, check_standalone, format_directories
+from penstock.node.broker.formatting import FormatError, format_directories
+from penstock.node.quorum.initial_voters import InitialVotersError, choose_initial_voters
 from penstock.world.real import RealDisk, RealRng
 
 METADATA_VERSION = "4.3-IV0"
 _UNSUPPORTED = {
     "add_scram": "--add-scram is not supported: Penstock has no SASL yet",
     "feature": "--feature is not supported: Penstock's feature levels are those of its release",
-    "initial_controllers": (
-        "--initial-controllers is not supported: Penstock's quorum is static. Set "
-        "controller.quorum.voters"
-    ),
 }
 
 
@@ -39,7 +36,7 @@ def run(words: Sequence[str]) -> int:
         return _info(node) if arguments.command == "info" else _format(node, arguments)
     except ConfigError as error:
         reason = "\n".join(error.problems)
-    except FormatError as error:
+    except (FormatError, InitialVotersError) as error:
         reason = str(error)
     except OSError as error:
         reason = f"{error.filename or arguments.config}: {error.strerror or error}"
@@ -75,9 +72,14 @@ def _parser() -> argparse.ArgumentParser:
         "--no-initial-controllers",
         "-N",
         action="store_true",
-        help="For brokers: format without controllers.",
+        help="Format without specifying a dynamic quorum: the controller joins one that exists.",
     )
-    quorum.add_argument("--initial-controllers", "-I", help="Not supported by Penstock yet.")
+    quorum.add_argument(
+        "--initial-controllers",
+        "-I",
+        help="The initial controllers, as a comma-separated list of id@hostname:port:directory. "
+        "The same values must be used to format all of them.",
+    )
     return parser
 
 
@@ -94,7 +96,12 @@ def _format(node: NodeConfig, arguments: argparse.Namespace) -> int:
             f"--release-version {arguments.release_version} is not supported: this release formats "
             f"as {METADATA_VERSION}"
         )
-    check_standalone(node, arguments.standalone)
+    quorum = choose_initial_voters(
+        node,
+        standalone=arguments.standalone,
+        initial_controllers=arguments.initial_controllers,
+        none=arguments.no_initial_controllers,
+    )
 
     def say(line: str) -> None:
         print(
@@ -111,6 +118,7 @@ def _format(node: NodeConfig, arguments: argparse.Namespace) -> int:
         arguments.cluster_id,
         ignore_formatted=arguments.ignore_formatted,
         say=say,
+        quorum=quorum,
     )
     return 0
 

@@ -1,7 +1,7 @@
 """Formats the directories of a node, as kafka-storage.sh format does.
 
 Each log directory and the metadata log directory gets a meta.properties with the cluster id, the
-node id and a directory id.
+node id and a directory id. That of a controller in a dynamic quorum also gets its first voters.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from penstock.config.meta_properties import (
 from penstock.config.node import NodeConfig
 from penstock.config.properties import PropertiesError
 from penstock.ids import uuid_text
+from penstock.node.quorum.initial_voters import InitialVoters
+from penstock.node.quorum.log import metadata_log_path
 from penstock.world import Disk, Rng
 
 Say = Callable[[str], object]
@@ -25,23 +27,6 @@ Say = Callable[[str], object]
 
 class FormatError(Exception):
     """The reason why nothing, or nothing more, was formatted."""
-
-
-def check_standalone(node: NodeConfig, standalone: bool) -> None:
-    """Check that a controller has either --standalone or controller.quorum.voters: without either,
-    two controllers could start two clusters."""
-    if standalone and not node.is_controller:
-        raise FormatError("You cannot use --standalone on a broker node.")
-    if standalone and node.voters:
-        raise FormatError(
-            "You cannot use --standalone if controller.quorum.voters is set: those voters are the "
-            "quorum."
-        )
-    if not standalone and node.is_own_quorum:
-        raise FormatError(
-            "Because controller.quorum.voters is not set on this controller, you must specify "
-            "--standalone, which makes it a quorum of one, or set controller.quorum.voters."
-        )
 
 
 def format_directories(
@@ -52,9 +37,11 @@ def format_directories(
     *,
     ignore_formatted: bool,
     say: Say,
+    quorum: InitialVoters | None = None,
 ) -> str:
     """Format the directories and return the cluster id. FormatError, before anything is written, if
-    formatted directories have another cluster or node id."""
+    formatted directories have another cluster or node id. With `quorum` the node is a controller of
+    a dynamic quorum (KIP-853)."""
     formatted = _read_formatted(disk, node)
     _check_cluster_id(cluster_id)
     expected = cluster_id or next((meta.cluster_id for meta in formatted.values()), None)
@@ -76,9 +63,14 @@ def format_directories(
         say(f"Cluster id: {expected}")
     taken = {meta.directory_id for meta in formatted.values()}
     for directory in unformatted:
-        meta = MetaProperties(expected, node.node_id, _new_directory_id(rng, taken))
-        taken.add(meta.directory_id)
-        _write(disk, node, directory, meta, say)
+        is_metadata = directory == node.metadata_log_dir
+        given = quorum.directory_id(node.node_id) if quorum and is_metadata else None
+        directory_id = given or _new_directory_id(rng, taken)
+        taken.add(directory_id)
+        meta = MetaProperties(expected, node.node_id, directory_id)
+        say(f"Formatting {_kind(node, directory, quorum)} {directory} with cluster.id {expected}.")
+        files = quorum.files(node, directory_id) if quorum and is_metadata else {}
+        _write(disk, directory, meta, files)
     return expected
 
 
@@ -140,11 +132,27 @@ def _new_directory_id(rng: Rng, taken: set[UUID | None]) -> UUID:
     return candidate
 
 
-def _write(disk: Disk, node: NodeConfig, directory: str, meta: MetaProperties, say: Say) -> None:
-    kind = "metadata directory" if directory == node.metadata_log_dir else "data directory"
-    say(f"Formatting {kind} {directory} with cluster.id {meta.cluster_id}.")
+def _kind(node: NodeConfig, directory: str, quorum: InitialVoters | None) -> str:
+    """Return what Kafka calls the directory."""
+    if directory != node.metadata_log_dir:
+        return "data directory"
+    if quorum is None:
+        return "metadata directory"
+    return f"dynamic metadata{' voter' if quorum.are_given else ''} directory"
+
+
+def _write(
+    disk: Disk, directory: str, meta: MetaProperties, metadata_log: Mapping[str, bytes]
+) -> None:
+    """Write meta.properties last: until then the directory is not formatted."""
     try:
         disk.make_dirs(directory)
+        if metadata_log:
+            path = metadata_log_path(directory)
+            disk.make_dirs(path)
+            for name, content in metadata_log.items():
+                disk.replace(f"{path}/{name}", content)
+            disk.sync_dir(directory)
         disk.replace(f"{directory}/{META_PROPERTIES}", encode_meta_properties(meta))
     except OSError as error:
         raise FormatError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import METADATA_FETCH_BYTES
-from penstock.node.quorum.voter_records import check_voters
+from penstock.node.quorum.voter_records import voter_control_records
 from penstock.protocol.internal.control_records import (
     ControlType,
     LeaderChangeMessage,
@@ -14,6 +14,7 @@ from penstock.protocol.internal.control_records import (
     encode_control_value,
 )
 from penstock.protocol.internal.metadata_records import decode_record, encode_record
+from penstock.raft.voters import VoterSet
 from penstock.records.batch import BatchHeader, batches, crc_matches
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.record import records_of
@@ -43,8 +44,14 @@ def _divided(records: list[NewRecord]) -> Iterator[list[NewRecord]]:
 
 
 def leader_change_batch(
-    leader_id: int, voters: tuple[int, ...], granting_voters: tuple[int, ...], timestamp: int
+    leader_id: int,
+    voters: tuple[int, ...],
+    granting_voters: tuple[int, ...],
+    timestamp: int,
+    new_voters: VoterSet | None = None,
+    kraft_version: int = 0,
 ) -> bytes:
+    """With `new_voters` the records of kraft.version and of the voters follow, as in Kafka."""
     change = LeaderChangeMessage(
         leader_id=leader_id,
         voters=tuple(LeaderChangeMessage.Voter(voter_id=voter) for voter in voters),
@@ -53,14 +60,18 @@ def leader_change_batch(
         ),
     )
     key, value = encode_control_key(ControlType.LEADER_CHANGE), encode_control_value(change)
-    return build_batch([NewRecord(key, value, (), timestamp)], control=True)
+    records = [NewRecord(key, value, (), timestamp)]
+    if new_voters is not None:
+        records += voter_control_records(new_voters, kraft_version, timestamp)
+    return build_batch(records, control=True)
 
 
-def decode_batches(
-    data: bytes, voters: tuple[int, ...]
-) -> Iterator[tuple[BatchHeader, list[object]]]:
-    """Yield the header and the metadata records of each batch; control batches have none, but must
-    have these voters."""
+def voters_batch(voters: VoterSet, kraft_version: int | None, timestamp: int) -> bytes:
+    return build_batch(voter_control_records(voters, kraft_version, timestamp), control=True)
+
+
+def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[object]]]:
+    """Yield the header and the metadata records of each batch; control batches have none."""
     for position, header in batches(data):
         if not crc_matches(data, position, header):
             message = (
@@ -69,7 +80,6 @@ def decode_batches(
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         if header.is_control:
-            check_voters(data, header, position, voters)
             yield header, []
         else:
             records = records_of(data, header, position)

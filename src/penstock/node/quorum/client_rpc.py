@@ -1,18 +1,18 @@
 """The client side of the quorum's RPCs: encodes requests of the state machine as Kafka's messages,
 and decodes their responses. PURE translation.
 
-Directory ids of voters are not set: with static voters (kraft.version 0) they are unknown.
+The directory ids of static voters (kraft.version 0) are unknown, and not set.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from penstock.config.quorum import Address
 from penstock.errors import ErrorCode, ProtocolError
-from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID, NO_UUID
+from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 from penstock.limits import MAX_METADATA_BATCH_BYTES, METADATA_FETCH_BYTES
+from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -22,20 +22,42 @@ from penstock.protocol.messages.end_quorum_epoch import (
     EndQuorumEpochResponse,
 )
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from penstock.protocol.messages.update_raft_voter import (
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
 from penstock.protocol.messages.vote import VoteRequest, VoteResponse
 from penstock.raft import messages as raft
 from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import Voter, VoterSet
 from penstock.records.batch import batches, crc_matches
+
+
+class Replica(Protocol):
+    """The part of `Raft` that says who this node and the voters are."""
+
+    @property
+    def local(self) -> Voter: ...
+
+    @property
+    def voter_set(self) -> VoterSet: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RequestEncoder:
-    """Encodes requests that this node sends. `address` is where it listens, if it is a voter."""
+    """Encodes requests that this node sends."""
 
-    node_id: int
     cluster_id: str
-    listener: str
-    address: Address | None
+    replica: Replica
+    timeout_ms: int = 2_000
+
+    @property
+    def node_id(self) -> int:
+        return self.replica.local.id
 
     def encode(self, destination: int, request: raft.Request) -> tuple[object, type[Any]]:
         """Return the message and the class of its response."""
@@ -48,6 +70,14 @@ class RequestEncoder:
                 return self._end_quorum_epoch(request), EndQuorumEpochResponse
             case raft.FetchRequest():
                 return self._fetch(request), FetchResponse
+            case raft.AddVoterRequest():
+                return self._add_voter(request), AddRaftVoterResponse
+            case raft.RemoveVoterRequest():
+                return self._remove_voter(request), RemoveRaftVoterResponse
+            case raft.UpdateVoterRequest():
+                return self._update_voter(request), UpdateRaftVoterResponse
+            case raft.UpgradeKRaftVersionRequest():
+                raise AssertionError("the leader gets it from its own controller")
 
     def _vote(self, destination: int, request: raft.VoteRequest) -> VoteRequest:
         partition = VoteRequest.Topic.Partition(
@@ -56,6 +86,8 @@ class RequestEncoder:
             last_offset_epoch=request.end.epoch,
             last_offset=request.end.offset,
             pre_vote=request.pre_vote,
+            replica_directory_id=request.directory_id,
+            voter_directory_id=request.voter_directory_id,
         )
         topic = VoteRequest.Topic(topic_name=METADATA_TOPIC, partitions=(partition,))
         return VoteRequest(cluster_id=self.cluster_id, voter_id=destination, topics=(topic,))
@@ -64,7 +96,9 @@ class RequestEncoder:
         self, destination: int, request: raft.BeginQuorumEpochRequest
     ) -> BeginQuorumEpochRequest:
         partition = BeginQuorumEpochRequest.Topic.Partition(
-            leader_id=self.node_id, leader_epoch=request.epoch
+            leader_id=self.node_id,
+            leader_epoch=request.epoch,
+            voter_directory_id=request.voter_directory_id,
         )
         topic = BeginQuorumEpochRequest.Topic(topic_name=METADATA_TOPIC, partitions=(partition,))
         return BeginQuorumEpochRequest(
@@ -81,7 +115,10 @@ class RequestEncoder:
             leader_epoch=request.epoch,
             preferred_successors=request.successors,
             preferred_candidates=tuple(
-                candidate(candidate_id=voter, candidate_directory_id=NO_UUID)
+                candidate(
+                    candidate_id=voter,
+                    candidate_directory_id=self.replica.voter_set.directory_id(voter),
+                )
                 for voter in request.successors
             ),
         )
@@ -93,10 +130,10 @@ class RequestEncoder:
         )
 
     def _leader_endpoints(self, message: Any) -> tuple[Any, ...]:
-        if self.address is None:
-            return ()
-        host, port = self.address.host, self.address.port
-        return (message.LeaderEndpoint(name=self.listener, host=host, port=port),)
+        return tuple(
+            message.LeaderEndpoint(name=endpoint.name, host=endpoint.host, port=endpoint.port)
+            for endpoint in self.replica.local.endpoints
+        )
 
     def _fetch(self, request: raft.FetchRequest) -> FetchRequest:
         partition = FetchRequest.Topic.Partition(
@@ -104,6 +141,7 @@ class RequestEncoder:
             fetch_offset=request.offset,
             last_fetched_epoch=request.last_fetched_epoch,
             partition_max_bytes=MAX_METADATA_BATCH_BYTES,
+            replica_directory_id=request.directory_id,
             high_watermark=request.high_watermark,
         )
         return FetchRequest(
@@ -118,11 +156,52 @@ class RequestEncoder:
             ),
         )
 
+    def _add_voter(self, request: raft.AddVoterRequest) -> AddRaftVoterRequest:
+        voter = request.voter
+        return AddRaftVoterRequest(
+            cluster_id=self.cluster_id,
+            timeout_ms=self.timeout_ms,
+            voter_id=voter.id,
+            voter_directory_id=voter.directory_id,
+            listeners=tuple(
+                AddRaftVoterRequest.Listener(name=each.name, host=each.host, port=each.port)
+                for each in voter.endpoints
+            ),
+            ack_when_committed=request.ack_when_committed,
+        )
+
+    def _remove_voter(self, request: raft.RemoveVoterRequest) -> RemoveRaftVoterRequest:
+        return RemoveRaftVoterRequest(
+            cluster_id=self.cluster_id,
+            voter_id=request.key.id,
+            voter_directory_id=request.key.directory_id,
+        )
+
+    def _update_voter(self, request: raft.UpdateVoterRequest) -> UpdateRaftVoterRequest:
+        voter = request.voter
+        return UpdateRaftVoterRequest(
+            cluster_id=self.cluster_id,
+            current_leader_epoch=request.epoch,
+            voter_id=voter.id,
+            voter_directory_id=voter.directory_id,
+            listeners=tuple(
+                UpdateRaftVoterRequest.Listener(name=each.name, host=each.host, port=each.port)
+                for each in voter.endpoints
+            ),
+            k_raft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
+                min_supported_version=voter.min_version, max_supported_version=voter.max_version
+            ),
+        )
+
 
 def decode_response(request: raft.Request, response: Any) -> raft.Response:
     """Raises ProtocolError if the response does not match the request."""
     if response.error_code:
         return raft.Response(_error_code(response.error_code), raft.NO_LEADER, -1)
+    if isinstance(
+        request, raft.AddVoterRequest | raft.RemoveVoterRequest | raft.UpdateVoterRequest
+    ):
+        return raft.Response(ErrorCode.NONE, raft.NO_LEADER, -1)
     if isinstance(request, raft.FetchRequest):
         return _decode_fetch(request, response)
     partition = _single(_single(response.topics).partitions)

@@ -18,6 +18,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from penstock.client.connection import API_VERSIONS_REQUEST
+from penstock.config.quorum import Address
 from penstock.errors import ErrorCode, KafkaError, ProtocolError, invariant
 from penstock.limits import FILES_RETRY_S
 from penstock.log.directory import TooManyFiles
@@ -25,12 +27,15 @@ from penstock.node.quorum.client_rpc import RequestEncoder, decode_response
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.peers import Peers
 from penstock.node.quorum.quorum_state_store import QuorumStateStore
+from penstock.protocol.messages.api_versions import ApiVersionsResponse
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.machine import Raft
 from penstock.raft.messages import (
     Appended,
     AppendLeaderChange,
     AppendRecords,
+    AppendVoters,
+    AskSupportedVersions,
     Commit,
     Effect,
     Event,
@@ -47,11 +52,13 @@ from penstock.raft.messages import (
     SaveElectionState,
     SendRequest,
     SendResponse,
+    SupportedVersionsReceived,
     Sync,
     Synced,
     Tick,
     Truncate,
 )
+from penstock.raft.voters import KRAFT_VERSION, Voter
 from penstock.world import World
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -73,7 +80,7 @@ class Callbacks(NamedTuple):
 
 
 class RaftDriver:
-    """Call `start` once, then `deliver` events."""
+    """Call `start` once, then `deliver` events. `listener` is the name of the controllers'."""
 
     def __init__(
         self,
@@ -83,10 +90,12 @@ class RaftDriver:
         state_store: QuorumStateStore,
         peers: Peers,
         encoder: RequestEncoder,
+        listener: str,
         spawn: Spawn,
         callbacks: Callbacks,
     ) -> None:
         self.raft = raft
+        self._listener = listener
         self.log = log
         self._world = world
         self._state_store = state_store
@@ -222,16 +231,20 @@ class RaftDriver:
                 self._spawn(self._send(destination, request))
             case SendResponse(reply_to, response):
                 self._respond(reply_to, response)
-            case AppendLeaderChange(epoch, granting_voters):
+            case AppendLeaderChange(epoch, granting_voters, new_voters):
                 return self._append(
                     partial(
                         self.log.append_leader_change,
                         epoch,
                         self.raft.node_id,
-                        self.raft.voters,
                         granting_voters,
+                        new_voters,
                     )
                 )
+            case AppendVoters():
+                self._append_voters(effect)
+            case AskSupportedVersions(voter):
+                self._spawn(self._ask_supported_versions(voter))
             case AppendRecords(records):
                 return self._append(partial(self.log.append_fetched, records))
             case Sync():
@@ -250,6 +263,20 @@ class RaftDriver:
         except TooManyFiles:
             return self._append_later(append)
         return None
+
+    def _append_voters(self, effect: AppendVoters) -> None:
+        """The next effects do not wait: records that the controller appends may follow."""
+        ids = list(effect.voters.ids)
+        try:
+            self.log.append_voters(effect.epoch, effect.voters, effect.kraft_version)
+        except TooManyFiles:
+            logger.error("the voters %s are not written: too many files are open", ids)
+        else:
+            logger.info(
+                "the voters of the quorum are %s from offset %d on, if a majority of them gets it",
+                ids,
+                self.log.end.offset - 1,
+            )
 
     async def _append_later(self, append: Callable[[], None]) -> None:
         while not self._is_stopped:
@@ -308,8 +335,31 @@ class RaftDriver:
             logger.debug("%s to node %d failed: %s", type(request).__name__, destination, error)
             self.deliver(RequestFailed(destination, request))
         else:
-            self._callbacks.on_endpoints(raw.node_endpoints)
+            self._callbacks.on_endpoints(getattr(raw, "node_endpoints", ()))
             self.deliver(ResponseReceived(destination, request, response))
+
+    async def _ask_supported_versions(self, voter: Voter) -> None:
+        """Ask a controller that is to become a voter, at the endpoint that the request gives."""
+        levels: tuple[int, int] | None = None
+        endpoint = next(
+            (each for each in voter.endpoints if each.name == self._listener), voter.endpoints[0]
+        )
+        try:
+            response = await self._peers.call_at(
+                voter.id,
+                Address(endpoint.host, endpoint.port),
+                API_VERSIONS_REQUEST,
+                ApiVersionsResponse,
+            )
+        except (KafkaError, ProtocolError) as error:
+            logger.info("controller %d did not answer ApiVersions: %s", voter.id, error)
+        else:
+            for feature in response.supported_features:
+                if feature.name == KRAFT_VERSION:
+                    levels = feature.min_version, feature.max_version
+            if levels is None and not response.error_code:
+                levels = (0, 0)
+        self.deliver(SupportedVersionsReceived(voter.key, levels))
 
 
 async def _raise(error: BaseException) -> None:

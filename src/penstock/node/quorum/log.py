@@ -24,19 +24,30 @@ from penstock.log.flush import save_epochs, sync_log, truncating
 from penstock.log.log import Log
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.log.producers.state import ProducerStates
-from penstock.node.quorum.batches import build_batches, leader_change_batch
+from penstock.log.recovery import REFETCH
+from penstock.node.quorum.batches import build_batches, leader_change_batch, voters_batch
 from penstock.node.quorum.snapshot_file import SnapshotDamaged
-from penstock.node.quorum.snapshot_store import RETAINED_SNAPSHOTS, SnapshotStore
+from penstock.node.quorum.snapshot_store import BOOTSTRAP, RETAINED_SNAPSHOTS, SnapshotStore
+from penstock.node.quorum.voter_records import replay_control
 from penstock.raft.log import OffsetAndEpoch
-from penstock.records.batch import batches, crc_matches
+from penstock.raft.voters import VotersEntry, VoterSet, VoterSetHistory
+from penstock.records.batch import BatchHeader, batches, crc_matches
 from penstock.world import World
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
 # Not Kafka's: an offset below which the log was committed and synced at some time, and a checksum.
 # A corrupt batch below it is damage, not a torn tail (rules 20 and 21).
 COMMITTED = ".penstock_committed"
+_FORMAT_AGAIN = (
+    "Empty the metadata directory and format it again: the node then fetches all metadata from the "
+    "other controllers"
+)
 
 logger = logging.getLogger(__name__)
+
+
+def metadata_log_path(directory: str) -> str:
+    return f"{directory}/{PARTITION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,8 @@ class MetadataLogConfig:
 
 
 class MetadataLog:
-    """Call `open` first. `voters` are the configured ones; empty on an observer without them."""
+    """Call `open` first. `voters` are those of the configuration, which count while the log has
+    none."""
 
     def __init__(
         self,
@@ -68,7 +80,7 @@ class MetadataLog:
         config: MetadataLogConfig,
         voters: tuple[int, ...] = (),
     ) -> None:
-        self.voters = voters
+        self.voter_sets = VoterSetHistory(VoterSet.static(voters))
         self._retention = config
         self._world = world
         self._directory = directory
@@ -80,8 +92,8 @@ class MetadataLog:
             max_message_bytes=MAX_METADATA_BATCH_BYTES,
             retention_ms=-1,
         )
-        self.path = f"{directory.path}/{PARTITION}"
-        self.snapshots = SnapshotStore(world, directory, self.path, voters)
+        self.path = metadata_log_path(directory.path)
+        self.snapshots = SnapshotStore(world, directory, self.path)
         self.committed = 0
         # The size of a fetch response, which has at least one batch.
         self.fetch_max_bytes = METADATA_FETCH_BYTES
@@ -101,7 +113,11 @@ class MetadataLog:
             self.snapshots.open()
             await self._set_damaged_aside()
             self.committed = self._read_committed()
-            self._log = await self._recover()
+            try:
+                self._log = await self._recover()
+            except KafkaError as error:
+                message = error.message.replace(REFETCH, _FORMAT_AGAIN)
+                raise KafkaError(error.code, message) from error
         else:
             self._log = create_log(
                 PARTITION,
@@ -118,20 +134,24 @@ class MetadataLog:
         )
         latest = self.snapshots.latest
         if latest is not None and not self._reaches(latest):
-            await self.truncate_to_snapshot(latest)
+            await self.truncate_to_snapshot(latest, await self.snapshots.voters(latest))
         if self._log.start_offset > 0 or len(self.snapshots.all) >= RETAINED_SNAPSHOTS:
             await self._start_at_snapshot()
         await self._check()
 
     async def _check(self) -> None:
-        """Read the whole log. A damaged record that the latest snapshot covers is given up with all
-        before it. KafkaError: there is a later one.
+        """Read the whole log, and the voters in it. A damaged record that the latest snapshot
+        covers is given up with all before it. KafkaError: there is a later one.
 
         Recovery reads only what is above the committed offset, and the loader what is above the
         latest snapshot. A leader that has damaged records would serve them forever, and a replica
         that needs them would never catch up (rule 20).
         """
-        while (damaged := await self._world.offload.thread(self._first_damage)) is not None:
+        while True:
+            damaged, controls = await self._world.offload.thread(self._first_damage)
+            if damaged is None:
+                await self._read_voters(controls)
+                return
             latest = self.snapshots.latest
             message = f"{self.path} is damaged: the batch at offset {damaged} has a wrong "
             if latest is None or latest.offset <= damaged:
@@ -149,10 +169,32 @@ class MetadataLog:
             self._advance_start(latest)
             await self.snapshots.remove([older for older in self.snapshots.all if older != latest])
 
-    def _first_damage(self) -> int | None:
-        """Return the offset of the first damaged batch. Leader epochs, which no CRC covers, are
-        compared with the checkpoint of leader epochs."""
+    async def _read_voters(self, controls: list[tuple[BatchHeader, bytes]]) -> None:
+        """Read the voters of the latest snapshot, or of the bootstrap checkpoint, and those of the
+        control batches after it."""
+        latest = self.snapshots.latest
+        if latest is not None:
+            self.voter_sets.restart(latest.offset - 1, await self.snapshots.voters(latest))
+        elif self.snapshots.has_bootstrap and self._log.start_offset == 0:
+            self.voter_sets.restart(-1, await self._bootstrap_voters())
+        for header, batch in controls:
+            replay_control(self.voter_sets, batch, header)
+
+    async def _bootstrap_voters(self) -> VotersEntry | None:
+        try:
+            return await self.snapshots.voters(BOOTSTRAP)
+        except SnapshotDamaged as error:
+            message = (
+                f"{error.message}. It has the first voters of the quorum: empty the metadata "
+                "directory and format it again"
+            )
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+
+    def _first_damage(self) -> tuple[int | None, list[tuple[BatchHeader, bytes]]]:
+        """Return the offset of the first damaged batch, and the control batches before it. Leader
+        epochs, which no CRC covers, are compared with the checkpoint of leader epochs."""
         log = self._log
+        controls: list[tuple[BatchHeader, bytes]] = []
         position = log.start_offset
         while position < log.end_offset:
             part = log.read(position, METADATA_FETCH_BYTES, below=log.end_offset)
@@ -163,11 +205,13 @@ class MetadataLog:
                     or not crc_matches(data, at, header)
                     or header.leader_epoch != log.epochs.epoch_at(max(header.base_offset, before))
                 ):
-                    return position
+                    return position, controls
+                if header.is_control:
+                    controls.append((header, data[at : at + header.size]))
                 position = max(position, header.next_offset)
             if position == before:
-                return position
-        return None
+                return position, controls
+        return None, controls
 
     async def _set_damaged_aside(self) -> None:
         """Set damaged snapshots aside until the latest is an intact one, or none is left."""
@@ -321,15 +365,34 @@ class MetadataLog:
         return ends
 
     def append_leader_change(
-        self, epoch: int, leader_id: int, voters: tuple[int, ...], granting_voters: tuple[int, ...]
+        self,
+        epoch: int,
+        leader_id: int,
+        granting_voters: tuple[int, ...],
+        new_voters: VoterSet | None = None,
     ) -> None:
-        now_ms = self._world.clock.now_ms()
-        batch = leader_change_batch(leader_id, voters, granting_voters, now_ms)
-        self._log.append_as_leader(batch, epoch, from_client=False)
+        latest, now_ms = self.voter_sets.latest, self._world.clock.now_ms()
+        batch = leader_change_batch(
+            leader_id, latest.voters.ids, granting_voters, now_ms, new_voters, latest.kraft_version
+        )
+        appended = self._log.append_as_leader(batch, epoch, from_client=False)
+        if new_voters is not None:
+            self.voter_sets.add_voters(appended.end_offset - 1, new_voters)
+
+    def append_voters(self, epoch: int, voters: VoterSet, kraft_version: int | None) -> None:
+        """Append a VotersRecord, with a kraft.version after its record."""
+        batch = voters_batch(voters, kraft_version, self._world.clock.now_ms())
+        appended = self._log.append_as_leader(batch, epoch, from_client=False)
+        if kraft_version is not None:
+            self.voter_sets.add_kraft_version(appended.end_offset - 2, kraft_version)
+        self.voter_sets.add_voters(appended.end_offset - 1, voters)
 
     def append_fetched(self, records: Buffer) -> None:
         self._log.append_as_follower(records)
         self.bytes_since_snapshot += len(records)
+        for position, header in batches(records):
+            if header.is_control:
+                replay_control(self.voter_sets, records, header, position)
 
     async def sync(self) -> None:
         await self._log.flushing.all()
@@ -350,10 +413,14 @@ class MetadataLog:
                 await self._world.offload.thread(
                     sync_log, self._world.disk, self.path, [self._log.active.file], [self.path]
                 )
+        self.voter_sets.truncate(self._log.end_offset)
         await self.sync()
 
-    async def truncate_to_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        """Replace all records by a snapshot: the empty log continues at its end offset."""
+    async def truncate_to_snapshot(
+        self, snapshot: OffsetAndEpoch, voters: VotersEntry | None = None
+    ) -> None:
+        """Replace all records by a snapshot, which has these voters: the empty log continues at its
+        end offset."""
         with self._log.flushing.held_at(0), truncating(self._world.disk, self.path):
             self._log.restart_at(snapshot.offset)
             self._start_snapshot = snapshot
@@ -361,7 +428,9 @@ class MetadataLog:
                 sync_log, self._world.disk, self.path, [self._log.active.file], [self.path]
             )
         self._log.flushing.recovery_point = snapshot.offset
+        self.voter_sets.restart(snapshot.offset - 1, voters)
         await self.snapshots.remove([older for older in self.snapshots.all if older != snapshot])
+        await self.snapshots.remove_bootstrap()
 
     async def delete_old(self, applied: int) -> None:
         """Delete the oldest snapshots and the records that the next one covers, until what is left
@@ -382,9 +451,11 @@ class MetadataLog:
         if start == self._log.start_offset:
             return
         self._advance_start(kept[0])
+        self.voter_sets.forget_before(start)
         await self.snapshots.remove(
             [each for each in self.snapshots.all if each.offset < self._log.start_offset]
         )
+        await self.snapshots.remove_bootstrap()
         for path in self._log.retire(self._segments_before(start)):
             await self._world.offload.thread(self._world.disk.remove, path)
 

@@ -138,6 +138,9 @@ class MetadataLoader:
         records: list[object] = []
         last_offset = self.image.offset
         own = self._uncommitted
+        while own and own[0].base_offset <= last_offset:
+            # It was read from the log, behind a control batch.
+            own.popleft()
         while (
             own
             and len(records) < REPLAYED_METADATA_RECORDS_A_TURN
@@ -149,7 +152,7 @@ class MetadataLoader:
             last_offset = append.end_offset - 1
         if last_offset == self.image.offset:
             data = self._log.read(self.end_offset, below=high_watermark)
-            for header, batch_records in decode_batches(data, self._log.voters):
+            for header, batch_records in decode_batches(data):
                 records += batch_records
                 last_offset = header.last_offset
                 if len(records) >= REPLAYED_METADATA_RECORDS_A_TURN:

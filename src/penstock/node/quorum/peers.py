@@ -54,6 +54,12 @@ class Peers:
         """Send a request and return its response. Raises KafkaError, mostly ConnectionFailed."""
         return await self._call(_Purpose.CONTROL, node_id, request, response_type, 0.0)
 
+    async def call_at(
+        self, node_id: int, address: Address, request: object, response_type: type[T]
+    ) -> T:
+        """Send a request to a node at an address that a request gave."""
+        return await self._call(_Purpose.CONTROL, node_id, request, response_type, 0.0, address)
+
     async def _call(
         self,
         purpose: _Purpose,
@@ -61,8 +67,9 @@ class Peers:
         request: object,
         response_type: type[T],
         max_wait_s: float,
+        address: Address | None = None,
     ) -> T:
-        address = self._address_of(node_id)
+        address = address or self._address_of(node_id)
         if address is None:
             raise ConnectionFailed(f"the address of node {node_id} is unknown")
         try:

@@ -20,21 +20,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from penstock.client.errors import ConnectionFailed
 from penstock.config import cluster_settings as settings
 from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
-from penstock.errors import invariant
 from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataImage
 from penstock.node.quorum.client_rpc import RequestEncoder
 from penstock.node.quorum.driver import Callbacks, RaftDriver, Spawn
-from penstock.node.quorum.log import MetadataLog, MetadataLogConfig
+from penstock.node.quorum.log import MetadataLog, MetadataLogConfig, metadata_log_path
 from penstock.node.quorum.metadata_loader import MetadataLoader, Publisher, not_controller
 from penstock.node.quorum.peers import Peers
-from penstock.node.quorum.quorum_state_store import QuorumStateStore
+from penstock.node.quorum.quorum_state_store import QuorumStateStore, is_own_quorum
 from penstock.node.quorum.service import QuorumService
 from penstock.node.quorum.snapshot_download import SnapshotDownloads
 from penstock.node.quorum.snapshots import MetadataSnapshots
+from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -46,10 +47,19 @@ from penstock.protocol.messages.end_quorum_epoch import (
 )
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from penstock.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from penstock.protocol.messages.update_raft_voter import (
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
 from penstock.protocol.messages.vote import VoteRequest, VoteResponse
 from penstock.raft.machine import Raft
 from penstock.raft.messages import FetchSnapshot
 from penstock.raft.states import LeaderState, Timing
+from penstock.raft.voters import LATEST_KRAFT_VERSION, Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.world import World
 
 # How often the node checks whether a snapshot is due, whether old ones are to be deleted (as in
@@ -67,7 +77,8 @@ class Quorum:
 
     `on_applied` is called with every committed image, in order, and returns the steps by which the
     node applies it. `on_leadership` is called with the epoch when this node becomes the active
-    controller, and with None when it no longer is.
+    controller, and with None when it no longer is. `host_name` is where other nodes find a
+    listener with a wildcard host.
     """
 
     def __init__(
@@ -80,6 +91,7 @@ class Quorum:
         on_applied: Publisher,
         on_leadership: Callable[[int | None], None],
         spawn: Spawn,
+        host_name: str = "localhost",
     ) -> None:
         self.node_id = config.node_id
         self.cluster_id = cluster_id
@@ -89,6 +101,7 @@ class Quorum:
         self._world = world
         self._config = config
         self._directory = directory
+        self._host_name = host_name
         self._on_leadership = on_leadership
         self._spawn = spawn
         self._addresses: dict[int, Address] = {
@@ -98,15 +111,21 @@ class Quorum:
         self._addresses |= {
             -2 - index: address for index, address in enumerate(config.bootstrap_servers)
         }
-        self._voters = tuple(voter.node_id for voter in config.voters) or (
-            (self.node_id,) if config.is_own_quorum else ()
-        )
-        self._log = MetadataLog(world, directory, MetadataLogConfig.of(config), self._voters)
+        names = config.controller_listener_names
+        self._listener_name = names[0] if names else ""
+        static = tuple(voter.node_id for voter in config.voters)
+        path = metadata_log_path(directory.path)
+        if not static and config.is_controller and is_own_quorum(world.disk, path, self.node_id):
+            static = (self.node_id,)
+        self._log = MetadataLog(world, directory, MetadataLogConfig.of(config), static)
+        # The voters whose addresses are in `_addresses`.
+        self._known_voters: VoterSet | None = None
         self._loader = MetadataLoader(self._log, on_applied)
         timeout_s = config[settings.QUORUM_REQUEST_TIMEOUT_MS] / 1000
         self._peers = Peers(world, f"quorum-{self.node_id}", timeout_s, self._addresses.get)
         self._snapshots = MetadataSnapshots(world, self._log, self._loader, cluster_id)
-        self._downloads = SnapshotDownloads(self._log, self._peers, self.node_id, cluster_id)
+        self._local = Voter(self.node_id, directory.id, max_version=LATEST_KRAFT_VERSION)
+        self._downloads = SnapshotDownloads(self._log, self._peers, self._local.key, cluster_id)
         # Made by `open`, which reads the state on disk first.
         self._raft: Raft
         self._driver: RaftDriver
@@ -155,6 +174,15 @@ class Quorum:
         )
 
     @property
+    def kraft_version(self) -> int:
+        """1 if the voters are in the log (KIP-853), 0 if they are those of the configuration."""
+        return self._raft.kraft_version
+
+    @property
+    def voter_set(self) -> VoterSet:
+        return self._raft.voter_set
+
+    @property
     def high_watermark(self) -> int:
         return self._raft.high_watermark
 
@@ -177,17 +205,39 @@ class Quorum:
         return self._peers.disconnected
 
     def voter_address(self, node_id: int) -> Address:
+        """Raises ConnectionFailed if the address is not known yet."""
         if node_id in self._addresses:
             return self._addresses[node_id]
-        invariant(
-            node_id == self.node_id and self._config.is_controller, f"node {node_id} is not a voter"
-        )
-        listener = self._config.controller_listeners[0]
-        return Address(listener.host or "localhost", self.ports.get(listener.name, listener.port))
+        endpoints = self.own_endpoints() if node_id == self.node_id else ()
+        if not endpoints:
+            raise ConnectionFailed(f"the address of controller {node_id} is unknown")
+        return Address(endpoints[0].host, endpoints[0].port)
 
     def voters(self) -> list[tuple[int, Address]]:
-        """Return the id and the address of each controller."""
-        return [(voter, self.voter_address(voter)) for voter in self._raft.voters]
+        """Return the id and the address of each voter whose address is known."""
+        return [
+            (voter, self.voter_address(voter))
+            for voter in self._raft.voters
+            if voter in self._addresses or voter == self.node_id
+        ]
+
+    def own_endpoints(self) -> tuple[Endpoint, ...]:
+        """Return where other nodes find the listeners of this controller; none if it is a broker
+        alone. A static voter has the address of controller.quorum.voters."""
+        advertised = {each.name: each for each in self._config.advertised_listeners}
+        static = {voter.node_id: voter.address for voter in self._config.voters}.get(self.node_id)
+        endpoints = []
+        for listener in self._config.controller_listeners:
+            found = advertised.get(listener.name, listener)
+            host, port = found.host, found.port or self.ports.get(listener.name, 0)
+            if listener.name == self._listener_name and static is not None:
+                host, port = static.host, static.port
+            is_wildcard = host in (None, "", "0.0.0.0", "::")
+            endpoints.append(
+                Endpoint(listener.name, self._host_name if is_wildcard else str(host), port)
+            )
+        # The first one is that of `controller.listener.names`.
+        return tuple(sorted(endpoints, key=lambda each: each.name != self._listener_name))
 
     # Lifecycle
 
@@ -200,28 +250,27 @@ class Quorum:
         await self._log.open()
         config = self._config
         state_store = QuorumStateStore(
-            self._world, self._directory, self._log.path, self.cluster_id, self._voters
+            self._world, self._directory, self._log.path, self.cluster_id, self._log.voter_sets
         )
         self._raft = Raft(
-            self.node_id,
-            self._voters,
+            self._local,
             self._log,
             state_store.read(self._log.end.epoch),
             self._timing(),
             self._world.rng.random,
             tuple(node_id for node_id in self._addresses if node_id < 0),
             self._log.committed,
+            auto_join=config.is_controller and config[settings.QUORUM_AUTO_JOIN_ENABLE],
         )
+        self._learn_voters()
         image = await self._snapshots.load_latest()
         if image is not None:
             await self._loader.load(image)
         self._committed_offset = self._raft.high_watermark
         while not self._loader.publish(self.committed_offset):
             await asyncio.sleep(0)
-        listeners = config.controller_listeners
-        listener_name = listeners[0].name if listeners else ""
         encoder = RequestEncoder(
-            self.node_id, self.cluster_id, listener_name, self._addresses.get(self.node_id)
+            self.cluster_id, self._raft, config[settings.QUORUM_REQUEST_TIMEOUT_MS]
         )
         callbacks = Callbacks(
             on_step=self._on_step,
@@ -237,6 +286,7 @@ class Quorum:
             state_store,
             self._peers,
             encoder,
+            self._listener_name,
             self._spawn,
             callbacks,
         )
@@ -245,8 +295,9 @@ class Quorum:
             self._driver,
             self._snapshots,
             self.cluster_id,
-            listener_name,
+            self._listener_name,
             self._addresses,
+            self._learn_leader,
         )
 
     def _timing(self) -> Timing:
@@ -259,13 +310,15 @@ class Quorum:
             retry_backoff=config[settings.QUORUM_RETRY_BACKOFF_MS] / 1000,
             disconnect_grace=config[settings.QUORUM_DISCONNECT_GRACE_MS] / 1000,
             fetch_max_wait=min(0.5, fetch_timeout / 4),
+            request_timeout=config[settings.QUORUM_REQUEST_TIMEOUT_MS] / 1000,
         )
 
     async def start(self) -> None:
         """Start elections and fetching. A single voter leads when this returns."""
+        self._raft.set_endpoints(self.own_endpoints())
         self._driver.start()
         self._spawn(self._maintain())
-        if self._raft.voters == (self.node_id,):
+        if self._raft.voter_set.keys in ((self._local.key,), (ReplicaKey(self.node_id),)):
             while not self.is_leader:
                 await self._wait_changed()
 
@@ -349,6 +402,21 @@ class Quorum:
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self._service.describe_quorum(request)
 
+    # Changes of the voters
+
+    async def add_raft_voter(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        return await self._service.add_raft_voter(request)
+
+    async def remove_raft_voter(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+        return await self._service.remove_raft_voter(request)
+
+    async def update_raft_voter(self, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+        return await self._service.update_raft_voter(request)
+
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Raise kraft.version as the leader. Raises KafkaError, mostly INVALID_UPDATE_VERSION."""
+        await self._service.upgrade_kraft_version(level, validate_only=validate_only)
+
     # Callbacks of the driver
 
     def _on_step(self) -> None:
@@ -357,6 +425,7 @@ class Quorum:
         A new leader becomes the active controller once the LeaderChangeMessage of its epoch, and so
         everything before it, is committed and loaded.
         """
+        self._learn_voters()
         state = self._raft.state
         is_active = (
             isinstance(state, LeaderState) and self._loader.end_offset > state.epoch_start_offset
@@ -387,11 +456,32 @@ class Quorum:
         self._is_publishing = False
         self._on_step()
 
+    # Addresses: what is learned last counts. Those of controller.quorum.voters do not change.
+
     def _update_addresses(self, endpoints: Sequence[Any]) -> None:
-        """Learn addresses from responses, unless controller.quorum.voters gives them."""
-        if not self._raft.voters:
-            for endpoint in endpoints:
-                self._addresses[endpoint.node_id] = Address(endpoint.host, endpoint.port)
+        """Learn addresses from responses."""
+        for endpoint in endpoints:
+            self._learn_address(endpoint.node_id, endpoint.host, endpoint.port)
+
+    def _learn_leader(self, leader_id: int, endpoints: Sequence[Any]) -> None:
+        """Learn the address of a leader that announces itself."""
+        for endpoint in endpoints:
+            if endpoint.name == self._listener_name:
+                self._learn_address(leader_id, endpoint.host, endpoint.port)
+
+    def _learn_voters(self) -> None:
+        """Learn the addresses of new voters in the log."""
+        voters = self._raft.voter_set
+        if voters is not self._known_voters:
+            self._known_voters = voters
+            for voter in voters.voters:
+                named = [each for each in voter.endpoints if each.name == self._listener_name]
+                for endpoint in (named or voter.endpoints)[:1]:
+                    self._learn_address(voter.id, endpoint.host, endpoint.port)
+
+    def _learn_address(self, node_id: int, host: str, port: int) -> None:
+        if not self._raft.is_static and node_id >= 0 and host and port:
+            self._addresses[node_id] = Address(host, port)
 
     async def _download_snapshot(self, effect: FetchSnapshot) -> None:
         await self._downloads.download(effect, self._driver.deliver)

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from penstock.config.quorum import Address
 from penstock.errors import ErrorCode
-from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID
+from penstock.ids import METADATA_TOPIC, METADATA_TOPIC_ID, NO_UUID
+from penstock.limits import MAX_VOTER_LISTENERS
+from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from penstock.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -22,9 +24,12 @@ from penstock.protocol.messages.end_quorum_epoch import (
     EndQuorumEpochResponse,
 )
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
 from penstock.protocol.messages.vote import VoteRequest, VoteResponse
 from penstock.raft import messages as raft
 from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import Endpoint, ReplicaKey, Voter
 
 _FetchPartition = FetchResponse.Response.Partition
 
@@ -34,12 +39,21 @@ class DecodedRequest(NamedTuple):
     request: raft.Request
 
 
+class Refused(NamedTuple):
+    """An invalid request to change the voters."""
+
+    error: ErrorCode
+    message: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class RequestDecoder:
-    """Decodes requests to this node. Each method returns an error code for an invalid request."""
+    """Decodes requests to this node. Each method returns an error code for an invalid request.
+    `listener` is the name of the controllers' listener."""
 
     node_id: int
     cluster_id: str
+    listener: str
 
     def vote(self, request: VoteRequest) -> DecodedRequest | ErrorCode:
         partition = self._partition(request)
@@ -52,7 +66,14 @@ class RequestDecoder:
         if request.voter_id not in (-1, self.node_id):
             return ErrorCode.INVALID_VOTER_KEY
         return DecodedRequest(
-            partition.replica_id, raft.VoteRequest(epoch, end, partition.pre_vote)
+            partition.replica_id,
+            raft.VoteRequest(
+                epoch,
+                end,
+                partition.pre_vote,
+                partition.replica_directory_id,
+                partition.voter_directory_id,
+            ),
         )
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> DecodedRequest | ErrorCode:
@@ -62,7 +83,8 @@ class RequestDecoder:
         if request.voter_id not in (-1, self.node_id):
             return ErrorCode.INVALID_VOTER_KEY
         return DecodedRequest(
-            partition.leader_id, raft.BeginQuorumEpochRequest(partition.leader_epoch)
+            partition.leader_id,
+            raft.BeginQuorumEpochRequest(partition.leader_epoch, partition.voter_directory_id),
         )
 
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> DecodedRequest | ErrorCode:
@@ -103,8 +125,79 @@ class RequestDecoder:
             partition.last_fetched_epoch,
             partition.high_watermark,
             request.max_wait_ms / 1000,
+            partition.replica_directory_id,
         )
         return DecodedRequest(max(request.replica_id, request.replica_state.replica_id), fetch)
+
+    # Changes of the voters
+
+    def add_voter(self, request: AddRaftVoterRequest) -> DecodedRequest | Refused:
+        refused = self._refuse_cluster(request.cluster_id)
+        if refused is not None:
+            return refused
+        if request.voter_id < 0 or request.voter_directory_id == NO_UUID:
+            message = "Add voter request didn't include a valid voter"
+            return Refused(ErrorCode.INVALID_REQUEST, message)
+        endpoints = self._endpoints(request.listeners)
+        if endpoints is None:
+            message = (
+                "Add voter request didn't include the endpoint for the default listener "
+                f"{self.listener}"
+            )
+            return Refused(ErrorCode.INVALID_REQUEST, message)
+        voter = Voter(request.voter_id, request.voter_directory_id, endpoints)
+        return DecodedRequest(-1, raft.AddVoterRequest(voter, request.ack_when_committed))
+
+    def remove_voter(self, request: RemoveRaftVoterRequest) -> DecodedRequest | Refused:
+        refused = self._refuse_cluster(request.cluster_id)
+        if refused is not None:
+            return refused
+        if request.voter_id < 0 or request.voter_directory_id == NO_UUID:
+            message = "Remove voter request didn't include a valid voter"
+            return Refused(ErrorCode.INVALID_REQUEST, message)
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        return DecodedRequest(-1, raft.RemoveVoterRequest(key))
+
+    def update_voter(self, request: UpdateRaftVoterRequest) -> DecodedRequest | Refused:
+        refused = self._refuse_cluster(request.cluster_id)
+        if refused is not None:
+            return refused
+        endpoints, levels = self._endpoints(request.listeners), request.k_raft_version_feature
+        if (
+            request.voter_id < 0
+            or request.voter_directory_id == NO_UUID
+            or request.current_leader_epoch < 0
+            or endpoints is None
+        ):
+            return Refused(ErrorCode.INVALID_REQUEST, "the request has no valid voter")
+        voter = Voter(
+            request.voter_id,
+            request.voter_directory_id,
+            endpoints,
+            levels.min_supported_version,
+            levels.max_supported_version,
+        )
+        return DecodedRequest(
+            request.voter_id, raft.UpdateVoterRequest(request.current_leader_epoch, voter)
+        )
+
+    def _refuse_cluster(self, cluster_id: str | None) -> Refused | None:
+        if cluster_id in (None, self.cluster_id):
+            return None
+        message = f'The given id "{cluster_id}" doesn\'t match the cluster id "{self.cluster_id}"'
+        return Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
+
+    def _endpoints(self, listeners: Any) -> tuple[Endpoint, ...] | None:
+        """Return the endpoints of a voter; None if that of the controllers' listener is missing, or
+        one is none that a node can connect to."""
+        endpoints = tuple(
+            Endpoint(listener.name, listener.host, listener.port) for listener in listeners
+        )
+        is_valid = len(endpoints) <= MAX_VOTER_LISTENERS and all(
+            endpoint.host and endpoint.port for endpoint in endpoints
+        )
+        names = [endpoint.name for endpoint in endpoints]
+        return endpoints if is_valid and self.listener in names else None
 
     def _partition(self, request: Any) -> Any | ErrorCode:
         """Return the only partition of the request, which must be that of the metadata log."""

@@ -20,6 +20,7 @@ from penstock.node.quorum.snapshot_file import SnapshotDamaged
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import FetchSnapshot, SnapshotProgress
+from penstock.raft.voters import ReplicaKey
 from penstock.world import File
 
 logger = logging.getLogger(__name__)
@@ -59,13 +60,15 @@ class _Refused(ProtocolError):
 
 
 class SnapshotDownloads:
-    def __init__(self, log: MetadataLog, peers: Peers, node_id: int, cluster_id: str) -> None:
+    def __init__(
+        self, log: MetadataLog, peers: Peers, replica_key: ReplicaKey, cluster_id: str
+    ) -> None:
         # The size of a piece.
         self.piece_bytes = METADATA_FETCH_BYTES
         self._log = log
         self._store = log.snapshots
         self._peers = peers
-        self._node_id = node_id
+        self._replica_key = replica_key
         self._cluster_id = cluster_id
         self._partial: _Partial | None = None
         # The effect that is carried out. An earlier one ends when its next piece arrives.
@@ -176,11 +179,12 @@ class SnapshotDownloads:
                 end_offset=effect.snapshot.offset, epoch=effect.snapshot.epoch
             ),
             position=position,
+            replica_directory_id=self._replica_key.directory_id,
         )
         topic = FetchSnapshotRequest.Topic(name=METADATA_TOPIC, partitions=(partition,))
         request = FetchSnapshotRequest(
             cluster_id=self._cluster_id,
-            replica_id=self._node_id,
+            replica_id=self._replica_key.id,
             max_bytes=max_bytes,
             topics=(topic,),
         )

@@ -14,6 +14,11 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
 from penstock.limits import BATCH_HEADER_BYTES, METADATA_FETCH_BYTES
 from penstock.metadata.image import MetadataImage
+from penstock.node.quorum.voter_records import (
+    control_values,
+    entry_of_snapshot,
+    voter_control_records,
+)
 from penstock.protocol.internal.control_records import (
     ControlType,
     SnapshotFooterRecord,
@@ -22,6 +27,7 @@ from penstock.protocol.internal.control_records import (
     encode_control_value,
 )
 from penstock.protocol.internal.metadata_records import encode_record
+from penstock.raft.voters import RECONFIGURATION_LEVEL, VotersEntry, VoterSet
 from penstock.records.batch import MAGIC, BatchHeader, crc_matches, read_header
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.record import ControlRecord, control_kind, records_of
@@ -44,14 +50,33 @@ def _damaged(path: str, problem: str) -> SnapshotDamaged:
 
 
 def snapshot_batches(
-    image: MetadataImage, epoch: int, timestamp: int
+    image: MetadataImage, epoch: int, timestamp: int, voters: VotersEntry | None = None
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the batches of a snapshot, each with its number of records."""
+    """Yield the batches of a snapshot, each with its number of records. The first one has the
+    voters, if they are in the log."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=timestamp)
-    yield _control(ControlType.SNAPSHOT_HEADER, header, epoch, timestamp), 1
+    records = [_control(ControlType.SNAPSHOT_HEADER, header, timestamp)]
+    if voters is not None and voters.kraft_version >= RECONFIGURATION_LEVEL:
+        records += voter_control_records(voters.voters, voters.kraft_version, timestamp)
+    yield build_batch(records, control=True, leader_epoch=epoch), len(records)
     for chunk in _chunks(image, timestamp):
         yield build_batch(chunk, leader_epoch=epoch), len(chunk)
-    yield _control(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), epoch, timestamp), 1
+    footer = _control(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), timestamp)
+    yield build_batch([footer], control=True, leader_epoch=epoch), 1
+
+
+def bootstrap_checkpoint(voters: VoterSet, timestamp: int) -> bytes:
+    """Return the snapshot at offset 0 that has the first voters of a new quorum."""
+    content, offset = b"", 0
+    entry = VotersEntry(-1, RECONFIGURATION_LEVEL, voters)
+    for batch, count in snapshot_batches(MetadataImage.empty(), 0, timestamp, entry):
+        content, offset = content + at_offset(batch, offset), offset + count
+    return content
+
+
+def at_offset(batch: bytes, offset: int) -> bytes:
+    """Return the batch with another base offset, which its CRC does not cover."""
+    return offset.to_bytes(8, "big") + batch[8:]
 
 
 def _chunks(image: MetadataImage, timestamp: int) -> Iterator[list[NewRecord]]:
@@ -68,9 +93,22 @@ def _chunks(image: MetadataImage, timestamp: int) -> Iterator[list[NewRecord]]:
         yield chunk
 
 
-def _control(kind: ControlType, value: object, epoch: int, timestamp: int) -> bytes:
-    record = NewRecord(encode_control_key(kind), encode_control_value(value), (), timestamp)
-    return build_batch([record], control=True, leader_epoch=epoch)
+def _control(kind: ControlType, value: object, timestamp: int) -> NewRecord:
+    return NewRecord(encode_control_key(kind), encode_control_value(value), (), timestamp)
+
+
+# Voters
+
+
+def snapshot_voters(file: File, offset: int) -> VotersEntry | None:
+    """Return the voters of a snapshot, which its first batch has; None if it has none. `offset` is
+    that of its last record. Raises SnapshotDamaged."""
+    path, size = file.path, file.size()
+    header = _header(path, file.pread(BATCH_HEADER_BYTES, 0), 0, size)
+    data = file.pread(header.size, 0)
+    _check_crc(path, data, header, 0)
+    _check_kind(path, data, header, ControlRecord.SNAPSHOT_HEADER)
+    return entry_of_snapshot(offset, [value for _at, value in control_values(data, header)])
 
 
 # Checking

@@ -3,6 +3,9 @@
 `<end offset>-<epoch>.checkpoint` is stored next to the segments of the metadata log. A file gets
 this name once it is complete, checked and synced. Until then its name ends in `.part` (rule 18). A
 damaged file is set aside: its name then ends in `.damaged`. `open` removes both kinds.
+
+`0-0.checkpoint`, which `penstock format` writes, has no metadata but the first voters of a quorum
+(KIP-853). It is not in the list of snapshots, and is removed when the log no longer starts at 0.
 """
 
 from __future__ import annotations
@@ -15,20 +18,24 @@ from penstock.ids import Buffer
 from penstock.limits import FILES_RETRY_S
 from penstock.log.directory import LogDirectory, TooManyFiles
 from penstock.metadata.image import MetadataImage
+from penstock.metadata.replay import Replay
 from penstock.node.quorum.snapshot_file import (
+    at_offset,
     check_snapshot,
     checked_batches,
     read_checked,
     snapshot_batches,
+    snapshot_voters,
 )
-from penstock.node.quorum.voter_records import check_voters
 from penstock.protocol.internal.metadata_records import decode_record
 from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import VotersEntry
 from penstock.records.record import records_of
 from penstock.world import Disk, File, World
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _PART, _DAMAGED = ".part", ".damaged"
+BOOTSTRAP = OffsetAndEpoch(0, 0)
 # Snapshots that are retained whatever the settings say: one more than in Kafka, so that a damaged
 # one can be replaced by the previous one.
 RETAINED_SNAPSHOTS = 2
@@ -47,14 +54,13 @@ class SnapshotStore:
         world: World,
         log_directory: LogDirectory,
         path: str,
-        voters: tuple[int, ...] = (),
     ) -> None:
         self.all: list[OffsetAndEpoch] = []
+        self.has_bootstrap = False
         self._world = world
         self._log_directory = log_directory
         self._disk = world.disk
         self._path = path
-        self._voters = voters
         # Numbers the partial files: a download may start while an earlier one of the same snapshot
         # is not finished.
         self._part_count = 0
@@ -72,24 +78,32 @@ class SnapshotStore:
         """List complete snapshots; remove partial ones, and those set aside."""
         for name in self._disk.list(self._path):
             match = _NAME.fullmatch(name)
-            if match:
-                self.all.append(OffsetAndEpoch(int(match[1]), int(match[2])))
+            found = OffsetAndEpoch(int(match[1]), int(match[2])) if match else None
+            if found == BOOTSTRAP:
+                self.has_bootstrap = True
+            elif found is not None:
+                self.all.append(found)
             elif name.endswith((_PART, _DAMAGED)):
                 self._disk.remove(f"{self._path}/{name}")
         self.all.sort()
 
     def path(self, snapshot: OffsetAndEpoch) -> str:
-        return f"{self._path}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
+        return f"{self._path}/{checkpoint_name(snapshot)}"
 
     # Writing
 
-    async def write(self, image: MetadataImage, snapshot: OffsetAndEpoch, timestamp: int) -> None:
+    async def write(
+        self,
+        image: MetadataImage,
+        snapshot: OffsetAndEpoch,
+        timestamp: int,
+        voters: VotersEntry | None = None,
+    ) -> None:
         """Write a snapshot of `image`, yielding to the event loop after each batch."""
         part = await self.begin(snapshot)
         position, offset = 0, 0
-        for batch, count in snapshot_batches(image, snapshot.epoch, timestamp):
-            framed = bytearray(batch)
-            framed[0:8] = offset.to_bytes(8, "big")
+        for batch, count in snapshot_batches(image, snapshot.epoch, timestamp, voters):
+            framed = at_offset(batch, offset)
             position, offset = position + self.add(part, framed, position), offset + count
             await asyncio.sleep(0)
         await self.finish(snapshot, part)
@@ -135,6 +149,12 @@ class SnapshotStore:
             with self._log_directory.failing("removing snapshots of the metadata"):
                 paths = [self.path(snapshot) for snapshot in snapshots]
                 await self._world.offload.thread(_remove, self._disk, paths, self._path)
+
+    async def remove_bootstrap(self) -> None:
+        """Remove the checkpoint with the first voters: a snapshot has newer ones."""
+        if self.has_bootstrap:
+            self.has_bootstrap = False
+            await self.remove([BOOTSTRAP])
 
     async def set_aside(self, snapshot: OffsetAndEpoch) -> None:
         """Neither serve nor load a damaged snapshot any more. Its file is renamed."""
@@ -206,18 +226,22 @@ class SnapshotStore:
         ):
             positions = await self._world.offload.read(check_snapshot, file)
             data = await self._world.offload.read(file.pread, positions[-1], 0)
-        image = MetadataImage.empty()
+        replay = Replay(MetadataImage.empty())
         for position, header in checked_batches(path, data):
-            if header.is_control:
-                check_voters(data, header, position, self._voters)
-            else:
-                records = [
-                    decode_record(record.value or b"")
-                    for record in records_of(data, header, position)
-                ]
-                image, _delta = image.replay(records, snapshot.offset - 1)
+            if not header.is_control:
+                for record in records_of(data, header, position):
+                    replay.replay(decode_record(record.value or b""))
                 await asyncio.sleep(0)
-        return image.replay((), snapshot.offset - 1)[0]
+        return replay.finish(snapshot.offset - 1)[0]
+
+    async def voters(self, snapshot: OffsetAndEpoch) -> VotersEntry | None:
+        """Return the voters of a snapshot; None if it has none (kraft.version 0). Raises
+        SnapshotDamaged."""
+        with (
+            contextlib.closing(await self._open(self.path(snapshot), _READING)) as file,
+            self._log_directory.failing(_READING),
+        ):
+            return await self._world.offload.read(snapshot_voters, file, snapshot.offset - 1)
 
     async def _open(self, path: str, doing: str, *, create: bool = False) -> File:
         """Open a file. Wait while too many files are open: a node that cannot write or load a
@@ -228,6 +252,10 @@ class SnapshotStore:
                     return self._disk.open(path, create=create)
             except TooManyFiles:
                 await asyncio.sleep(FILES_RETRY_S)
+
+
+def checkpoint_name(snapshot: OffsetAndEpoch) -> str:
+    return f"{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
 def _publish(disk: Disk, part: File, path: str, directory: str) -> None:

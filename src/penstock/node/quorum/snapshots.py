@@ -52,7 +52,8 @@ class MetadataSnapshots:
             return
         self._log.bytes_since_snapshot = 0
         try:
-            await self._store.write(image, snapshot, self._world.clock.now_ms())
+            voters = self._log.voter_sets.before(snapshot.offset)
+            await self._store.write(image, snapshot, self._world.clock.now_ms(), voters)
         except SnapshotDamaged as error:
             logger.error("%s. The disk returned other bytes than were written", error.message)
             return
@@ -78,11 +79,12 @@ class MetadataSnapshots:
         """
         try:
             image = await self._store.load(snapshot)
+            voters = await self._store.voters(snapshot)
         except SnapshotDamaged as error:
             await self._set_aside(snapshot, error)
             return
         await self._loader.load(image)
-        await self._log.truncate_to_snapshot(snapshot)
+        await self._log.truncate_to_snapshot(snapshot, voters)
 
     async def _set_aside(self, snapshot: OffsetAndEpoch, error: SnapshotDamaged) -> None:
         logger.error("%s. It is set aside; check the disk of this node", error.message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from penstock.ids import NO_LEADER_EPOCH
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import VoterSet, VoterSetHistory
 
 # The epoch of an entry, and a number that no other entry has.
 Entry = tuple[int, int]
@@ -18,9 +19,18 @@ RETAINED_SNAPSHOTS = 2
 class MemoryLog:
     """A `raft.log.RaftLog`."""
 
-    __slots__ = ("_start_snapshot", "entries", "epochs", "snapshots", "start_offset", "synced_end")
+    __slots__ = (
+        "_start_snapshot",
+        "entries",
+        "epochs",
+        "snapshots",
+        "start_offset",
+        "synced_end",
+        "voter_sets",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, voters: VoterSet) -> None:
+        self.voter_sets = VoterSetHistory(voters)
         self.start_offset = 0
         self.entries: list[Entry] = []
         self.epochs = LeaderEpochs()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.machine import Raft
 from penstock.raft.messages import (
+    AddVoterRequest,
     AppendLeaderChange,
     AppendRecords,
     Commit,
@@ -20,6 +21,7 @@ from penstock.raft.messages import (
     FetchResponse,
     FetchSnapshot,
     InstallSnapshot,
+    RemoveVoterRequest,
     Request,
     RequestReceived,
     Resign,
@@ -30,10 +32,12 @@ from penstock.raft.messages import (
     Sync,
     Synced,
     Truncate,
+    UpgradeKRaftVersionRequest,
     VoteRequest,
     VoteResponse,
 )
 from penstock.raft.states import LeaderState, Timing
+from penstock.raft.voters import Voter, VoterSet
 from penstock.sim.explore.raft_log import Entry, MemoryLog
 
 if TYPE_CHECKING:
@@ -91,7 +95,7 @@ class RaftNode:
         # Seconds of this node's monotonic clock.
         self.now = 0.0
         # On disk: the log, the quorum-state file and the saved committed offset.
-        self.log = MemoryLog()
+        self.log = MemoryLog(VoterSet.static(walk.voters))
         self.saved = ElectionState(0, None)
         self.committed = 0
         # How far the node has applied the log.
@@ -127,8 +131,7 @@ class RaftNode:
         self.log.recover()
         latest = self.log.latest_snapshot
         raft = Raft(
-            self.id,
-            self._walk.voters,
+            Voter(self.id),
             self.log,
             self.saved,
             TIMING,
@@ -158,7 +161,7 @@ class RaftNode:
 
     def wipe(self) -> None:
         """Empty the disk of an observer, which then starts like a new one."""
-        self.log = MemoryLog()
+        self.log = MemoryLog(VoterSet.static(self._walk.voters))
         self.saved = ElectionState(0, None)
         self.committed = 0
 
@@ -233,7 +236,10 @@ class RaftNode:
 
     def _send_request(self, effect: SendRequest) -> None:
         request, laws = effect.request, self._walk.laws
-        laws.mentioned(self.id, request.epoch, self.saved)
+        if not isinstance(
+            request, AddVoterRequest | RemoveVoterRequest | UpgradeKRaftVersionRequest
+        ):
+            laws.mentioned(self.id, request.epoch, self.saved)
         if isinstance(request, VoteRequest):
             laws.requested(self.id, request, self.saved)
         self._walk.network.append(Message(self.id, self.life, effect.destination, request))

@@ -49,7 +49,7 @@ class QuorumFaults:
 
     def inject(self) -> None:
         """Inject one fault."""
-        rng, nodes = self._rng, self._run.nodes
+        rng, nodes, is_dynamic = self._rng, self._run.nodes, self._run.members is not None
         node_id = rng.choice(list(nodes))
         faults: tuple[tuple[int, Callable[[int], None]], ...] = (
             (30, self._crash_or_restart),
@@ -61,8 +61,8 @@ class QuorumFaults:
             (8, self._pause),
             (8, self._stop_at_a_change),
             (8, self._cut_power),
-            (14, self._damage),
-            (5, self._wipe),
+            (14, self._empty if is_dynamic else self._damage),
+            (5, self._empty if is_dynamic else self._wipe),
             (6, self._slow_down),
             (5, self._limit_bandwidth),
             (10, self._crash_at_a_message),
@@ -202,6 +202,15 @@ class QuorumFaults:
             disk.remove_tree("/d")
             disk.sync_dir("/")
             self._run.wiped.add(node_id)
+            self._run.start(node_id)
+
+    def _empty(self, node_id: int) -> None:
+        """Empty a controller's directory, which makes it another one (rule 19), and format it to
+        join."""
+        members = self._run.members
+        if node_id != OBSERVER and members is not None and members.may_lose(node_id):
+            self._run.nodes[node_id].restart()
+            self._run.reformat(node_id)
             self._run.start(node_id)
 
     def damage_latest_snapshot(self, node_id: int) -> None:

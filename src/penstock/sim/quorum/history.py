@@ -18,8 +18,11 @@ RESOURCE = (BROKER, "1")
 CHECKERS: tuple[tuple[int, Checker], ...] = (
     (16, quorum.one_vote_per_epoch),
     (16, quorum.one_quorum_leader_per_epoch),
+    (16, quorum.leaders_are_elected_by_the_newest_voters),
+    (17, quorum.voters_change_one_at_a_time),
     (17, quorum.metadata_is_committed_by_a_majority),
     (17, quorum.metadata_agrees),
+    (19, quorum.wiped_voters_do_not_vote),
 )
 
 

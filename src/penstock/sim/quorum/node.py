@@ -6,24 +6,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from penstock.config.node import NodeConfig, read_node_config
+from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.handlers import (
     begin_quorum_epoch,
     describe_quorum,
     end_quorum_epoch,
     fetch_snapshot,
     quorum_fetch,
+    update_raft_voter,
     vote,
 )
 from penstock.log.directory import formatted_directory
 from penstock.node.broker.formatting import format_directories
+from penstock.node.quorum.initial_voters import InitialVoters
 from penstock.node.quorum.metadata_loader import Publisher
 from penstock.node.quorum.quorum import Quorum
+from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 from penstock.server.dispatch import Dispatch, Handler
 from penstock.server.server import Server
 from penstock.world import Offload, World
@@ -51,7 +59,25 @@ def _api_versions(
         ApiVersionsResponse.ApiKey(api_key=key, min_version=api.first, max_version=api.last)
         for key, api in SERVED.items()
     )
-    return ApiVersionsResponse(api_keys=keys)
+    features = tuple(
+        ApiVersionsResponse.SupportedFeature(
+            name=feature.name, min_version=feature.first, max_version=feature.last
+        )
+        for feature in SUPPORTED_FEATURES
+    )
+    return ApiVersionsResponse(api_keys=keys, supported_features=features)
+
+
+def _add_raft_voter(
+    node: _Node, request: AddRaftVoterRequest, _context: object
+) -> Awaitable[AddRaftVoterResponse]:
+    return node.quorum.add_raft_voter(request)
+
+
+def _remove_raft_voter(
+    node: _Node, request: RemoveRaftVoterRequest, _context: object
+) -> Awaitable[RemoveRaftVoterResponse]:
+    return node.quorum.remove_raft_voter(request)
 
 
 SERVED: Mapping[int, Served] = {
@@ -62,6 +88,9 @@ SERVED: Mapping[int, Served] = {
     54: Served(0, 1, end_quorum_epoch.handle),
     55: Served(0, 2, describe_quorum.handle),
     59: Served(0, 1, fetch_snapshot.handle),
+    80: Served(0, 1, _add_raft_voter),
+    81: Served(0, 0, _remove_raft_voter),
+    82: Served(0, 0, update_raft_voter.handle),
 }
 
 
@@ -88,7 +117,7 @@ def quorum_config(
     knows_voters: bool = True,
 ) -> NodeConfig:
     """Return the config of a controller at its address among the voters ("host:port"), or of a
-    broker at `listener`. A broker has controller.quorum.voters, or without `knows_voters`
+    broker at `listener`. It has controller.quorum.voters, or without `knows_voters`
     controller.quorum.bootstrap.servers. `settings` are not validated: tests use values below the
     minimum."""
     voter_list = ",".join(f"{voter}@{address}" for voter, address in voters.items())
@@ -112,9 +141,17 @@ def quorum_config(
     return replace(config, values={**config.values, **settings})
 
 
-def format_quorum_node(world: World, config: NodeConfig) -> None:
+def format_quorum_node(
+    world: World, config: NodeConfig, quorum: InitialVoters | None = None
+) -> None:
     format_directories(
-        world.disk, world.rng, config, CLUSTER_ID, ignore_formatted=True, say=lambda _line: None
+        world.disk,
+        world.rng,
+        config,
+        CLUSTER_ID,
+        ignore_formatted=True,
+        say=lambda _line: None,
+        quorum=quorum,
     )
 
 

@@ -25,11 +25,13 @@ from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.internal.metadata_settings import ConfigRecord
 from penstock.raft.messages import Effect, FetchSnapshot, Truncate
 from penstock.raft.states import LeaderState
+from penstock.raft.voters import Voter, VoterSetHistory
 from penstock.sim.cluster.history import History as ObservedHistory
 from penstock.sim.cluster.observers.quorum import QuorumObserver
 from penstock.sim.harness import InvariantViolated, replaced
 from penstock.sim.quorum.faults import OBSERVER, QuorumFaults
 from penstock.sim.quorum.history import RESOURCE, History, check
+from penstock.sim.quorum.members import Members
 from penstock.sim.quorum.node import (
     Listener,
     SlowDisk,
@@ -42,10 +44,17 @@ from penstock.world.sim import Node, NodeCrashed, Simulation
 
 PORT = 9093
 FAULTS = 10
+# A node refuses to start with these if its files are damaged: a flipped bit in meta.properties or
+# quorum-state may name another node or cluster.
+DAMAGE_CODES = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_CLUSTER_ID}
+# The share of runs with dynamic voters.
+DYNAMIC_SHARE = 0.4
 # Fetching a snapshot byte by byte takes some seconds.
 RECOVERED_WITHIN_S = 60.0
 # The probability that a voter is replaced at the end.
 REPLACED_AT_THE_END = 0.4
+# The probability that all dynamic voters are replaced at the end, one by one.
+ALL_REPLACED_AT_THE_END = 0.2
 
 
 @dataclass(slots=True)
@@ -59,6 +68,9 @@ class QuorumReport:
     snapshots_fetched: int = 0
     damaged: int = 0
     refused: int = 0
+    voters_added: int = 0
+    voters_removed: int = 0
+    voters_wiped: int = 0
 
     @property
     def counts(self) -> bool:
@@ -83,6 +95,10 @@ def run_quorum(seed: int) -> QuorumReport:
     run.report.elections = len(run.history.leaders)
     run.report.acknowledged = len(run.history.acknowledged)
     run.report.damaged = len(run.faults.damaged)
+    if run.members is not None:
+        run.report.voters_added = run.members.added
+        run.report.voters_removed = run.members.removed
+        run.report.voters_wiped = len(run.members.lost)
     return run.report
 
 
@@ -102,13 +118,21 @@ class ObservedQuorum(Quorum):
     run: QuorumRun
 
     @property
+    def local(self) -> Voter:
+        return self._raft.local
+
+    @property
     def is_synced(self) -> bool:
         """True if the node's whole log is committed and on disk."""
         return self._log.synced_end == self.log_end_offset == self.high_watermark
 
+    def set_piece_bytes(self, piece_bytes: int) -> None:
+        self._downloads.piece_bytes = piece_bytes
+
     async def open(self) -> None:
         self._log.fetch_max_bytes = self.run.fetch_max_bytes
-        self._downloads.piece_bytes = self.run.piece_bytes
+        self.set_piece_bytes(self.run.piece_bytes)
+        self.run.histories[self.node_id] = self._log.voter_sets
         await super().open()
 
     async def _download_snapshot(self, effect: FetchSnapshot) -> None:
@@ -117,8 +141,12 @@ class ObservedQuorum(Quorum):
 
     def _on_step(self) -> None:
         super()._on_step()
-        if isinstance(self._raft.state, LeaderState):
-            self.run.on_leader(self.node_id, self._raft.epoch)
+        if isinstance(self._raft.state, LeaderState) and self.run.on_leader(
+            self.node_id, self._raft.epoch
+        ):
+            members = self.run.members
+            if members is not None:
+                self._spawn(members.change_at_once(self))
 
 
 class QuorumRun:
@@ -132,6 +160,14 @@ class QuorumRun:
         self._observer = RunObserver(self.observed, simulation.now)
         self._observer.report = self.report
         self.ids = range(1, self.rng.choice((3, 3, 5)) + 1)
+        # Dynamic voters: some controllers more, which join (KIP-853).
+        members_rng: random.Random = simulation.stream("members")
+        is_dynamic = members_rng.random() < DYNAMIC_SHARE
+        if is_dynamic:
+            self.ids = range(1, members_rng.choice((4, 5, 6)) + 1)
+        self.members = Members(self, members_rng, PORT) if is_dynamic else None
+        # The voters in the log of each controller's current process, or of its last.
+        self.histories: dict[int, VoterSetHistory] = {}
         self.voters = {node_id: simulation.node(f"c{node_id}") for node_id in self.ids}
         self.nodes: dict[int, Node] = {**self.voters, OBSERVER: simulation.node("o9")}
         self.quorums: dict[int, ObservedQuorum] = {}
@@ -164,6 +200,7 @@ class QuorumRun:
                 "/d",
                 settings,
                 listener="o9:9092" if node_id == OBSERVER else None,
+                knows_voters=not is_dynamic,
             )
             for node_id in self.nodes
         }
@@ -194,8 +231,12 @@ class QuorumRun:
 
     def _format(self, node_id: int) -> None:
         world = self.nodes[node_id].world
-        format_quorum_node(world, self._configs[node_id])
+        members = self.members if node_id != OBSERVER else None
+        initial = members.initial(node_id) if members is not None else None
+        format_quorum_node(world, self._configs[node_id], initial)
         world.disk.sync_dir("/")
+        if members is not None:
+            members.formatted(node_id)
 
     def reformat(self, node_id: int) -> None:
         """Empty and format the directory of a node that has been restarted but not started."""
@@ -231,7 +272,7 @@ class QuorumRun:
                     )
                 assert isinstance(quorum, ObservedQuorum)
                 self.quorums[node_id] = quorum
-                await self._write(quorum)
+                await self._work(quorum)
         except* NodeCrashed:
             # The simulated drive stopped at a write: the node is down until a fault restarts it.
             self.trace.note("stopped")
@@ -242,7 +283,7 @@ class QuorumRun:
     def _refuse(self, node_id: int, errors: BaseExceptionGroup[KafkaError]) -> None:
         """A node with damaged files may stop and refuse to start; a healthy one may not."""
         codes = {error.code for error in _leaves(errors)}
-        if node_id not in self.may_refuse or codes != {ErrorCode.KAFKA_STORAGE_ERROR}:
+        if node_id not in self.may_refuse or not codes <= DAMAGE_CODES:
             raise errors
         self.trace.note("refuses", self.nodes[node_id].name)
         self.quorums.pop(node_id, None)
@@ -256,11 +297,22 @@ class QuorumRun:
         self.trace.note("applied", image.offset)
         return [None] * self._steps_per_image
 
-    def on_leader(self, node_id: int, epoch: int) -> None:
+    def on_leader(self, node_id: int, epoch: int) -> bool:
+        """Return True if the epoch had no leader yet."""
         name = self.nodes[node_id].name
-        if self.history.add_leader(name, epoch):
+        is_new = self.history.add_leader(name, epoch)
+        if is_new:
             self.trace.note("leads", name, epoch)
             self.faults.after_election(node_id)
+        return is_new
+
+    async def _work(self, quorum: ObservedQuorum) -> None:
+        if self.members is None or quorum.node_id == OBSERVER:
+            await self._write(quorum)
+        else:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write(quorum))
+                tasks.create_task(self.members.change(quorum))
 
     # Writes
 
@@ -299,12 +351,58 @@ class QuorumRun:
         await self._within(lambda: len(self.history.acknowledged) > before, "accepted a write")
         self.is_settling = True
         await self._within(self._all_have, "replicated all acknowledged writes to all nodes")
+        if self.members is not None:
+            await self._recover_members(self.members)
+            return
         while self.refused:
             for node_id in sorted(self.refused):
                 self._replace(node_id)
             await self._within(self._all_have, "replicated all to the nodes formatted again")
         if self.rng.random() < REPLACED_AT_THE_END:
             await self._replace_a_voter()
+
+    async def _recover_members(self, members: Members) -> None:
+        """Voters whose directory is gone are removed, and others take their places. Sometimes every
+        voter is then replaced by another controller, one by one, with writes in between."""
+        # A controller that gets a long snapshot byte by byte never catches up with the writes.
+        self.piece_bytes = METADATA_FETCH_BYTES
+        for quorum in self.quorums.values():
+            quorum.set_piece_bytes(self.piece_bytes)
+        await self._within(lambda: members.is_settled, "removed the voters that are gone")
+        if self.rng.random() < ALL_REPLACED_AT_THE_END:
+            leader = next(each for each in self.quorums.values() if each.is_leader)
+            members.leaving = set(leader.voter_set.keys)
+            while not members.is_settled:
+                await self._replace_next(members)
+        self.is_settling = True
+        await self._within(self._all_have, "replicated all to the new voters")
+        await self._within(self._agree_on_voters, "replicated the voters to all nodes")
+
+    async def _replace_next(self, members: Members) -> None:
+        """Empty a controller that has left, so that it may join again as another one. Then wait
+        until another voter has left."""
+        left = [
+            node_id
+            for node_id, key in members.keys.items()
+            if key in members.leaving and members.may_lose(node_id)
+        ]
+        if left:
+            self._replace(self.rng.choice(left))
+        before, removed = len(self.history.acknowledged), members.removed
+        self.is_settling = False
+        await self._within(
+            lambda: (
+                len(self.history.acknowledged) > before
+                and (members.removed > removed or members.is_settled)
+            ),
+            "replaced a voter",
+        )
+        self.is_settling = True
+
+    def _agree_on_voters(self) -> bool:
+        """Return True if all nodes have the same voters, none of them gone."""
+        sets = {quorum.voter_set.keys for quorum in self.quorums.values()}
+        return len(sets) == 1 and self.members is not None and not self.members.lost & set(*sets)
 
     def _replace(self, node_id: int) -> None:
         """Start a node with an empty directory."""

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock.ids import NO_UUID
 from penstock.node.quorum.driver import RaftDriver
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.metadata_loader import MetadataLoader
@@ -15,6 +16,7 @@ from penstock.node.quorum.peers import Peers
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from penstock.raft.messages import (
     AppendLeaderChange,
+    AppendVoters,
     Commit,
     Effect,
     Event,
@@ -26,6 +28,7 @@ from penstock.raft.messages import (
     VoteResponse,
 )
 from penstock.raft.states import LeaderState
+from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 from penstock.records.batch import batches
 from penstock.sim.cluster.events import (
     BecameQuorumLeader,
@@ -34,6 +37,7 @@ from penstock.sim.cluster.events import (
     SnapshotInstalling,
     SnapshotPieceFetched,
     VoteGranted,
+    VotersAppended,
 )
 from penstock.sim.cluster.history import History
 from penstock.sim.harness import replaced
@@ -45,6 +49,9 @@ class QuorumObserver:
         self._now = now
         # The log of each node's current process, or of its last.
         self._logs: dict[int, MetadataLog] = {}
+        # The same by directory id too: what a voter acknowledged before its directory was emptied
+        # counts.
+        self._logs_of_keys: dict[ReplicaKey, MetadataLog] = {}
         self._vote_requests: dict[Any, tuple[int, VoteRequest]] = {}
         self._committed_up_to: dict[RaftDriver, int] = {}
 
@@ -63,6 +70,7 @@ class QuorumObserver:
     def _on_start(self, start: Callable[..., None]) -> Callable[..., None]:
         def observed(driver: RaftDriver) -> None:
             self._logs[driver.raft.node_id] = driver.log
+            self._logs_of_keys[driver.raft.local.key] = driver.log
             start(driver)
 
         return observed
@@ -96,24 +104,56 @@ class QuorumObserver:
                 reply_to in self._vote_requests
             ):
                 candidate, request = self._vote_requests.pop(reply_to)
-                self._history.events.append(VoteGranted(now, node_id, request.epoch, candidate))
+                own = driver.raft.local.directory_id
+                is_addressed = request.voter_directory_id in (NO_UUID, own)
+                self._history.events.append(
+                    VoteGranted(now, node_id, request.epoch, candidate, str(own), is_addressed)
+                )
             case SendRequest(_to, VoteRequest(epoch=epoch, pre_vote=False)):
-                self._history.events.append(VoteGranted(now, node_id, epoch, node_id))
-            case AppendLeaderChange(epoch):
-                self._history.events.append(BecameQuorumLeader(now, node_id, epoch))
+                own = driver.raft.local.directory_id
+                self._history.events.append(VoteGranted(now, node_id, epoch, node_id, str(own)))
+            case AppendLeaderChange(epoch, granting):
+                newest = driver.log.voter_sets.latest.voters.ids
+                granted = len([voter for voter in newest if voter in granting])
+                self._history.events.append(
+                    BecameQuorumLeader(now, node_id, epoch, granted, len(newest))
+                )
+            case AppendVoters():
+                self._voters_appended(driver, effect)
             case InstallSnapshot(snapshot):
                 self._history.events.append(SnapshotInstalling(now, node_id, snapshot.offset))
                 self._history.count("snapshots installed")
             case _:
                 pass
 
+    def _voters_appended(self, driver: RaftDriver, effect: AppendVoters) -> None:
+        raft, latest = driver.raft, driver.log.voter_sets.latest
+        state = raft.state
+        # A leader that resigns in the same step still writes them.
+        start = state.epoch_start_offset if isinstance(state, LeaderState) else -1
+        self._history.events.append(
+            VotersAppended(
+                self._now(),
+                raft.node_id,
+                raft.epoch,
+                _keys(effect.voters),
+                _keys(latest.voters) if effect.kraft_version is None else _keys(effect.voters),
+                raft.high_watermark > start,
+                latest.offset < raft.high_watermark,
+            )
+        )
+        self._history.count("changes of voters")
+
     def _committed(self, driver: RaftDriver, offset: int) -> None:
         raft, log, now = driver.raft, driver.log, self._now()
         if isinstance(raft.state, LeaderState):
             entry_epoch = log.epoch_at(offset - 1)
-            replicas = [
-                voter for voter in raft.voters if self._has_on_disk(voter, offset, entry_epoch)
+            # Records below new voters may be committed by the voters before them, or by the new.
+            counts = [
+                (self._replicas(voters, offset, entry_epoch), len(voters.ids))
+                for voters in (log.voter_sets.before(offset).voters, log.voter_sets.latest.voters)
             ]
+            replicas, voter_count = max(counts, key=lambda count: count[0] / max(count[1], 1))
             self._history.events.append(
                 QuorumHighWatermarkAdvanced(
                     now,
@@ -121,8 +161,8 @@ class QuorumObserver:
                     raft.epoch,
                     offset,
                     entry_epoch,
-                    len(replicas),
-                    len(raft.voters),
+                    replicas,
+                    voter_count,
                 )
             )
         position = max(self._committed_up_to.get(driver, 0), log.start_offset)
@@ -175,10 +215,18 @@ class QuorumObserver:
 
         return observed
 
-    def _has_on_disk(self, voter: int, offset: int, epoch: int) -> bool:
-        log = self._logs.get(voter)
+    def _replicas(self, voters: VoterSet, offset: int, epoch: int) -> int:
+        return sum(self._has_on_disk(voter, offset, epoch) for voter in voters.voters)
+
+    def _has_on_disk(self, voter: Voter, offset: int, epoch: int) -> bool:
+        is_static = voter.directory_id == NO_UUID
+        log = self._logs.get(voter.id) if is_static else self._logs_of_keys.get(voter.key)
         return (
             log is not None
             and log._log.flushing.recovery_point >= offset
             and log.epoch_at(offset - 1) == epoch
         )
+
+
+def _keys(voters: VoterSet) -> frozenset[tuple[int, str]]:
+    return frozenset((voter.id, str(voter.directory_id)) for voter in voters.voters)
