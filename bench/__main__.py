@@ -14,6 +14,7 @@ BENCHMARKS = {
     "broker": ["bench.broker"],
     "cluster": ["bench.cluster"],
     "groups": ["bench.groups"],
+    "many": ["bench.many"],
     "spark": ["bench.spark"],
     "transactions": ["bench.transactions"],
 }

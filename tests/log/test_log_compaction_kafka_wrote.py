@@ -142,6 +142,7 @@ def test_aborted_records_and_later_their_markers_are_removed(tmp_path: Path) -> 
         log.producers.expire(2**62, 1)
         for _run in range(3):
             log.clean_offset = None
+            log.mark()
             assert await store.compactions.run_once({wrote.name: stable_offset(log)}, Pace())
         *before, _last = [header for header, _batch in all_batches(log) if header.is_control]
         assert not [header for header in before if header.producer_id in aborted]

@@ -120,6 +120,7 @@ def test_readers_see_the_last_value_of_every_key(done: list[tuple[object, ...]])
     async def main(world: World) -> None:
         store = await open_store(world, "/data", COMPACTED)
         model = Model(store.create(PARTITION, TOPIC_ID, COMPACTED))
+        model.log.make_files()
         for step in done:
             await act(store, model, step)
         await compact(store, model.log)

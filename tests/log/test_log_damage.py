@@ -211,3 +211,23 @@ def test_compaction_marks_a_damaged_log_and_compacts_the_others(
         assert store.logs[PARTITION].size == before
 
     in_real_world(tmp_path, main)
+
+
+def test_a_read_of_a_damaged_batch_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Consumers retry KAFKA_STORAGE_ERROR: without the line nobody would know why they wait."""
+
+    async def main(world: World, path: str) -> None:
+        store = await damaged(world, path, SMALL)
+        log = store.logs[PARTITION]
+        for _ in range(2):
+            with pytest.raises(KafkaError):
+                log.read(log.segments[1].base_offset - 1, 1, below=log.end_offset)
+        assert log.read(log.segments[1].base_offset, 1, below=log.end_offset) is not None
+        assert (log.damage is None, store.logs[OTHER].damage) == (False, None)
+
+    with caplog.at_level(logging.ERROR):
+        in_real_world(tmp_path, main)
+    assert caplog.text.count(f"{PARTITION} is damaged: ") == 1
+    assert "remove the directory" in caplog.text

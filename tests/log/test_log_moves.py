@@ -17,8 +17,8 @@ from penstock.ids import TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.lookup import offset_for_timestamp
-from penstock.log.open import write_topic_id
 from penstock.log.store import LogStore
+from penstock.replica.throttle import ReplicationQuota
 from penstock.sim.harness import InvariantViolated
 from penstock.sim.log.model import LogModel
 from penstock.sim.log.run import DIRECTORIES, LogRun
@@ -306,7 +306,7 @@ def test_a_move_that_ended_does_not_continue_after_a_restart(change: str) -> Non
             assert store.moves.begin(PARTITION, store.directories[0]) is None
         else:
             log.topic_id = UUID(int=5_000)
-            write_topic_id(node.world.disk, log)
+            log.write_topic_id()
         await store.close()
         store = await two_directories(node.world, "")
         assert not store.moves.under_way
@@ -436,7 +436,7 @@ def test_a_move_can_be_reversed_and_a_moving_partition_deleted() -> None:
             for name in node.world.disk.list(directory)
             if name.startswith(str(PARTITION))
         ]
-        assert left == [str(PARTITION)]
+        assert left == [], "the new log has no files before its first append"
         assert store.online == [a, b]
 
     _simulated(main)
@@ -484,3 +484,27 @@ def _simulated(main: object) -> None:
     simulation = Simulation(5)
     node = simulation.node("n1")
     simulation.run(node.run(main(node)))
+
+
+def test_a_move_keeps_to_the_rate_of_its_throttle() -> None:
+    """replica.alter.log.dirs.io.max.bytes.per.second."""
+    simulation = Simulation(1)
+    world = simulation.node("n").world
+    rate = 2_000
+
+    async def main() -> None:
+        store = await two_directories(world, "/d")
+        log = log_in_a(store, 300)
+        quota = ReplicationQuota()
+        quota.set_rate(rate, world.clock.monotonic())
+        store.moves.pause_s = lambda copied: quota.recorded_wait_s(copied, world.clock.monotonic())
+        begun, size = world.clock.monotonic(), log.size
+        await move_to_b(store)
+        took = world.clock.monotonic() - begun
+        assert log.directory is store.directories[1]
+        assert values(log) == [*map(str, range(300))]
+        # A second's worth is copied at once, and the last piece without a pause.
+        assert size / rate - 2 < took < size / rate + 2
+        assert took > 3
+
+    simulation.run(main())

@@ -76,7 +76,7 @@ def test_a_sequential_reader_finds_its_next_batch_without_reading(tmp_path: Path
             log.append_as_leader(batch(f"{number}".ljust(100)), 0)
         for headers in list(fetches(log, 1_000))[:-1]:
             following = headers[-1].next_offset
-            remembered = log.active._remembered._read_ends.get(following)
+            remembered = (log.active._remembered._read_ends or {}).get(following)
             assert remembered is None or remembered == log.active._scan_for(following, 0)
         assert log.active._remembered._read_ends
         assert len(log.active._remembered._read_ends) <= REMEMBERED_READ_ENDS

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
+
+import pytest
 
 from penstock.ids import TopicPartition
 from penstock.limits import CHANGED_PARTITIONS_PER_STEP, REVIEWED_PARTITIONS_PER_STEP
@@ -21,6 +24,15 @@ from penstock.metadata.image import (
 from penstock.node.replication.replicas import Replicas
 
 TOPICS, PARTITIONS = 300, 4
+
+
+class Looked(dict[int, PartitionState]):
+    """Partitions that cannot be iterated."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all partitions of a topic are looked at")
+
+    items = values = __iter__  # type: ignore[assignment]
 
 
 class CountedPartition:
@@ -83,3 +95,36 @@ def test_the_failure_of_a_broker_changes_and_reviews_few_partitions_per_step() -
     counts = {"changed": 0, "reviewed": 0}
     steps = replicas_of(before, counts).apply(after, delta)
     assert longest(steps, counts, "reviewed") <= REVIEWED_PARTITIONS_PER_STEP
+
+
+def test_the_objects_of_many_changed_partitions_are_reported_for_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.node.replication.replicas.PARTITIONS_PER_FREEZE", 500)
+    before, after = image(leader=2), image(leader=1)
+    counts = {"changed": 0, "reviewed": 0}
+    replicas = replicas_of(before, counts)
+    reported: list[int] = []
+    monkeypatch.setattr(replicas, "on_large_change", lambda: reported.append(counts["changed"]))
+    for _step in replicas.apply(after, delta_between(before, after)):
+        pass
+    assert reported == [500, 1_000]
+
+
+def test_a_change_of_one_partition_looks_at_no_other_partition_of_its_topic() -> None:
+    before = image(leader=2)
+    topic = before.topics["t7"]
+    changed = replace(topic.partitions[2], isr=(1, 2))
+    after = replace(
+        before,
+        topics={
+            **before.topics,
+            "t7": replace(topic, partitions=Looked({**topic.partitions, 2: changed})),
+        },
+        offset=9,
+    )
+    counts = {"changed": 0, "reviewed": 0}
+    delta = MetadataDelta({topic.id: (topic, after.topics["t7"])}, partitions={topic.id: [2]})
+    for _step in replicas_of(before, counts).apply(after, delta):
+        pass
+    assert counts["changed"] == 1

@@ -10,9 +10,14 @@ from uuid import UUID
 import pytest
 
 from penstock.controller.brokers import fencing
-from penstock.controller.decision import ControllerContext
+from penstock.controller.decision import ControllerContext, ControllerResult
 from penstock.controller.features import SUPPORTED_FEATURES
-from penstock.errors import KafkaError
+from penstock.controller.partitions.reassignment import (
+    alter_partition_reassignments,
+    merged,
+    slices_of,
+)
+from penstock.errors import ErrorCode, KafkaError
 from penstock.metadata import replay as metadata_replay
 from penstock.metadata.image import (
     NO_LEADER,
@@ -22,6 +27,7 @@ from penstock.metadata.image import (
     MetadataImage,
 )
 from penstock.metadata.snapshot import partition_record, register_broker_record
+from penstock.node.controller import controller as controller_module
 from penstock.node.controller import partition_slices
 from penstock.node.controller.controller import NodeController
 from penstock.node.quorum import batches as quorum_batches
@@ -33,9 +39,14 @@ from penstock.protocol.internal.metadata_nodes import (
     UnregisterBrokerRecord,
 )
 from penstock.protocol.internal.metadata_settings import NoOpRecord
-from penstock.protocol.internal.metadata_topics import TopicRecord
+from penstock.protocol.internal.metadata_topics import PartitionChangeRecord, TopicRecord
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from penstock.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.protocol.schema import changed
 from penstock.records.batch import batches
 from penstock.sim.quorum.node import (
@@ -123,7 +134,7 @@ class Turns:
     replays at a time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (partition_slices, fencing):
+        for module in (partition_slices, fencing, controller_module):
             monkeypatch.setattr(module, "DECIDED_PARTITIONS_A_TURN", AT_ONCE)
         monkeypatch.setattr(metadata_loader, "REPLAYED_METADATA_RECORDS_A_TURN", AT_ONCE)
         self._monkeypatch = monkeypatch
@@ -185,6 +196,93 @@ def test_a_broker_with_many_replicas_is_fenced_in_short_turns(
         turns.check()
 
     with_controller(fences)
+
+
+def test_partitions_that_a_dead_broker_led_get_their_leaders_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_slices, "DECIDED_PARTITIONS_A_TURN", AT_ONCE)
+    decided: list[int] = []
+
+    def recorded(
+        image: MetadataImage,
+        broker_id: int,
+        partitions: list[tuple[UUID, int]],
+        context: ControllerContext,
+    ) -> ControllerResult[None]:
+        decided.extend(index for _topic, index in partitions)
+        return fencing.leave_isrs(image, broker_id, partitions, context)
+
+    monkeypatch.setattr(partition_slices, "leave_isrs", recorded)
+
+    async def fences(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        followed = set(range(0, PARTITIONS, 3))
+        moved = [
+            PartitionChangeRecord(topic_id=TOPIC, partition_id=index, leader=8)
+            for index in followed
+        ]
+        await quorum.append(tuple(moved))
+        controller.connection_lost(7, 7)
+        while not quorum.image.brokers[7].fenced:
+            await asyncio.sleep(0.1)
+        assert sorted(decided) == list(range(PARTITIONS))
+        assert set(decided[-len(followed) :]) == followed
+
+    with_controller(fences)
+
+
+def test_a_broker_with_many_replicas_is_unregistered_in_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(monkeypatch)
+
+    async def unregisters(
+        _simulation: Simulation, quorum: Quorum, controller: NodeController
+    ) -> None:
+        turns.watch(quorum)
+        response = await controller.unregister_broker(UnregisterBrokerRequest(broker_id=7))
+        assert response.error_code == ErrorCode.NONE
+        assert 7 not in quorum.image.brokers
+        states = quorum.image.topics["t"].partitions.values()
+        assert [(state.leader, state.isr) for state in states] == [(8, (8,))] * PARTITIONS
+        turns.check()
+
+    with_controller(unregisters)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_leaders_of_many_partitions_are_elected_in_short_turns(
+    monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    turns = Turns(monkeypatch)
+    indexes = tuple(range(PARTITIONS))
+    asked = (ElectLeadersRequest.TopicPartition(topic="t", partitions=indexes),) if named else None
+
+    async def elects(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        displaced = [
+            PartitionChangeRecord(topic_id=TOPIC, partition_id=index, leader=8) for index in indexes
+        ]
+        await quorum.append(tuple(displaced), is_atomic=False)
+        turns.watch(quorum)
+        response = await controller.elect_leaders(
+            ElectLeadersRequest(election_type=0, topic_partitions=asked)
+        )
+        (topic,) = response.replica_election_results
+        assert [(each.partition_id, each.error_code) for each in topic.partition_result] == [
+            (index, ErrorCode.NONE) for index in indexes
+        ]
+        states = quorum.image.topics["t"].partitions.values()
+        assert [state.leader for state in states] == [7] * PARTITIONS
+        turns.check()
+        again = await controller.elect_leaders(
+            ElectLeadersRequest(election_type=0, topic_partitions=asked)
+        )
+        (topic,) = again.replica_election_results
+        assert {each.error_code for each in topic.partition_result} == (
+            {ErrorCode.ELECTION_NOT_NEEDED} if named else set()
+        )
+
+    with_controller(elects)
 
 
 @pytest.mark.parametrize("registers_again", [False, True])
@@ -343,3 +441,41 @@ def test_broker_may_be_unregistered_while_the_controller_probes_it() -> None:
         assert 7 not in quorum.image.brokers
 
     with_controller(unregisters)
+
+
+def test_a_large_request_is_decided_in_short_turns() -> None:
+    async def reassigns(
+        _simulation: Simulation, quorum: Quorum, controller: NodeController
+    ) -> None:
+        topic = AlterPartitionReassignmentsRequest.Topic
+        request = AlterPartitionReassignmentsRequest(
+            topics=(
+                topic(
+                    name="t",
+                    partitions=tuple(
+                        topic.Partition(partition_index=index, replicas=(8, 7))
+                        for index in range(PARTITIONS + 1)
+                    ),
+                ),
+            )
+        )
+        appended: list[int] = []
+        append_only = quorum.append_only
+
+        def counted(records: tuple[object, ...]) -> None:
+            appended.append(len(records))
+            append_only(records)
+
+        quorum.append_only = counted  # type: ignore[method-assign]
+        slices = slices_of(request, AT_ONCE)
+        responses = await controller.decide_in_slices(alter_partition_reassignments, slices)
+        assert appended == [AT_ONCE] * (PARTITIONS // AT_ONCE)
+        # All is committed, also what was only appended.
+        states = quorum.image.topics["t"].partitions.values()
+        assert [state.replicas for state in states] == [(8, 7)] * PARTITIONS
+        assert await controller.current_image() is quorum.image
+        [whole] = merged(responses, allow_factor_change=True).responses
+        codes = [partition.error_code for partition in whole.partitions]
+        assert codes == [0] * PARTITIONS + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    with_controller(reassigns)

@@ -3,8 +3,6 @@ failed."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
 from pathlib import Path
 from uuid import UUID
 
@@ -107,33 +105,34 @@ def test_a_moved_replica_stays_in_its_new_directory(tmp_path: Path) -> None:
     in_real_world(tmp_path, main)
 
 
-def test_a_replica_is_served_after_a_restart_if_its_first_creation_failed() -> None:
-    """A disk is full for a moment, so the broker creates the replica on the other disk. After the
-    restart it finds a copy on both."""
+def test_replicas_without_records_have_no_files_and_are_served_after_a_restart() -> None:
     simulation = Simulation(1)
     machine = simulation.node("n1")
     config = read_node_config(PROPERTIES, "test")
+    both = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
 
     async def first_run() -> None:
         async with (
             serving(machine.world, config) as (node, bootstrap),
             Client(machine.world, bootstrap) as client,
         ):
-            machine.drive.fail("/d1", {"pwrite"}, errno.ENOSPC, times=1)
             await client.admin.create_topic("orders", partitions=2)
-            async with asyncio.timeout(5):
-                while len(node.replicas.partitions) < 2:
-                    await asyncio.sleep(0.01)
-            assert {
-                partition.directory.path for partition in node.replicas.partitions.values()
-            } == {"/d0"}
+            assert sorted(node.replicas.partitions) == both
+            paths = {partition.directory.path for partition in node.replicas.partitions.values()}
+            assert paths == {"/d0", "/d1"}
 
     async def second_run() -> None:
         async with serving(machine.world, config) as (node, _bootstrap):
-            assert sorted(node.replicas.partitions) == [
-                TopicPartition("orders", 0),
-                TopicPartition("orders", 1),
-            ]
+            assert sorted(node.replicas.partitions) == both
+            for name in both:
+                partition = node.replicas.partitions[name]
+                assert not machine.world.disk.exists(f"{partition.directory.path}/{name}")
+                partition.append(batch("first"))
+                assert machine.world.disk.is_dir(f"{partition.directory.path}/{name}")
+
+    async def third_run() -> None:
+        async with serving(machine.world, config) as (node, _bootstrap):
+            assert [values(node.replicas.store.logs[name]) for name in both] == [["first"]] * 2
 
     async def main() -> None:
         format_directories(
@@ -146,6 +145,7 @@ def test_a_replica_is_served_after_a_restart_if_its_first_creation_failed() -> N
         )
         await machine.run(first_run())
         await machine.run(second_run())
+        await machine.run(third_run())
 
     simulation.run(main())
 

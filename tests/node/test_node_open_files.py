@@ -9,9 +9,11 @@ import pytest
 
 from penstock.client.client import Client
 from penstock.config.node import read_node_config
+from penstock.log.directory import TooManyFiles
 from penstock.node.broker.formatting import format_directories
 from penstock.start import serving
 from penstock.world.sim import Simulation
+from tests.log.making import batch, values
 
 PROPERTIES = b"""\
 process.roles=broker,controller
@@ -24,7 +26,7 @@ metadata.log.dir=/metadata
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_partitions_that_could_not_be_created_are_created_when_files_can_be_opened(
+def test_partitions_are_created_without_files_and_written_to_when_files_can_be_opened(
     number: int,
 ) -> None:
     simulation = Simulation(1)
@@ -46,13 +48,17 @@ def test_partitions_that_could_not_be_created_are_created_when_files_can_be_open
         ):
             machine.drive.fail("/d0", {"open", "read", "list", "sync_dir"}, number)
             await client.admin.create_topic("orders", partitions=3)
+            partitions = list(node.replicas.partitions.values())
+            assert [partition.is_leader for partition in partitions] == [True] * 3
+            for partition in partitions:
+                with pytest.raises(TooManyFiles):
+                    partition.append(batch("refused"))
+                assert partition.log_end_offset == 0
             await asyncio.sleep(100)
-            assert not node.replicas.partitions
             machine.drive.heal()
-            async with asyncio.timeout(10):
-                while len(node.replicas.partitions) < 3:
-                    await asyncio.sleep(0.1)
-            assert all(partition.is_leader for partition in node.replicas.partitions.values())
+            for partition in partitions:
+                partition.append(batch("written"))
+                assert values(node.replicas.store.logs[partition.topic_partition]) == ["written"]
             assert node.replicas.store.online == node.replicas.store.directories
             assert not node.supervisor.has_failed
 

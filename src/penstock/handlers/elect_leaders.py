@@ -1,7 +1,9 @@
 """ElectLeaders: elects the preferred leaders of partitions, or unclean leaders.
 
 Behaviour
-  The controller decides on each partition separately. Null elects for all partitions that need it.
+  The controller decides on each partition separately, and on a bounded number in each turn of the
+  event loop: elections of many partitions are not one transaction. Null elects for all partitions
+  that need it.
   ELECTION_NOT_NEEDED if the preferred leader already leads (null omits such partitions),
   PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica can lead.
 
@@ -14,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.partitions.elections import elect_leaders
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.controller_calls import ask_controller
@@ -38,7 +39,7 @@ def handle(
 def decide(
     controller: NodeController, request: ElectLeadersRequest
 ) -> Awaitable[ElectLeadersResponse]:
-    return controller.decide(elect_leaders, request)
+    return controller.elect_leaders(request)
 
 
 def refused(_request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.brokers.fencing import unregister_broker
 from penstock.errors import KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.controller_calls import ask_controller
@@ -40,7 +39,7 @@ def handle(
 def decide(
     controller: NodeController, request: UnregisterBrokerRequest
 ) -> Awaitable[UnregisterBrokerResponse]:
-    return controller.decide(unregister_broker, request)
+    return controller.unregister_broker(request)
 
 
 def refused(_request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:

@@ -16,7 +16,7 @@ from penstock import limits
 from penstock.ids import TopicPartition, parse_uuid, uuid_text
 from penstock.log import names
 from penstock.log.leader_epochs import EpochStart
-from penstock.world import World
+from penstock.world import Disk, World
 
 if TYPE_CHECKING:
     from penstock.log.directory import LogDirectory
@@ -127,6 +127,10 @@ def _decoded(data: bytes) -> str:
         raise CheckpointDamaged(f"not text: {error}") from error
 
 
+def _replace(disk: Disk, path: str, rows: list[str]) -> None:
+    disk.replace(path, offsets_text(rows))
+
+
 class Checkpoints:
     """Reads and writes the checkpoints of log directories."""
 
@@ -148,21 +152,27 @@ class Checkpoints:
             return {}
 
     async def save(
-        self, name: str, logs: list[tuple[LogDirectory, list[Log]]], offset_of: Callable[[Log], int]
+        self,
+        name: str,
+        directories: list[LogDirectory],
+        logs: Callable[[], Iterable[Log]],
+        offset_of: Callable[[Log], int | None],
     ) -> None:
         """Write a checkpoint for each directory, with the rows of some logs per turn of the event
-        loop. Saves run one at a time and read the offsets while they run: an older state never
-        replaces a newer one."""
+        loop; a log without an offset or without files has no row, which means 0. Saves run one at a
+        time and read the offsets while they run: an older state never replaces a newer one."""
         async with self._saving:
-            for directory, directory_logs in logs:
-                rows = []
-                for log in directory_logs:
-                    rows.append(offset_row(log.partition, offset_of(log)))
-                    if len(rows) % limits.CHECKPOINTED_LOGS_A_TURN == 0:
-                        await asyncio.sleep(0)
+            rows: dict[LogDirectory, list[str]] = {directory: [] for directory in directories}
+            for number, log in enumerate(list(logs()), 1):
+                offset = offset_of(log) if log.is_on_disk else None
+                if offset is not None and log.directory in rows:
+                    rows[log.directory].append(offset_row(log.partition, offset))
+                if number % limits.CHECKPOINTED_LOGS_A_TURN == 0:
+                    await asyncio.sleep(0)
+            for directory, directory_rows in rows.items():
                 try:
                     await self._offload.thread(
-                        self._disk.replace, f"{directory.path}/{name}", offsets_text(rows)
+                        _replace, self._disk, f"{directory.path}/{name}", directory_rows
                     )
                 except OSError as error:
                     directory.fail(f"writing {name}", error)

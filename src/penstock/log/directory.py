@@ -34,7 +34,11 @@ class LogDirectory:
         self.path = path
         self.id = directory_id
         self.failure: str | None = None
+        # A cordoned directory gets no new replicas (KIP-1066).
+        self.cordoned = False
         self.on_failure: Callable[[LogDirectory], None] = lambda _directory: None
+        # The logs in service in it.
+        self.log_count = 0
         self._lock: object = None
         self._refused = 0
 
@@ -150,8 +154,8 @@ def formatted_directory(disk: Disk, path: str, node_id: NodeId) -> LogDirectory:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     if properties.node_id != node_id:
         message = (
-            f"log directory {path} belongs to node {properties.node_id}, not to {node_id}: check "
-            "log.dirs"
+            f"log directory {path} belongs to node {properties.node_id}, not to {node_id}, by its "
+            f"{META_PROPERTIES}: check log.dirs"
         )
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
     return LogDirectory(path, properties.directory_id or NO_UUID)

@@ -21,6 +21,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from penstock.config.log_settings import MAX_LONG
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import FILES_RETRY_S
 from penstock.log import names
@@ -92,16 +93,34 @@ def _replace_changed(disk: Disk, texts: list[tuple[str, bytes]]) -> None:
 class Flush:
     """The flushing of one log. The log directory keeps a failure, and every waiter gets it."""
 
+    __slots__ = (
+        "_clock",
+        "_cut_at",
+        "_disk",
+        "_files",
+        "_held_at",
+        "_last_flush",
+        "_log",
+        "_offload",
+        "_running",
+        "_saved_epochs",
+        "abandoned",
+        "also",
+        "is_planned",
+        "names_changed",
+        "recovery_point",
+    )
+
     def __init__(self, log: Log, files: OpenFiles, world: World, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         # The partition was deleted: its files may be removed during a sync.
         self.abandoned = False
-        # A segment was sealed: the node flushes soon, even if no caller waits for it.
-        self.requested = False
+        # Whether flush.ms was looked at since the last flush.
+        self.is_planned = False
         self.names_changed = True
-        # Files beside the segments that go to disk with the next flush: producer snapshots, indexes
-        # of sealed segments.
-        self.also: list[str] = []
+        # The names of files beside the segments that go to disk with the next flush: producer
+        # snapshots, indexes of sealed segments.
+        self.also: tuple[str, ...] = ()
         self._log = log
         self._files = files
         self._disk = world.disk
@@ -126,6 +145,20 @@ class Flush:
             unflushed >= config.flush_messages
             or (self._clock.monotonic() - self._last_flush) * 1000 >= config.flush_ms
         )
+
+    def request(self) -> None:
+        """Let the node flush the log soon, even if no caller waits for it."""
+        self._log.due.flushes[self._log] = None
+
+    def plan(self) -> None:
+        """Let the node flush the log when flush.ms has passed; called on the first append after a
+        flush, and when settings change."""
+        self.is_planned = self._log.end_offset > self.recovery_point
+        if self.due():
+            self.request()
+        elif self.is_planned and self._log.config.flush_ms < MAX_LONG:
+            time = self._last_flush + self._log.config.flush_ms / 1000
+            self._log.due.flush_times.not_after(self._log, time)
 
     async def to(self, offset: int) -> None:
         """Wait until everything below an offset is on disk. Raises KafkaError if that cannot be
@@ -154,12 +187,8 @@ class Flush:
                 log.end_offset,
                 [log.path, log.directory.path] if self.names_changed else [],
             )
-            self.names_changed, self.requested, self.also, self._cut_at = (
-                False,
-                False,
-                [],
-                self._held_at,
-            )
+            self.names_changed, self.also, self._cut_at = False, (), self._held_at
+            log.due.flushes.pop(log, None)
             await self._offload.thread(sync_log, self._disk, log.path, files, directories)
             await self._save_changed_epochs()
         except OSError as error:
@@ -174,6 +203,10 @@ class Flush:
         self._last_flush = self._clock.monotonic()
         synced = end if self._cut_at is None else min(end, self._cut_at)
         self.recovery_point = max(self.recovery_point, synced)
+        log.due.changed_checkpoints.add(names.RECOVERY_POINTS)
+        self.is_planned = False
+        if log.end_offset > self.recovery_point:
+            self.plan()
 
     async def _open_unsynced(self) -> list[File]:
         """Open the files to sync. Wait while too many files are open."""
@@ -198,7 +231,11 @@ class Flush:
             if end > self.recovery_point
             for path in segment.paths
         ]
-        paths += [active.path, active.txn_index.path, *self.also]
+        paths += [
+            active.path,
+            active.paths[-1],
+            *(f"{self._log.path}/{name}" for name in self.also),
+        ]
         return [path for path in dict.fromkeys(paths) if self._disk.exists(path)]
 
     async def _save_changed_epochs(self) -> None:
@@ -223,13 +260,18 @@ class Flush:
         self._lower(end_offset)
         self.names_changed = True
 
-    def relocate(self, other: Flush, old_path: str, path: str) -> None:
+    def relocate(self, other: Flush) -> None:
         """Adopt the flush state of another log, in whose renamed directory this log continues."""
         self.recovery_point = other.recovery_point
-        self.also = [path + name.removeprefix(old_path) for name in other.also]
-        self.names_changed, self.requested, self._saved_epochs = True, True, None
+        self.also = other.also
+        self.names_changed, self._saved_epochs = True, None
+        self._log.due.changed_checkpoints.add(names.RECOVERY_POINTS)
+        self.request()
         other.abandoned = True
 
     def _lower(self, offset: int) -> None:
         self._cut_at = offset if self._cut_at is None else min(self._cut_at, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._log.due.changed_checkpoints.add(names.RECOVERY_POINTS)
+            self._log.due.is_recovery_point_lowered = True

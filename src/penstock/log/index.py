@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from penstock.ids import Buffer
 from penstock.log.files import OpenFiles
@@ -37,7 +37,9 @@ class TimestampOffset(NamedTuple):
 class Index:
     """A file of sorted, fixed-size entries."""
 
-    entry: struct.Struct
+    __slots__ = ("_active", "_base", "_files", "_memory", "_sealed_bytes", "path")
+
+    entry: ClassVar[struct.Struct]
 
     def __init__(self, files: OpenFiles, path: str, base_offset: int, *, active: bool) -> None:
         self.path = path
@@ -168,6 +170,8 @@ class OffsetIndex(Index):
     """Maps the relative offset (int32) of a batch's last record to the position (int32) of that
     batch in the segment."""
 
+    __slots__ = ()
+
     entry = struct.Struct(">ii")
 
     def append(self, offset: int, position: int) -> None:
@@ -206,6 +210,8 @@ class OffsetIndex(Index):
 class TimeIndex(Index):
     """Maps the largest timestamp (int64) so far to the relative offset (int32) of the batch that
     has it."""
+
+    __slots__ = ()
 
     entry = struct.Struct(">qi")
 
@@ -255,6 +261,8 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """The aborted transactions whose marker is in one segment, in the order of the markers. There
     is no file if there are none."""
+
+    __slots__ = ("_entries", "_files", "path")
 
     def __init__(self, files: OpenFiles, path: str) -> None:
         self.path = path

@@ -25,6 +25,8 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one log."""
 
+    __slots__ = ("entries",)
+
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self.entries: list[EpochStart] = []
         for entry in entries or []:

@@ -19,8 +19,10 @@ from penstock.ids import NO_TIMESTAMP, Buffer, TopicPartition
 from penstock.limits import MAX_BATCH_BYTES, MAX_RELATIVE_OFFSET
 from penstock.log import names
 from penstock.log.admission import check_producers, check_timestamps, with_offsets
+from penstock.log.checkpoint import partition_metadata_text
 from penstock.log.compaction.swap import swap_in
 from penstock.log.directory import LogDirectory, guarded
+from penstock.log.due import DueLogs
 from penstock.log.files import FileRange, OpenFiles
 from penstock.log.flush import Flush
 from penstock.log.index import AbortedTxn
@@ -35,7 +37,7 @@ from penstock.log.producers.replay import (
     snapshot_path,
 )
 from penstock.log.producers.state import EndMarker, ProducerStates
-from penstock.log.retention import expired
+from penstock.log.retention import expired, next_check_ms
 from penstock.log.segment import Segment, new_segment
 from penstock.log.segments import LogSegments
 from penstock.records.batch import BatchHeader, validate
@@ -66,7 +68,32 @@ class LogState:
 
 
 class Log:
-    """A partition's log. `open.open_log` and `open.create_log` make it."""
+    """A partition's log. `open.open_log` and `open.create_log` make it. `due` is that of its store:
+    the log marks itself there when something happens to it."""
+
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_files",
+        "_jitter_ms",
+        "_saved_state",
+        "clean_offset",
+        "config",
+        "damage",
+        "directory",
+        "due",
+        "end_offset",
+        "epochs",
+        "flushing",
+        "is_on_disk",
+        "partition",
+        "path",
+        "producers",
+        "segments",
+        "start_offset",
+        "topic_id",
+        "truncation_count",
+    )
 
     def __init__(
         self,
@@ -78,7 +105,12 @@ class Log:
         world: World,
         config: LogConfig,
         state: LogState,
+        due: DueLogs | None = None,
+        *,
+        on_disk: bool = True,
     ) -> None:
+        self.is_on_disk = on_disk
+        self.due = DueLogs() if due is None else due
         self.partition = partition
         self.directory = directory
         self.segments = LogSegments(state.segments)
@@ -88,9 +120,10 @@ class Log:
         self.path = path
         self.config = config
         self.epochs = state.epochs
-        self.producers = state.producers
         # The number of truncations. A copy of the log starts again when it changes.
         self.truncation_count = 0
+        # The state of the log in which `save` has nothing to write.
+        self._saved_state: tuple[str, int, int] | None = None
         # Below this offset the log was compacted: every key has one record. None if it never was.
         self.clean_offset: int | None = None
         # What is wrong with a segment, once that was found. The log is served and not compacted.
@@ -100,7 +133,9 @@ class Log:
         self._jitter_ms = (
             world.rng.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
         )
+        self.producers = self._adopted(state.producers)
         self.flushing = Flush(self, files, world, state.recovery_point)
+        self.mark()
 
     @property
     def active(self) -> Segment:
@@ -123,6 +158,14 @@ class Log:
                 error.message,
                 self.path,
             )
+
+    def mark(self) -> None:
+        """Let periodic work look at the log: it was opened, or its settings or segments changed."""
+        if self.size:
+            self.due.retention[self] = None
+        if self.config.compacts and len(self.segments) > 1:
+            self.due.compaction[self] = None
+        self.flushing.plan()
 
     # Reading
 
@@ -150,14 +193,19 @@ class Log:
                 f"{self.end_offset}]"
             )
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        return self.segments.read(
-            offset,
-            max_bytes,
-            below=min(below, self.end_offset),
-            log_end_offset=self.end_offset,
-            at_least_one=at_least_one,
-            at_once=at_once,
-        )
+        try:
+            return self.segments.read(
+                offset,
+                max_bytes,
+                below=min(below, self.end_offset),
+                log_end_offset=self.end_offset,
+                at_least_one=at_least_one,
+                at_once=at_once,
+            )
+        except KafkaError as error:
+            # Readers retry, so that they would wait in silence.
+            self.mark_damaged(error)
+            raise
 
     @guarded
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
@@ -190,6 +238,12 @@ class Log:
         depends on timestamps that are not known."""
         facts = self.segments.facts(self.end_offset)
         return expired(facts, self.config, self.start_offset, high_watermark, now_ms)
+
+    @guarded
+    def next_retention_ms(self) -> float:
+        """Return the time before which retention deletes nothing unless the log is marked. Raises
+        TimesUnknown if that depends on timestamps that are not known."""
+        return next_check_ms(self.segments.facts(self.end_offset), self.config)
 
     # Appending
 
@@ -271,13 +325,35 @@ class Log:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             apply_batch(self.producers, header, marker, active.txn_index)
         self.end_offset = headers[-1].next_offset
+        if not self.flushing.is_planned:
+            self.flushing.plan()
+
+    def make_files(self) -> None:
+        """Create the directory and the files of a log that has none yet, because nothing was
+        appended to it. Raises OSError."""
+        if self.is_on_disk:
+            return
+        self._files.disk.make_dirs(self.path)
+        self.active.make_file()
+        self.write_topic_id()
+        self.is_on_disk = True
+
+    def write_topic_id(self) -> None:
+        """Write partition.metadata; durable with the next flush."""
+        metadata = f"{self.path}/{names.PARTITION_METADATA}"
+        text = partition_metadata_text(self.topic_id)
+        self._files.disk.open(metadata, create=True).pwrite(text, 0)
+        self.flushing.also += (names.PARTITION_METADATA,)
 
     # Rolling
 
     def _must_roll(self, size: int, first: BatchHeader, last: BatchHeader, now_ms: int) -> bool:
         active, config = self.segments.active, self.config
         if active.size == 0:
+            if not self.is_on_disk:
+                self.make_files()
             active.load_indexes()  # after the append it is too late to refuse it
+            self.due.retention[self] = None
             return last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         return (
             active.is_full_for(
@@ -298,20 +374,25 @@ class Log:
             return
         try:
             active.seal()
-            self.flushing.also += [active.offset_index.path, active.time_index.path]
+            self.flushing.also += tuple(
+                names.segment_file(active.base_offset, kind)
+                for kind in (names.OFFSET_INDEX, names.TIME_INDEX)
+            )
             self._snapshot(self.end_offset)
             self._add_segment(self.end_offset)
         except OSError:
             active.activate()  # with too many open files the log stays in service
             raise
-        self.flushing.requested = True
+        self.flushing.request()
+        self.mark()
 
     def _add_segment(self, base_offset: int) -> None:
         self.segments.add(new_segment(self._files, self.path, base_offset, self._clock.now_ms()))
         self.flushing.names_changed = True
 
     def _snapshot(self, offset: int) -> None:
-        self.flushing.also.append(save_snapshot(self._files, self.path, offset, self.producers))
+        saved = save_snapshot(self._files, self.path, offset, self.producers)
+        self.flushing.also += (saved.removeprefix(f"{self.path}/"),)
 
     # Truncation and retention
 
@@ -347,21 +428,31 @@ class Log:
         self.end_offset = end_offset
         self._after_truncation()
         producers.unstable.truncated(self.producers.unstable, end_offset)
-        self.producers = producers
+        self.producers = self._adopted(producers)
         self.producers.end_offset = end_offset
 
     @guarded
     def restart_at(self, offset: int) -> None:
         """Remove everything and continue at an offset. `Truncations` calls it and syncs the
         disk."""
+        self.make_files()
         remove_snapshots(self._files.disk, self.path)
         self.segments.delete_from(0, self._files)
         self.start_offset = self.end_offset = offset
         self.epochs = LeaderEpochs()
-        self.producers = ProducerStates()
+        self.producers = self._adopted(ProducerStates())
         self.producers.end_offset = offset
         self._add_segment(offset)
         self._after_truncation()
+
+    def _adopted(self, producers: ProducerStates) -> ProducerStates:
+        """Return producer states that are looked at for expiry if they have a producer, in place of
+        the current ones."""
+        if hasattr(self, "producers"):
+            self.due.producers.pop(self.producers, None)
+        producers.expiring = self.due.producers
+        producers.mark()
+        return producers
 
     def _after_truncation(self) -> None:
         self.truncation_count += 1
@@ -371,6 +462,8 @@ class Log:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
         self.flushing.truncated(self.end_offset)
+        self.due.changed_checkpoints.add(names.LOG_STARTS)
+        self.mark()
 
     @guarded
     def advance_start(self, offset: int) -> bool:
@@ -386,6 +479,8 @@ class Log:
             return False
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
+        self.due.changed_checkpoints.add(names.LOG_STARTS)
+        self.mark()
         return True
 
     @guarded
@@ -428,6 +523,7 @@ class Log:
             self._files, self.path, base, active=False, created_ms=old[-1].created_ms, size=size
         )
         self.segments.replace(old, new)
+        self.mark()
         return removed
 
     # Moves between log directories
@@ -438,13 +534,31 @@ class Log:
         is now at this path. `Moves` calls it and syncs the disk."""
         for segment in other.segments:
             segment.relocate(path)
-        self.flushing.relocate(other.flushing, other.path, path)
+        self.flushing.relocate(other.flushing)
+        self.directory.log_count -= 1
+        other.directory.log_count += 1
         self.path, self.directory, self.segments = path, other.directory, other.segments
+        self.is_on_disk = other.is_on_disk
+        self.due.changed_checkpoints.add(names.LOG_STARTS)
+        self.mark()
         self._snapshot(self.end_offset)
 
     @guarded
     def save(self) -> None:
         """Write what recovery would otherwise rebuild; called on a clean shutdown after the last
         flush and append, with `flush.save_epochs`."""
-        self.active.save_indexes()
+        if not self.is_on_disk or self._saved_state == self._state():
+            return
+        if self.active.size:  # an active segment without records has no indexes
+            self.active.save_indexes()
         self._snapshot(self.end_offset)
+        self.note_saved()
+
+    def note_saved(self) -> None:
+        """The files beside the segments are up to date: the log was opened as a clean shutdown left
+        it, or `save` wrote them. While it is idle, they need not be written again."""
+        self._saved_state = self._state()
+
+    def _state(self) -> tuple[str, int, int]:
+        """Return what changes with every append, truncation and move."""
+        return self.path, self.end_offset, self.truncation_count

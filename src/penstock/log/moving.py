@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,9 @@ class Moves:
 
     def __init__(self, store: LogStore, world: World, files: OpenFiles) -> None:
         self.under_way: dict[TopicPartition, Move] = {}
+        # How long a copy pauses after so many bytes
+        # (replica.alter.log.dirs.io.max.bytes.per.second).
+        self.pause_s: Callable[[int], float] = lambda _copied: 0.0
         self._store = store
         self._world = world
         self._disk = world.disk
@@ -100,6 +104,10 @@ class Moves:
         name = names.future_dir(partition, self._world.rng.uuid())
         start = log.batch_start(log.start_offset)
         try:
+            log.make_files()
+        except OSError as error:
+            raise log.directory.fail(f"moving {partition}", error) from error
+        try:
             future = create_log(
                 partition,
                 log.topic_id,
@@ -123,7 +131,7 @@ class Moves:
                 await self._store.save_recovery_points()
                 await self._store.save_start_offsets()
                 while self._is_current(move):
-                    await self._catch_up(move)
+                    await self._catch_up(move, is_paced=True)
                     if await self._switch(move):
                         logger.info("%s moved to %s", move.partition, move.log.path)
                         await self._store.close_files()
@@ -159,8 +167,9 @@ class Moves:
 
     # Copying
 
-    async def _catch_up(self, move: Move) -> None:
-        """Copy until less than a piece is left, or the move is cancelled."""
+    async def _catch_up(self, move: Move, *, is_paced: bool = False) -> None:
+        """Copy until less than a piece is left, or the move is cancelled. What was appended during
+        the last step is copied without pauses."""
         log, future = move.log, move.future
         while self._is_current(move):
             if move.truncation_count != log.truncation_count or (
@@ -180,6 +189,9 @@ class Moves:
                 future.config = log.config
                 future.append_as_follower(_whole_batches(data, piece))
                 await self._sync_periodically(move, len(data))
+                pause_s = self.pause_s(len(data))
+                if is_paced and pause_s > 0:
+                    await asyncio.sleep(pause_s)
 
     def _copy_rest(self, move: Move) -> None:
         """Copy the rest synchronously: during an await more could be appended. The rest was just

@@ -15,10 +15,10 @@ from penstock.log.checkpoint import (
     CheckpointDamaged,
     parse_epochs,
     parse_partition_metadata,
-    partition_metadata_text,
 )
 from penstock.log.compaction.swap import finish_swaps
 from penstock.log.directory import LogDirectory
+from penstock.log.due import DueLogs
 from penstock.log.files import OpenFiles
 from penstock.log.flush import is_unsynced
 from penstock.log.leader_epochs import EpochStart, LeaderEpochs
@@ -26,7 +26,7 @@ from penstock.log.log import Log, LogState
 from penstock.log.producers.replay import load_producers, with_unreplicated
 from penstock.log.producers.state import ProducerStates
 from penstock.log.recovery import Recovered, rebuild_indexes, recover, unflushed
-from penstock.log.segment import Segment, new_segment
+from penstock.log.segment import Segment, planned_segment
 from penstock.records.batch import CorruptBatch
 from penstock.world import Disk, World
 
@@ -53,26 +53,22 @@ def create_log(
     config: LogConfig,
     start_offset: int = 0,
     name: str = "",
+    due: DueLogs | None = None,
+    *,
+    on_disk: bool = True,
 ) -> Log:
     """Create an empty log, by default in a directory named after the partition. Its first flush
-    makes that name durable as well."""
+    makes that name durable as well. Without `on_disk` it has no files before its first append: a
+    node creates thousands of partitions that get no records for long."""
     path = f"{directory.path}/{name or partition}"
-    disk = world.disk
-    disk.make_dirs(path)
-    segment = new_segment(files, path, start_offset, world.clock.now_ms())
+    segment = planned_segment(files, path, start_offset, world.clock.now_ms())
     producers = ProducerStates()
     producers.end_offset = start_offset
     state = LogState([segment], start_offset, start_offset, start_offset, LeaderEpochs(), producers)
-    log = Log(partition, topic_id, path, directory, files, world, config, state)
-    write_topic_id(disk, log)
+    log = Log(partition, topic_id, path, directory, files, world, config, state, due, on_disk=False)
+    if on_disk:
+        log.make_files()
     return log
-
-
-def write_topic_id(disk: Disk, log: Log) -> None:
-    """Write partition.metadata; durable with the next flush."""
-    metadata = f"{log.path}/{names.PARTITION_METADATA}"
-    disk.open(metadata, create=True).pwrite(partition_metadata_text(log.topic_id), 0)
-    log.flushing.also.append(metadata)
 
 
 async def open_log(
@@ -83,6 +79,7 @@ async def open_log(
     config: LogConfig,
     checkpointed: CheckpointedOffsets,
     name: str = "",
+    due: DueLogs | None = None,
 ) -> Log:
     """Open the log of a directory, by default that named after the partition, and recover it if it
     was not closed cleanly. Raises KafkaError if it is damaged."""
@@ -99,12 +96,14 @@ async def open_log(
             config,
             checkpointed.start_offset,
             name,
+            due,
         )
     state = (
         _clean_state(files, path, bases, checkpointed, config)
         if checkpointed.clean and not is_unsynced(world.disk, path)
         else None
     )
+    was_clean = state is not None
     if state is None:
         state = await _recovered_state(files, path, bases, checkpointed, world, config)
     if _is_known(checkpointed.high_watermark, state):
@@ -116,7 +115,12 @@ async def open_log(
             state.end_offset,
             checkpointed.high_watermark or 0,
         )
-    return Log(partition, _topic_id(world.disk, path), path, directory, files, world, config, state)
+    topic_id = _topic_id(world.disk, path)
+    is_saved = was_clean and state.producers.snapshot_offset == state.end_offset
+    log = Log(partition, topic_id, path, directory, files, world, config, state, due)
+    if is_saved:
+        log.note_saved()
+    return log
 
 
 def _is_known(high_watermark: int | None, state: LogState) -> bool:
@@ -167,11 +171,12 @@ def _segments(files: OpenFiles, path: str, bases: list[int], config: LogConfig) 
             names.segment_file(base, names.OFFSET_INDEX),
             names.segment_file(base, names.TIME_INDEX),
         }
-        if not indexes <= present:
-            logger.warning("%s: rebuilding a missing index of segment %d", path, base)
-            rebuild_indexes(files.disk, path, base, config.index_interval_bytes)
         file = f"{path}/{names.segment_file(base, names.LOG)}"
         created_ms, size = files.disk.modified_ms(file), files.disk.size(file)
+        # An active segment without records has no indexes.
+        if not indexes <= present and (size or not active):
+            logger.warning("%s: rebuilding a missing index of segment %d", path, base)
+            rebuild_indexes(files.disk, path, base, config.index_interval_bytes)
         segments.append(Segment(files, path, base, active=active, created_ms=created_ms, size=size))
     return segments
 

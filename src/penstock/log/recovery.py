@@ -215,14 +215,19 @@ def _recover_segment(
     return problem
 
 
+# What to do about a damaged log of a partition. The metadata log has other advice.
+REFETCH = (
+    "Remove the partition's directory to fetch it from its other replicas, or restore it from a "
+    "copy"
+)
+
+
 def _check_recovery_point(recovery_point: int, end_offset: int, path: str, problem: str) -> None:
     if end_offset < recovery_point:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{path} is damaged: {problem}. Everything below offset {recovery_point} was synced, "
-            "so this is not a torn tail, and the log is not truncated. "
-            "Remove the partition's directory to fetch it from its other replicas, or restore it "
-            "from a copy",
+            f"so this is not a torn tail, and the log is not truncated. {REFETCH}",
         )
 
 

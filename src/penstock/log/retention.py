@@ -4,6 +4,7 @@ segments, oldest first."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import NamedTuple
 
 from penstock.config.topic import LogConfig
@@ -35,6 +36,29 @@ def expired(
         max(before_start, _too_old(segments, config, now_ms), _too_much(segments, config)),
         replicated,
     )
+
+
+def next_check_ms(segments: Sequence[SegmentFacts], config: LogConfig) -> float:
+    """Return the time before which no segment expires, unless a segment is added, removed or
+    truncated, or the log's start moves: infinity if none ever does."""
+    if not config.deletes:
+        return inf
+    if _may_become_too_much(segments, config):
+        return -inf
+    oldest = segments[0]
+    if config.retention_ms < 0 or oldest.size == 0:
+        return inf
+    return oldest.largest_timestamp() + config.retention_ms + 1
+
+
+def _may_become_too_much(segments: Sequence[SegmentFacts], config: LogConfig) -> bool:
+    """Return True if retention.bytes may be exceeded by the oldest segment before the active one,
+    which is the last, is full."""
+    if config.retention_bytes < 0 or len(segments) == 1:
+        return False
+    sealed = sum(segment.size for segment in segments[:-1])
+    size = sealed + max(segments[-1].size, config.segment_bytes)
+    return size - config.retention_bytes >= segments[0].size
 
 
 def _too_old(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int:

@@ -120,15 +120,16 @@ class RememberedBatches:
     __slots__ = ("_read_ends", "_tail")
 
     def __init__(self) -> None:
-        self._tail: deque[BatchPosition] = deque(maxlen=REMEMBERED_TAIL_BATCHES)
+        # None is empty: most segments of a node with many are idle.
+        self._tail: deque[BatchPosition] | None = None
         # By base offset, the oldest first.
-        self._read_ends: dict[int, BatchPosition] = {}
+        self._read_ends: dict[int, BatchPosition] | None = None
 
     def find(self, offset: int) -> BatchPosition | None:
         """Return the first batch that ends at or after an offset, if it is remembered."""
         tail = self._tail
         if not tail or offset < tail[0][1].base_offset:
-            return self._read_ends.get(offset)
+            return None if self._read_ends is None else self._read_ends.get(offset)
         found = None
         for batch in reversed(tail):
             if batch[1].last_offset < offset:
@@ -137,11 +138,15 @@ class RememberedBatches:
         return found
 
     def appended(self, position: int, header: BatchHeader) -> None:
+        if self._tail is None:
+            self._tail = deque(maxlen=REMEMBERED_TAIL_BATCHES)
         self._tail.append((position, header))
 
     def read_ended(self, position: int, header: BatchHeader) -> None:
         """Remember the batch that follows a read."""
         ends = self._read_ends
+        if ends is None:
+            ends = self._read_ends = {}
         ends.pop(header.base_offset, None)
         ends[header.base_offset] = (position, header)
         if len(ends) > REMEMBERED_READ_ENDS:
@@ -156,8 +161,7 @@ class RememberedBatches:
 
     def seal(self) -> None:
         """Forget the last appends: readers at the end of the log are in the next segment."""
-        self._tail.clear()
+        self._tail = None
 
     def clear(self) -> None:
-        self._tail.clear()
-        self._read_ends.clear()
+        self._tail = self._read_ends = None

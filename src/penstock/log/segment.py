@@ -62,7 +62,27 @@ class TimesUnknown(Exception):
 
 
 class Segment:
-    """The batches from `base_offset` on, up to the next segment."""
+    """The batches from `base_offset` on, up to the next segment. Its indexes are made on first use:
+    most segments of a node with many partitions are idle."""
+
+    __slots__ = (
+        "_assumed_time",
+        "_files",
+        "_first_timestamp",
+        "_is_active",
+        "_is_new",
+        "_max_timestamp",
+        "_offset_index",
+        "_remembered",
+        "_since_index_entry",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "created_ms",
+        "path",
+        "size",
+        "written_back",
+    )
 
     def __init__(
         self,
@@ -74,18 +94,18 @@ class Segment:
         created_ms: int,
         size: int,
     ) -> None:
-        def path(suffix: str) -> str:
-            return f"{directory}/{names.segment_file(base_offset, suffix)}"
-
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.size = size
         # How far writing dirty pages to the disk has started.
         self.written_back = size
-        self.path = path(names.LOG)
-        self.offset_index = OffsetIndex(files, path(names.OFFSET_INDEX), base_offset, active=active)
-        self.time_index = TimeIndex(files, path(names.TIME_INDEX), base_offset, active=active)
-        self.txn_index = TxnIndex(files, path(names.TXN_INDEX))
+        self.path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        self._is_active = active
+        # Whether the offset and time index begin empty, whatever their files have.
+        self._is_new = False
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
         self._files = files
         self._since_index_entry = 0
         self._max_timestamp: TimestampOffset | None = None
@@ -99,8 +119,43 @@ class Segment:
         return self._files.get(self.path, create=True)
 
     @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        if index is None:
+            path = self._path_of(names.OFFSET_INDEX)
+            index = OffsetIndex(self._files, path, self.base_offset, active=self._is_active)
+            self._offset_index = index
+            if self._is_new:
+                index.reset()
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._time_index
+        if index is None:
+            path = self._path_of(names.TIME_INDEX)
+            index = TimeIndex(self._files, path, self.base_offset, active=self._is_active)
+            self._time_index = index
+            if self._is_new:
+                index.reset()
+        return index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        index = self._txn_index
+        if index is None:
+            index = self._txn_index = TxnIndex(self._files, self._path_of(names.TXN_INDEX))
+        return index
+
+    def _path_of(self, kind: str) -> str:
+        """Return the path of another file of the segment."""
+        stem, suffix = self.path.rsplit(names.LOG, 1)
+        return f"{stem}{kind}{suffix}"
+
+    @property
     def paths(self) -> tuple[str, ...]:
-        return (self.path, self.offset_index.path, self.time_index.path, self.txn_index.path)
+        kinds = (names.OFFSET_INDEX, names.TIME_INDEX, names.TXN_INDEX)
+        return (self.path, *map(self._path_of, kinds))
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -181,7 +236,7 @@ class Segment:
         """Return the first batch that ends at or after an offset; None if the segment ends before.
         With at_once, raises NotInMemory instead of blocking on the disk."""
         remembered = self._remembered.find(offset)
-        if remembered is not None:
+        if remembered is not None or not self.size:
             return remembered
         try:
             position = self.offset_index.lookup(offset, at_once=at_once)
@@ -407,25 +462,35 @@ class Segment:
         if self.max_timestamp.timestamp >= 0:
             self.time_index.append(*self.max_timestamp)
 
+    def make_file(self) -> None:
+        """Create the file of an empty segment, replacing what a crash may have left."""
+        self.reset_indexes()
+        # Truncate only if there is something to truncate: on close, ext4 writes out a file that was
+        # once truncated.
+        if self.file.size():
+            self.file.truncate(0)
+
     def reset_indexes(self) -> None:
         """Clear the indexes before they are rebuilt from the file."""
         self.reset_offset_and_time_indexes()
-        self.txn_index.truncate(0)
+        if self._txn_index is not None or self._files.disk.exists(self._path_of(names.TXN_INDEX)):
+            self.txn_index.truncate(0)
 
     def reset_offset_and_time_indexes(self) -> None:
         self._remembered.clear()
-        self.offset_index.reset()
-        self.time_index.reset()
+        self._is_new = True
+        self._offset_index = self._time_index = None
 
     def relocate(self, directory: str, suffix: str = "") -> None:
         """Set the files' new directory or suffix after they were moved or renamed."""
-        for part, kind in (
-            (self, names.LOG),
-            (self.offset_index, names.OFFSET_INDEX),
-            (self.time_index, names.TIME_INDEX),
-            (self.txn_index, names.TXN_INDEX),
+        self.path = f"{directory}/{names.segment_file(self.base_offset, names.LOG)}{suffix}"
+        for index, kind in (
+            (self._offset_index, names.OFFSET_INDEX),
+            (self._time_index, names.TIME_INDEX),
+            (self._txn_index, names.TXN_INDEX),
         ):
-            part.path = f"{directory}/{names.segment_file(self.base_offset, kind)}{suffix}"
+            if index is not None:
+                index.path = self._path_of(kind)
 
     def load_indexes(self) -> None:
         """Read the indexes of an active segment, so that `note` does not."""
@@ -451,10 +516,13 @@ def _damaged(error: CorruptBatch) -> KafkaError:
 
 def new_segment(files: OpenFiles, directory: str, base_offset: int, now_ms: int) -> Segment:
     """Create an empty segment, replacing what a crash may have left under its name."""
+    segment = planned_segment(files, directory, base_offset, now_ms)
+    segment.make_file()
+    return segment
+
+
+def planned_segment(files: OpenFiles, directory: str, base_offset: int, now_ms: int) -> Segment:
+    """Return an empty segment that has no file until `make_file` is called."""
     segment = Segment(files, directory, base_offset, active=True, created_ms=now_ms, size=0)
-    segment.reset_indexes()
-    # Truncate only if there is something to truncate: on close, ext4 writes out a file that was
-    # once truncated.
-    if segment.file.size():
-        segment.file.truncate(0)
+    segment.reset_offset_and_time_indexes()
     return segment

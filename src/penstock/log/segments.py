@@ -19,6 +19,8 @@ from penstock.log.segment import Segment
 class LogSegments(Sequence[Segment]):
     """A log has at least one segment, except while it restarts at another offset."""
 
+    __slots__ = ("_segments",)
+
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
+from typing import Protocol
 from uuid import UUID
 
 from penstock import limits
@@ -21,11 +22,12 @@ from penstock.log import names
 from penstock.log.checkpoint import Checkpoints
 from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
+from penstock.log.due import DueLogs
 from penstock.log.files import OpenFiles, max_open_files
 from penstock.log.flush import save_epochs
 from penstock.log.log import Log
 from penstock.log.moving import Moves
-from penstock.log.open import CheckpointedOffsets, create_log, open_log, write_topic_id
+from penstock.log.open import CheckpointedOffsets, create_log, open_log
 from penstock.log.segment import TimesUnknown
 from penstock.log.times import learn_times
 from penstock.log.truncation import Truncations
@@ -34,6 +36,12 @@ from penstock.world import World
 logger = logging.getLogger(__name__)
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class Offsets(Protocol):
+    """Has an offset of some partitions, such as their high watermarks."""
+
+    def get(self, partition: TopicPartition, /) -> int | None: ...
 
 
 class StillListed(KafkaError):
@@ -73,9 +81,8 @@ class LogStore:
         self._files = OpenFiles(
             world.disk, open_files or max_open_files(world.network.max_descriptors())
         )
-        # The number of logs by directory. Counted again when logs were opened or deleted: to count
-        # 100,000 for each new one would take minutes.
-        self._log_counts: Counter[str] = Counter()
+        # The logs that periodic work looks at.
+        self.due = DueLogs()
         self._removals: list[tuple[float, str]] = []
         # By checkpoint: the partitions without a log that the files on disk may still list.
         self._deleted: dict[str, set[TopicPartition]] = {
@@ -176,6 +183,13 @@ class LogStore:
                     high_watermarks.get(partition, 0),
                 )
                 await self._open_log(partition, directory, config_of(partition), found)
+        if epoch is None and directory.log_count:
+            logger.warning(
+                "log directory %s was not shut down cleanly: %d logs were recovered from their "
+                "recovery points on",
+                directory.path,
+                directory.log_count,
+            )
         self.compactions.opened(directory, read(names.CLEAN_OFFSETS))
 
     async def _open_log(
@@ -198,8 +212,9 @@ class LogStore:
             return
         try:
             self.logs[partition] = await open_log(
-                partition, directory, self._files, self._world, config, found
+                partition, directory, self._files, self._world, config, found, due=self.due
             )
+            directory.log_count += 1
         except KafkaError as error:
             self.damaged[partition] = error.message
             logger.error("partition %s is offline: %s", partition, error.message)
@@ -214,6 +229,7 @@ class LogStore:
         directory: LogDirectory | None = None,
     ) -> Log:
         """Create a log in the given directory, the preferred one, or the one with the fewest logs.
+        It has no files before its first append.
         Raises StillListed if a log of this name was deleted since the checkpoints were saved."""
         if partition in self.logs or partition in self.damaged:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} exists already")
@@ -228,17 +244,26 @@ class LogStore:
             or self._with_fewest_logs()
         )
         try:
-            log = create_log(partition, topic_id, chosen, self._files, self._world, config)
+            log = create_log(
+                partition,
+                topic_id,
+                chosen,
+                self._files,
+                self._world,
+                config,
+                due=self.due,
+                on_disk=False,
+            )
         except OSError as error:
             raise chosen.fail(f"creating {partition}", error) from error
         self.logs[partition] = log
-        self._log_counts[chosen.path] += 1
+        chosen.log_count += 1
         return log
 
     def _with_fewest_logs(self) -> LogDirectory:
-        if self._log_counts.total() != len(self.logs):
-            self._log_counts = Counter(log.directory.path for log in self.logs.values())
-        return min(self.online, key=lambda directory: self._log_counts[directory.path])
+        # If all are cordoned, the replica was assigned to this broker before that.
+        usable = [directory for directory in self.online if not directory.cordoned] or self.online
+        return min(usable, key=lambda directory: directory.log_count)
 
     def give_topic_id(self, partition: TopicPartition, topic_id: UUID) -> None:
         """Write the topic id of a log that has none: its partition.metadata may not have been
@@ -246,7 +271,7 @@ class LogStore:
         log = self.logs[partition]
         log.topic_id = topic_id
         try:
-            write_topic_id(self._disk, log)
+            log.write_topic_id()
         except OSError as error:
             raise log.directory.fail(f"writing the topic id of {partition}", error) from error
 
@@ -254,7 +279,8 @@ class LogStore:
         """Take a log out of service immediately. Its files are removed after
         file.delete.delay.ms."""
         log = self._take_out(partition)
-        self.mark_deleted(partition, log.directory, log.config.file_delete_delay_ms)
+        if log.is_on_disk:
+            self.mark_deleted(partition, log.directory, log.config.file_delete_delay_ms)
 
     def set_aside(self, partition: TopicPartition) -> str:
         """Take a log out of service and keep its files in a directory that ends with -stray. Return
@@ -264,9 +290,12 @@ class LogStore:
 
     def _take_out(self, partition: TopicPartition) -> Log:
         log = self.logs.pop(partition)
+        log.directory.log_count -= 1
         log.flushing.abandoned = True
-        for deleted in self._deleted.values():
-            deleted.add(partition)
+        self.due.forget(log)
+        if log.is_on_disk:
+            for deleted in self._deleted.values():
+                deleted.add(partition)
         self.moves.forget(partition)
         return log
 
@@ -301,17 +330,38 @@ class LogStore:
 
     # Upkeep
 
-    async def apply_retention(self, high_watermarks: Mapping[TopicPartition, int]) -> int:
-        """Remove expired segments, of some logs per turn of the event loop. Return their number."""
-        count = 0
-        for number, (partition, high_watermark) in enumerate(high_watermarks.items(), 1):
-            log = self.logs.get(partition)
-            if log is not None:
+    async def apply_retention(self, high_watermarks: Offsets) -> int:
+        """Remove expired segments, of some logs per turn of the event loop. Return their number.
+        Only logs of which a segment may have expired are looked at."""
+        due, count = self.due, 0
+        marked, due.retention = due.retention, {}
+        marked.update(dict.fromkeys(due.retention_times.take(self._world.clock.now_ms())))
+        for number, log in enumerate(marked, 1):
+            high_watermark = high_watermarks.get(log.partition)
+            if self.logs.get(log.partition) is not log:
+                pass  # it was deleted
+            elif high_watermark is None:
+                due.retention[log] = None
+            else:
                 with unless_offline(log.directory):
                     count += await self._retire_expired(log, high_watermark)
+                    self._plan_retention(log)
             if number % limits.RETENTION_LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
         return count
+
+    def _plan_retention(self, log: Log) -> None:
+        """Look at a log again when its next segment may expire."""
+        try:
+            next_ms = log.next_retention_ms()
+        except TimesUnknown:
+            next_ms = -inf
+        if self.logs.get(log.partition) is not log or next_ms == inf:
+            return
+        if next_ms <= self._world.clock.now_ms():
+            self.due.retention[log] = None  # not replicated yet, or damaged
+        else:
+            self.due.retention_times.not_after(log, next_ms)
 
     async def _retire_expired(self, log: Log, high_watermark: int) -> int:
         while True:
@@ -335,8 +385,8 @@ class LogStore:
     async def expire_producers(self, expiration_ms: int) -> None:
         """Forget producers that were idle for producer.id.expiration.ms, of some logs per turn of
         the event loop."""
-        for number, log in enumerate(list(self.logs.values()), 1):
-            log.producers.expire(self._world.clock.now_ms(), expiration_ms)
+        for number, producers in enumerate(list(self.due.producers), 1):
+            producers.expire(self._world.clock.now_ms(), expiration_ms)
             if number % limits.EXPIRED_LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -370,17 +420,17 @@ class LogStore:
     async def flush_due(self) -> None:
         """Sync the logs that sealed a segment, or whose flush.ms has passed."""
         await self.close_files()
-        for number, log in enumerate(list(self.logs.values()), 1):
-            if number % limits.IDLE_LOGS_A_TURN == 0:
-                await asyncio.sleep(0)
-            if log.flushing.requested or log.flushing.due():
-                try:
-                    await log.flushing.all()
-                except KafkaError:
-                    # The directory has logged its failure. The log may be deleted or in another
-                    # directory by now.
-                    if log.directory.failure is None and not log.flushing.abandoned:
-                        raise
+        for log in self.due.flush_times.take(self._world.clock.monotonic()):
+            log.flushing.plan()
+        for log in list(self.due.flushes):
+            self.due.flushes.pop(log, None)
+            try:
+                await log.flushing.all()
+            except KafkaError:
+                # The directory has logged its failure. The log may be deleted or in another
+                # directory by now.
+                if log.directory.failure is None and not log.flushing.abandoned:
+                    raise
 
     async def write_back(self) -> None:
         """Start writing out appended data. Otherwise the kernel defers it for long, and then blocks
@@ -401,44 +451,51 @@ class LogStore:
                 if self.logs.get(log.partition) is log:
                     log.directory.fail(f"writing out {log.partition}", error)
 
-    async def forget_deleted(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    async def forget_deleted(self, high_watermarks: Offsets) -> None:
         """Save all checkpoints, so that the names of deleted logs can be used again."""
         await self.save_high_watermarks(high_watermarks)
         await self.save_recovery_points()
         await self.save_start_offsets()
         await self.save_clean_offsets()
 
+    async def save_changed_offsets(self) -> None:
+        """Save the recovery points and log starts that changed since they were saved."""
+        if names.RECOVERY_POINTS in self.due.changed_checkpoints:
+            await self.save_recovery_points()
+        if names.LOG_STARTS in self.due.changed_checkpoints:
+            await self.save_start_offsets()
+
     async def save_recovery_points(self) -> None:
+        self.due.is_recovery_point_lowered = False
         await self._save(
             names.RECOVERY_POINTS,
             lambda log: log.flushing.recovery_point,
-            self._with_recovery_points,
+            self._with_futures,
         )
 
     async def save_start_offsets(self) -> None:
         await self._save(names.LOG_STARTS, lambda log: log.start_offset)
 
-    async def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition, 0))
+    async def save_high_watermarks(self, high_watermarks: Offsets) -> None:
+        await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition) or 0)
 
     async def save_clean_offsets(self) -> None:
-        await self._save(
-            names.CLEAN_OFFSETS, lambda log: log.clean_offset or 0, self._with_clean_offsets
-        )
+        await self._save(names.CLEAN_OFFSETS, lambda log: log.clean_offset)
 
     async def _save(
         self,
         name: str,
-        offset_of: Callable[[Log], int],
-        logs: Callable[[], list[tuple[LogDirectory, list[Log]]]] | None = None,
+        offset_of: Callable[[Log], int | None],
+        logs: Callable[[], Iterable[Log]] | None = None,
     ) -> None:
-        """`logs` returns the logs of each directory, by default those in service."""
-        logs, deleted = logs or self._by_directory, self._deleted[name]
+        """`logs` returns the logs of the checkpoint, by default those in service."""
+        logs, deleted = logs or self.logs.values, self._deleted[name]
         unlisted: set[TopicPartition] | None = None
         # Repeat if partitions were deleted while the checkpoint was written.
         while unlisted is None or deleted - unlisted:
             unlisted = set(deleted)
-            await self.checkpoints.save(name, logs(), offset_of)
+            self.due.changed_checkpoints.discard(name)
+            await self.checkpoints.save(name, self.online, logs, offset_of)
         deleted -= unlisted
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
@@ -447,32 +504,18 @@ class LogStore:
             found |= self.checkpoints.read(directory.path, names.HIGH_WATERMARKS)
         return found
 
-    def _by_directory(self) -> list[tuple[LogDirectory, list[Log]]]:
-        return [
-            (directory, [log for log in self.logs.values() if log.directory is directory])
-            for directory in self.online
-        ]
+    def _with_futures(self) -> Iterable[Log]:
+        """Return the logs in service, and those that replicas move to."""
+        return [*self.logs.values(), *(move.future for move in self.moves.under_way.values())]
 
-    def _with_clean_offsets(self) -> list[tuple[LogDirectory, list[Log]]]:
-        return [
-            (directory, [log for log in logs if log.clean_offset is not None])
-            for directory, logs in self._by_directory()
-        ]
-
-    def _with_recovery_points(self) -> list[tuple[LogDirectory, list[Log]]]:
-        """Return the logs of each directory, with those that replicas move to."""
-        futures = [move.future for move in self.moves.under_way.values()]
-        return [
-            (directory, logs + [log for log in futures if log.directory is directory])
-            for directory, logs in self._by_directory()
-        ]
-
-    async def _save_log(self, log: Log) -> None:
-        while True:
-            try:
-                return log.save()
-            except TooManyFiles:
-                await asyncio.sleep(limits.FILES_RETRY_S)
+    async def _close_log(self, log: Log) -> None:
+        with unless_offline(log.directory):
+            await log.flushing.all()
+            while True:
+                try:
+                    return log.save()
+                except TooManyFiles:
+                    await asyncio.sleep(limits.FILES_RETRY_S)
 
     async def _save_epochs(self, logs: list[Log]) -> None:
         for directory in self.online:
@@ -496,14 +539,11 @@ class LogStore:
     async def close(self, broker_epoch: int = -1) -> None:
         """Shut down cleanly: sync everything, and write the clean shutdown marker in each
         directory."""
-        futures = [move.future for move in self.moves.under_way.values()]
-        logs = [*self.logs.values(), *futures]
+        logs = [log for log in self._with_futures() if log.is_on_disk]
         for start in range(0, len(logs), limits.CLOSED_LOGS_A_TURN):
             some = logs[start : start + limits.CLOSED_LOGS_A_TURN]
-            for log in some:
-                with unless_offline(log.directory):
-                    await log.flushing.all()
-                    await self._save_log(log)
+            # Together: the disk makes several syncs durable at once.
+            await asyncio.gather(*map(self._close_log, some))
             await self._save_epochs(some)
             await self.close_files()
         await self.save_recovery_points()

@@ -45,8 +45,7 @@ class Truncations:
             with contextlib.ExitStack() as held:
                 for log, offset in logs.items():
                     held.enter_context(log.flushing.held_at(log.batch_start(offset)))
-                if logs:
-                    await self._store.save_recovery_points()
+                await self._save_lowered_recovery_points()
                 await self._lower_clean_offsets(logs)
                 for log, offset in logs.items():
                     producers = await self._load_producers(log, offset)
@@ -59,9 +58,15 @@ class Truncations:
             if log is None:
                 return
             with log.flushing.held_at(0):
-                await self._store.save_recovery_points()
+                await self._save_lowered_recovery_points()
                 await self._lower_clean_offsets({log: 0})
                 await self._apply(log, partial(log.restart_at, offset))
+
+    async def _save_lowered_recovery_points(self) -> None:
+        """Save the recovery points if one was lowered. That of a log which was not flushed lately
+        is below the truncation, and the checkpoint has a row for each log."""
+        if self._store.due.is_recovery_point_lowered:
+            await self._store.save_recovery_points()
 
     async def _lower_clean_offsets(self, offsets: Mapping[Log, int]) -> None:
         """Lower the cleaner checkpoint on disk before the truncation: records appended after it
@@ -106,6 +111,8 @@ class Truncations:
         if log.flushing.abandoned:
             return
         disk = self._world.disk
+        with self._failing(log):
+            log.make_files()
         with self._failing(log), truncating(disk, log.path):
             change()
             await self._world.offload.thread(

@@ -3,23 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 from penstock.metadata.image import TOPIC, ConfigResource, MetadataImage
+from penstock.metadata.layered_map import next_version, settled
 from penstock.protocol.internal.metadata_settings import ConfigRecord, FeatureLevelRecord
 
 
 class ConfigurationsDelta:
-    """Copies the settings of the image on the first change, and records whose settings changed."""
+    """Makes the next version of the settings on the first change, and records whose settings
+    changed."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.changed_resources: set[ConfigResource] = set()
         self._image = image
-        self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._configs: MutableMapping[ConfigResource, Mapping[str, str]] | None = None
 
     @property
     def configs(self) -> Mapping[ConfigResource, Mapping[str, str]]:
         return self._image.configs if self._configs is None else self._configs
+
+    def settled_configs(self) -> Mapping[ConfigResource, Mapping[str, str]]:
+        return self._image.configs if self._configs is None else settled(self._configs)
 
     def replay_config(self, record: ConfigRecord) -> None:
         """A record without a value removes the setting."""
@@ -37,7 +42,7 @@ class ConfigurationsDelta:
 
     def _put(self, resource: ConfigResource, values: Mapping[str, str]) -> None:
         if self._configs is None:
-            self._configs = dict(self._image.configs)
+            self._configs = next_version(self._image.configs)
         if values:
             self._configs[resource] = values
         else:

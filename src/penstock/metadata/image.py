@@ -7,7 +7,7 @@ parts that did not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
@@ -107,13 +107,15 @@ class MetadataDelta:
     """The difference between two images.
 
     `topics` maps topic ids to the topic before and after, None where it does not exist. A topic
-    that was deleted and created again is two entries, since its id differs. `configs` and `brokers`
-    name the resources and brokers that changed.
+    that was deleted and created again is two entries, since its id differs. `partitions` has the
+    indexes of the partitions that were added or changed, of the topics that exist: a topic may have
+    thousands. `configs` and `brokers` name the resources and brokers that changed.
     """
 
     topics: Mapping[UUID, tuple[TopicImage | None, TopicImage | None]] = field(default_factory=dict)
     configs: frozenset[ConfigResource] = frozenset()
     brokers: frozenset[int] = frozenset()
+    partitions: Mapping[UUID, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +169,22 @@ def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         topic_id: (before.topic_by_id(topic_id), after.topic_by_id(topic_id))
         for topic_id in topic_ids
     }
+    changed = {topic_id: (old, new) for topic_id, (old, new) in topics.items() if old != new}
     return MetadataDelta(
-        {topic_id: (old, new) for topic_id, (old, new) in topics.items() if old != new},
+        changed,
         _changed_keys(before.configs, after.configs),
         _changed_keys(before.brokers, after.brokers),
+        {
+            topic_id: _changed_indexes(old, new)
+            for topic_id, (old, new) in changed.items()
+            if new is not None
+        },
     )
+
+
+def _changed_indexes(before: TopicImage | None, after: TopicImage) -> list[int]:
+    known = {} if before is None else before.partitions
+    return [index for index, state in after.partitions.items() if known.get(index) != state]
 
 
 def _changed_keys(before: Mapping[K, object], after: Mapping[K, object]) -> frozenset[K]:

@@ -50,14 +50,15 @@ def replay(
         offset >= image.offset,
         f"metadata was replayed up to offset {image.offset}, and now up to the earlier {offset}",
     )
-    run = _Replay(image)
+    run = Replay(image)
     for record in records:
         run.replay(record)
     return run.finish(offset)
 
 
-class _Replay:
-    """The deltas of one replay."""
+class Replay:
+    """The deltas of one replay. A snapshot is replayed in parts, of which only the last one makes
+    an image: each image takes time and memory in proportion to its number of topics."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._topics = TopicsDelta(image)
@@ -139,10 +140,10 @@ class _Replay:
         self._topics.sort_partitions()
         image = MetadataImage(
             offset=offset,
-            topics=self._topics.topics,
-            topic_names=self._topics.topic_names,
+            topics=self._topics.settled_topics(),
+            topic_names=self._topics.settled_names(),
             brokers=self._cluster.brokers,
-            configs=self._configs.configs,
+            configs=self._configs.settled_configs(),
             features=self._features.features,
             next_producer_id=self._next_producer_id,
             controllers=self._cluster.controllers,
@@ -153,4 +154,5 @@ class _Replay:
             self._topics.changes(image),
             frozenset(self._configs.changed_resources),
             frozenset(self._cluster.changed_brokers),
+            self._topics.changed_partitions(),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.errors import InvariantBroken, invariant
@@ -15,6 +16,7 @@ from penstock.metadata.image import (
     PartitionState,
     TopicImage,
 )
+from penstock.metadata.layered_map import next_version, settled
 from penstock.protocol.internal.metadata_topics import (
     ClearElrRecord,
     PartitionChangeRecord,
@@ -23,23 +25,29 @@ from penstock.protocol.internal.metadata_topics import (
     TopicRecord,
 )
 
+T = TypeVar("T")
+
 NO_LEADER_CHANGE = -2
 NO_RECOVERY_CHANGE = -1
 
 
 class TopicsDelta:
-    """Copies the mappings of the image on the first change, and records which topics changed."""
+    """Makes the next versions of the image's mappings on the first change, and records which topics
+    and partitions changed."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._topics: dict[str, TopicImage] | None = None
-        self._topic_names: dict[UUID, str] | None = None
+        self._topics: MutableMapping[str, TopicImage] | None = None
+        self._topic_names: MutableMapping[UUID, str] | None = None
         # Topic id -> the partitions that this delta copied and so may change in place.
         self._copied: dict[UUID, dict[int, PartitionState]] = {}
         # Those of them to which a partition was added. A change keeps the order.
         self._extended: set[UUID] = set()
         # Ordered: a dict without values.
         self._changed: dict[UUID, None] = {}
+        self._changed_partitions: dict[UUID, dict[int, None]] = {}
+        # Equal values are one object: most partitions of a cluster have one of a few states.
+        self._shared: dict[object, Any] = {}
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
@@ -68,14 +76,14 @@ class TopicsDelta:
             record.topic_id not in self.topic_names,
             f"TopicRecord for topic {record.name} with an id in use, {uuid_text(record.topic_id)}",
         )
-        self._put(TopicImage(record.name, record.topic_id, {}))
+        self._add(TopicImage(record.name, record.topic_id, {}))
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> str:
         """Return the name of the removed topic."""
         topic = self.topic(record.topic_id)
-        topics, names = self._editable()
-        del topics[topic.name], names[topic.id]
+        del self._next_topics()[topic.name], self._next_names()[topic.id]
         self._copied.pop(topic.id, None)
+        self._changed_partitions.pop(topic.id, None)
         self._changed[topic.id] = None
         return topic.name
 
@@ -85,23 +93,24 @@ class TopicsDelta:
         directories = record.directories or (MIGRATING_DIRECTORY,) * len(record.replicas)
         _check_directories(topic, record.partition_id, record.replicas, directories)
         self._extended.add(topic.id)
-        self._partitions(topic)[record.partition_id] = PartitionState(
-            replicas=record.replicas,
-            isr=record.isr,
+        state = PartitionState(
+            replicas=self._share(record.replicas),
+            isr=self._share(record.isr),
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
-            directories=directories,
+            directories=self._share(directories),
             eligible_leader_replicas=record.eligible_leader_replicas or (),
             last_known_elr=record.last_known_elr or (),
             leader_recovery_state=record.leader_recovery_state,
             adding_replicas=record.adding_replicas,
             removing_replicas=record.removing_replicas,
         )
+        self._partitions(topic, record.partition_id)[record.partition_id] = self._share(state)
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
         topic = self.topic(record.topic_id)
-        partitions = self._partitions(topic)
+        partitions = self._partitions(topic, record.partition_id)
         state = partitions.get(record.partition_id)
         if state is None:
             raise InvariantBroken(
@@ -110,7 +119,7 @@ class TopicsDelta:
             )
         changed = apply_partition_change(state, record)
         _check_directories(topic, record.partition_id, changed.replicas, changed.directories)
-        partitions[record.partition_id] = changed
+        partitions[record.partition_id] = self._share(changed)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         """Clear the eligible leader replicas of one topic, or of all if it has no name."""
@@ -122,36 +131,51 @@ class TopicsDelta:
         for topic in [self.topics[name]] if name else list(self.topics.values()):
             for index, state in topic.partitions.items():
                 if state.eligible_leader_replicas or state.last_known_elr:
-                    self._partitions(self.topic(topic.id))[index] = replace(
+                    self._partitions(self.topic(topic.id), index)[index] = replace(
                         state,
                         eligible_leader_replicas=(),
                         last_known_elr=(),
                         partition_epoch=state.partition_epoch + 1,
                     )
 
+    def _share(self, value: T) -> T:
+        shared: T = self._shared.setdefault(value, value)
+        return shared
+
     # Copies
 
-    def _partitions(self, topic: TopicImage) -> dict[int, PartitionState]:
-        """Return the topic's partitions, to be changed in place."""
+    def _partitions(self, topic: TopicImage, changed: int) -> dict[int, PartitionState]:
+        """Return the topic's partitions, of which one is to be changed in place."""
         partitions = self._copied.get(topic.id)
         if partitions is None:
             partitions = self._copied[topic.id] = dict(topic.partitions)
-            self._put(TopicImage(topic.name, topic.id, partitions))
+            self._next_topics()[topic.name] = TopicImage(topic.name, topic.id, partitions)
+            self._changed[topic.id] = None
+        self._changed_partitions.setdefault(topic.id, {})[changed] = None
         return partitions
 
-    def _put(self, topic: TopicImage) -> None:
-        topics, names = self._editable()
-        topics[topic.name] = topic
-        names[topic.id] = topic.name
+    def _add(self, topic: TopicImage) -> None:
+        self._next_topics()[topic.name] = topic
+        self._next_names()[topic.id] = topic.name
         self._changed[topic.id] = None
 
-    def _editable(self) -> tuple[dict[str, TopicImage], dict[UUID, str]]:
-        if self._topics is None or self._topic_names is None:
-            self._topics = dict(self._image.topics)
-            self._topic_names = dict(self._image.topic_names)
-        return self._topics, self._topic_names
+    def _next_topics(self) -> MutableMapping[str, TopicImage]:
+        if self._topics is None:
+            self._topics = next_version(self._image.topics)
+        return self._topics
+
+    def _next_names(self) -> MutableMapping[UUID, str]:
+        if self._topic_names is None:
+            self._topic_names = next_version(self._image.topic_names)
+        return self._topic_names
 
     # Results
+
+    def settled_topics(self) -> Mapping[str, TopicImage]:
+        return self._image.topics if self._topics is None else settled(self._topics)
+
+    def settled_names(self) -> Mapping[UUID, str]:
+        return self._image.topic_names if self._topic_names is None else settled(self._topic_names)
 
     def sort_partitions(self) -> None:
         """Order the partitions of each extended topic by index: Kafka may log them in any order."""
@@ -171,6 +195,10 @@ class TopicsDelta:
             for topic_id in self._changed
         }
         return {topic_id: change for topic_id, change in changes.items() if change != (None, None)}
+
+    def changed_partitions(self) -> Mapping[UUID, Sequence[int]]:
+        """Return the partitions that were added or changed, of the topics that exist."""
+        return {topic_id: sorted(indexes) for topic_id, indexes in self._changed_partitions.items()}
 
 
 def apply_partition_change(state: PartitionState, record: PartitionChangeRecord) -> PartitionState:

@@ -55,7 +55,7 @@ class MetadataView:
         self._broker_configs = DynamicBrokerConfigs(config)
         self._is_disconnected = is_disconnected
         self._changed = asyncio.Event()
-        self._sorted: tuple[Mapping[str, TopicImage], list[str]] = self.image.topics, []
+        self._sorted: tuple[Mapping[UUID, str], list[str]] = self.image.topic_names, []
         self._unfenced: set[int] = set()
         # Time at which an unfenced broker was fenced.
         self._fenced_at: dict[int, float] = {}
@@ -96,11 +96,11 @@ class MetadataView:
 
     @property
     def sorted_topic_names(self) -> list[str]:
-        """The names of all topics. They are sorted once for each change of topics."""
-        topics, names = self._sorted
-        if topics is not self.image.topics:
+        """The names of all topics. They are sorted when topics were created or deleted."""
+        topic_names, names = self._sorted
+        if topic_names is not self.image.topic_names:
             names = sorted(self.image.topics)
-            self._sorted = self.image.topics, names
+            self._sorted = self.image.topic_names, names
         return names
 
     @property

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
+from penstock.limits import RETENTION_LOGS_A_TURN
 from penstock.log import names
 from penstock.log.compaction.cleanable import (
     Cleanable,
@@ -36,7 +37,7 @@ from penstock.log.times import learn_times
 from penstock.world import TOO_MANY_FILES, Disk, World
 
 if TYPE_CHECKING:
-    from penstock.log.store import LogStore
+    from penstock.log.store import LogStore, Offsets
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +74,10 @@ class Compactions:
         self.uncleanable: dict[TopicPartition, str] = {}
         # Partitions that the checkpoints on disk list.
 
-    async def run_once(self, stable_offsets: Mapping[TopicPartition, int], pace: Pace) -> bool:
+    async def run_once(self, stable_offsets: Offsets, pace: Pace) -> bool:
         """Compact one log below its last stable offset. Return False if none was compacted."""
         log = await self._choose(stable_offsets)
-        run = None if log is None else self._prepare(log, stable_offsets[log.partition], pace)
+        run = None if log is None else self._prepare(log, stable_offsets, pace)
         if log is None or run is None:
             return False
         try:
@@ -98,26 +99,37 @@ class Compactions:
 
     # Choosing
 
-    async def _choose(self, stable_offsets: Mapping[TopicPartition, int]) -> Log | None:
-        """Return the log with the largest ratio of dirty bytes."""
+    async def _choose(self, stable_offsets: Offsets) -> Log | None:
+        """Return the log with the largest ratio of dirty bytes, of those that were not found
+        clean."""
         best: tuple[Log, float] | None = None
-        for partition, stable in stable_offsets.items():
-            log = self._store.logs.get(partition)
-            if log is None or not self._may_compact(log):
+        for number, log in enumerate(list(self._store.due.compaction), 1):
+            if number % RETENTION_LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
+            if not self._has_sealed_segments(log):
+                self._store.due.compaction.pop(log, None)
                 continue
-            if depends_on_times(log.config):
+            if depends_on_times(log.config) and self._may_compact(log):
                 with unless_offline(log.directory):
                     await learn_times(log, self._world, log.segments[:-1])
-            found = self._find_due(log, stable)
+            found = self._find_due(log, stable_offsets)
             if found is not None and (best is None or found.ratio > best[1]):
                 best = log, found.ratio
         return None if best is None else best[0]
 
-    def _find_due(self, log: Log, stable_offset: int) -> Cleanable | None:
+    def _has_sealed_segments(self, log: Log) -> bool:
+        return (
+            self._store.logs.get(log.partition) is log
+            and log.config.compacts
+            and len(log.segments) > 1
+        )
+
+    def _find_due(self, log: Log, stable_offsets: Offsets) -> Cleanable | None:
         """Return what can be compacted; None if it is too little. A log that cannot be read must
         not end the compaction of others."""
-        if self._store.logs.get(log.partition) is not log or not self._may_compact(log):
-            return None  # it changed while another one was examined
+        stable_offset = stable_offsets.get(log.partition)
+        if stable_offset is None or not self._may_compact(log):
+            return None  # it may have changed while another one was examined
         try:
             found = self.cleanable(log, stable_offset)
         except TimesUnknown:
@@ -128,7 +140,12 @@ class Compactions:
         except OSError as error:
             log.directory.fail(f"compacting {log.partition}", error)
             return None
-        return found if found.is_due(log.config) else None
+        if found.is_due(log.config):
+            return found
+        if found.end_offset == log.active.base_offset and not depends_on_times(log.config):
+            # Only another sealed segment can change that, and marks the log again.
+            self._store.due.compaction.pop(log, None)
+        return None
 
     def _give_up(self, log: Log, error: KafkaError) -> None:
         if log.directory.failure is None and not isinstance(error, TooManyFiles):
@@ -144,8 +161,7 @@ class Compactions:
         """Return True if a log may be compacted. A log that is being moved may not: the copy would
         have the records of a key and miss its tombstone."""
         return (
-            log.config.compacts
-            and len(log.segments) > 1
+            self._has_sealed_segments(log)
             and log.directory.failure is None
             and log.damage is None
             and log.partition not in self.uncleanable
@@ -161,9 +177,9 @@ class Compactions:
         bound = min(stable_offset, log.flushing.recovery_point)
         return cleanable(log.segments, log.config, first_dirty, bound, self._world.clock.now_ms())
 
-    def _prepare(self, log: Log, stable_offset: int, pace: Pace) -> _Run | None:
+    def _prepare(self, log: Log, stable_offsets: Offsets, pace: Pace) -> _Run | None:
         """Return the compaction of the chosen log; None if it cannot be compacted after all."""
-        found = self._find_due(log, stable_offset)
+        found = self._find_due(log, stable_offsets)
         if found is None:
             return None
         try:

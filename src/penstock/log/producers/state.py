@@ -71,13 +71,29 @@ class Producer:
 class ProducerStates:
     """The producers of a log, and the transactions that hold back its last stable offset."""
 
+    __slots__ = (
+        "_guards",
+        "end_offset",
+        "expiring",
+        "producers",
+        "snapshot_offset",
+        "unstable",
+    )
+
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
+        # Those of a store with a producer or a guard that may expire; None outside of a store.
+        self.expiring: dict[ProducerStates, None] | None = None
         self.end_offset = 0
         # The offset of the snapshot that the state was read from; 0 if there was none.
         self.snapshot_offset = 0
         self.unstable = UnstableTransactions()
         self._guards = VerificationGuards()
+
+    def mark(self) -> None:
+        """Look at these states for expiry if there is something that may expire."""
+        if self.expiring is not None and (self.producers or self._guards):
+            self.expiring[self] = None
 
     # Verification
 
@@ -101,7 +117,9 @@ class ProducerStates:
         producer = self.producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
             raise _fenced(producer_id, epoch, producer)
-        return self._guards.begin(producer_id, epoch, sequence, now_ms, adds=adds)
+        guard = self._guards.begin(producer_id, epoch, sequence, now_ms, adds=adds)
+        self.mark()
+        return guard
 
     def confirm_verification(self, guard: VerificationGuard) -> bool:
         """Accept the transaction's first batch from now on. Return False if the guard is void: a
@@ -249,6 +267,7 @@ class ProducerStates:
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer()
+            self.mark()
         if header.producer_epoch != producer.epoch:
             producer.batches.clear()
             producer.epoch = header.producer_epoch
@@ -313,11 +332,14 @@ class ProducerStates:
             ):
                 del self.producers[producer_id]
         self._guards.expire(now_ms, expiration_ms)
+        if self.expiring is not None and not self.producers and not self._guards:
+            self.expiring.pop(self, None)
 
     def restore(self, producers: Iterable[tuple[int, Producer]]) -> None:
         """Add producers of a snapshot."""
         some = dict(producers)
         self.producers.update(some)
+        self.mark()
         self.unstable.restore(
             (producer_id, producer.txn_first_offset)
             for producer_id, producer in some.items()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+# Never changed.
+_NONE: Final[dict[int, int]] = {}
 
 
 class UnstableTransactions:
@@ -17,14 +21,16 @@ class UnstableTransactions:
     def __init__(self) -> None:
         self.first_offset: int | None = None
         # Producers with an open transaction, and its first offset, in the order of these offsets:
-        # few, while there may be many producers.
-        self._open: dict[int, int] = {}
+        # few, while there may be many producers. Most logs have none ever, and share this dict.
+        self._open = _NONE
         # Transactions whose marker is not below the high watermark: first offset -> offset of the
         # marker.
-        self._unreplicated: dict[int, int] = {}
+        self._unreplicated = _NONE
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         """Add a transaction whose first batch was appended at the log's end."""
+        if self._open is _NONE:
+            self._open = {}
         self._open[producer_id] = first_offset
         if self.first_offset is None:
             self.first_offset = first_offset
@@ -33,6 +39,8 @@ class UnstableTransactions:
         """The transaction's marker is in the log. Until it is replicated, the last stable offset
         stays."""
         del self._open[producer_id]
+        if self._unreplicated is _NONE:
+            self._unreplicated = {}
         self._unreplicated[first_offset] = marker_offset
 
     def advance(self, high_watermark: int) -> None:
@@ -40,13 +48,13 @@ class UnstableTransactions:
         if self._unreplicated:
             self._unreplicated = {
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
-            }
+            } or _NONE
             self._find_first()
 
     def restore(self, open_transactions: Iterable[tuple[int, int]]) -> None:
         """Add open transactions of a snapshot: producer ids and first offsets."""
-        self._open.update(open_transactions)
-        self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
+        open_now = self._open | dict(open_transactions)
+        self._open = dict(sorted(open_now.items(), key=lambda item: item[1])) if open_now else _NONE
         self._find_first()
 
     def truncated(self, former: UnstableTransactions, end_offset: int) -> None:
@@ -54,7 +62,7 @@ class UnstableTransactions:
         does not tell which markers are replicated, and a snapshot has none of them."""
         self._unreplicated = {
             first: last for first, last in former._unreplicated.items() if last < end_offset
-        }
+        } or _NONE
         self._find_first()
 
     @property

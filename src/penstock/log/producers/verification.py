@@ -12,6 +12,7 @@ a void guard cannot be confirmed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_SEQUENCE
@@ -54,13 +55,18 @@ class VerificationGuard:
             )
 
 
+# Never changed.
+_NONE: Final[dict[int, list[VerificationGuard]]] = {}
+
+
 class VerificationGuards:
     """The guards of a log, by producer id. Each epoch of a producer has its own."""
 
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: dict[int, list[VerificationGuard]] = {}
+        # Most logs have none ever, and share this dict.
+        self._guards = _NONE
 
     def __len__(self) -> int:
         return sum(map(len, self._guards.values()))
@@ -74,6 +80,8 @@ class VerificationGuards:
             guard.lowest_sequence = min(guard.lowest_sequence, sequence)
             return guard
         guard = VerificationGuard(producer_id, epoch, sequence, now_ms, adds=adds)
+        if self._guards is _NONE:
+            self._guards = {}
         guards = self._guards.setdefault(producer_id, [])
         guards.append(guard)
         if len(guards) > MAX_VERIFIED_EPOCHS:

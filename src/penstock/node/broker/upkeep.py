@@ -1,5 +1,9 @@
 """Periodic work of a broker on its logs: ISR checks, write-back, flush, retention, compaction,
-checkpoints and expiry of producers."""
+checkpoints and expiry of producers.
+
+Each looks only at partitions that something happened to (`log.due`, `PartitionMarks`): an idle
+partition costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +48,11 @@ class Upkeep:
             group.create_task(_every(expiration_s, self._expire_producers))
 
     async def _review_isr(self) -> None:
-        for _step in self._replicas.review():
+        for _step in self._replicas.review_marked():
             await asyncio.sleep(0)
 
     async def _apply_retention(self) -> None:
-        partitions = self._replicas.partitions
-        await self._store.apply_retention(
-            {name: partition.high_watermark for name, partition in partitions.items()}
-        )
+        await self._store.apply_retention(self._replicas.high_watermarks)
         await self._store.remove_due_files()
 
     async def _compact(self) -> None:
@@ -63,11 +64,7 @@ class Upkeep:
                 int(buffer_bytes * load_factor),
                 max(settings[cleaner_settings.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND], 1.0),
             )
-            stable_offsets = {
-                name: partition.last_stable_offset
-                for name, partition in self._replicas.partitions.items()
-                if partition.config.compacts
-            }
+            stable_offsets = self._replicas.last_stable_offsets
             if await self._store.compactions.run_once(stable_offsets, pace):
                 await self._store.remove_due_files()
             else:
@@ -75,9 +72,8 @@ class Upkeep:
                 await asyncio.sleep(max(backoff_s, _MIN_CLEANER_BACKOFF_S))
 
     async def _checkpoint(self) -> None:
-        await self._store.save_recovery_points()
-        await self._store.save_start_offsets()
-        await self._replicas.save_high_watermarks()
+        await self._store.save_changed_offsets()
+        await self._replicas.save_changed_high_watermarks()
 
     async def _expire_producers(self) -> None:
         await self._store.expire_producers(self._config[log_settings.PRODUCER_ID_EXPIRATION_MS])

@@ -9,19 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
 from penstock.controller.brokers.directories import assign_replicas_to_dirs
+from penstock.controller.brokers.fencing import unregister_broker
 from penstock.controller.brokers.heartbeat import broker_heartbeat
 from penstock.controller.brokers.registration import check_registration, register_broker
 from penstock.controller.decision import ControllerContext, ControllerResult
-from penstock.controller.features import bootstrap_records
+from penstock.controller.features import bootstrap_records, split_kraft_version, update_features
 from penstock.controller.partitions.alter_partition import alter_partition
-from penstock.controller.partitions.elections import elect_unclean_leaders, rebalance_leaders
+from penstock.controller.partitions.elections import (
+    elect_leaders,
+    elect_unclean_leaders,
+    election_slices,
+    joined_elections,
+    rebalance_leaders,
+)
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import DECIDED_PARTITIONS_A_TURN
 from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.controller.broker_sessions import BrokerSessions
@@ -43,12 +51,23 @@ from penstock.protocol.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.world import World
 
 if TYPE_CHECKING:
+    from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
     from penstock.protocol.messages.allocate_producer_ids import (
         AllocateProducerIdsRequest,
         AllocateProducerIdsResponse,
+    )
+    from penstock.protocol.messages.remove_raft_voter import (
+        RemoveRaftVoterRequest,
+        RemoveRaftVoterResponse,
     )
 
 Q = TypeVar("Q")
@@ -114,8 +133,74 @@ class NodeController:
         await self._elect_unclean()
         return response
 
+    async def decide_in_slices(
+        self,
+        decide: Callable[[MetadataImage, Q, ControllerContext], ControllerResult[R]],
+        requests: Sequence[Q],
+    ) -> list[R]:
+        """Decide on the slices of a request, one per turn of the event loop. Return the responses
+        when the records of all are committed."""
+        responses: list[R] = []
+        await self._bootstrap()
+        for request in requests[:-1]:
+            decision = decide(self._quorum.pending, request, self._context)
+            for warning in decision.warnings:
+                logger.warning("%s", warning)
+            if decision.records:
+                self._quorum.append_only(decision.records)
+            responses.append(decision.response)
+            await asyncio.sleep(0)
+        responses.append(await self.decide(decide, requests[-1]))
+        return responses
+
+    async def current_image(self) -> MetadataImage:
+        """Return the committed metadata, with everything decided before the call."""
+        await self._commit(lambda _image: ControllerResult((), None))
+        return self._quorum.image
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        image = self._quorum.pending
+        slices = election_slices(image, request, DECIDED_PARTITIONS_A_TURN)
+        responses = await self.decide_in_slices(elect_leaders, slices)
+        return joined_elections(image, request, responses)
+
+    async def unregister_broker(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        broker = self._quorum.pending.brokers.get(request.broker_id)
+        if self.is_active and broker is not None and not broker.fenced:
+            await self._slices.leave_isrs(broker)
+        return await self.decide(unregister_broker, request)
+
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self._quorum.describe_quorum(request)
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        """Update feature levels. The level of kraft.version is the quorum's, and changes first: if
+        that fails, nothing does."""
+        level, others = split_kraft_version(request, validate_only=True)
+        if level is None:
+            return await self.decide(update_features, request)
+        response = await self.decide(update_features, others)
+        if response.error_code:
+            return response
+        await self._quorum.upgrade_kraft_version(level, validate_only=request.validate_only)
+        if not request.validate_only and others.feature_updates:
+            _level, others = split_kraft_version(request, validate_only=False)
+            response = await self.decide(update_features, others)
+            if response.error_code:
+                return response
+        results = tuple(
+            UpdateFeaturesResponse.Result(feature=update.feature)
+            for update in request.feature_updates
+        )
+        return UpdateFeaturesResponse(results=results)
+
+    # Changes of the voters
+
+    async def add_raft_voter(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        return await self._quorum.add_raft_voter(request)
+
+    async def remove_raft_voter(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+        return await self._quorum.remove_raft_voter(request)
 
     async def _commit(self, decide: Callable[[MetadataImage], ControllerResult[R]]) -> R:
         """Decide on the pending image, so that of two conflicting requests one fails. Return the
@@ -177,11 +262,13 @@ class NodeController:
         await self._slices.elect_leaderless()
         await self._elect_unclean()
         if self._config[cluster_settings.AUTO_LEADER_REBALANCE_ENABLE]:
-            while await self._commit(lambda image: rebalance_leaders(image, self._context)):
+            limit = DECIDED_PARTITIONS_A_TURN
+            while await self._commit(lambda image: rebalance_leaders(image, self._context, limit)):
                 continue
 
     async def _elect_unclean(self) -> None:
-        while await self._commit(lambda image: elect_unclean_leaders(image, self._context)):
+        limit = DECIDED_PARTITIONS_A_TURN
+        while await self._commit(lambda image: elect_unclean_leaders(image, self._context, limit)):
             continue
 
     # Requests of brokers

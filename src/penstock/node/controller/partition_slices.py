@@ -114,7 +114,7 @@ class PartitionSlices:
                 return None
             return leave_isrs(image, broker.id, partitions, self._context)
 
-        await self._run(memberships, decide)
+        await self._run(_led_first(self._quorum.pending, broker.id, memberships), decide)
 
     async def _run(
         self,
@@ -138,6 +138,22 @@ class PartitionSlices:
             logger.warning("%s", warning)
         if decision.records:
             self._quorum.append_only(decision.records)
+
+
+def _led_first(image: MetadataImage, broker_id: int, by_topic: ByTopic) -> ByTopic:
+    """Return partitions in an order in which those that the broker leads come first: clients wait
+    for their new leaders, and nobody for the broker to leave the ISRs of other leaders."""
+    led: ByTopic = []
+    followed: ByTopic = []
+    for topic_id, indexes in by_topic:
+        topic = image.topic_by_id(topic_id)
+        if topic is not None:
+            states = topic.partitions
+            led.append((topic_id, [each for each in indexes if states[each].leader == broker_id]))
+            followed.append(
+                (topic_id, [each for each in indexes if states[each].leader != broker_id])
+            )
+    return [*led, *followed]
 
 
 def _count(by_topic: ByTopic) -> int:

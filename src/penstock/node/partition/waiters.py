@@ -29,20 +29,25 @@ class OffsetWaiters:
     """Deadlines are in seconds of the event loop's clock. Callbacks run inside the call that moves
     the watermark, so they must only queue work. `lateness` is the message at the deadline."""
 
+    __slots__ = ("_lateness", "_partition", "_timer", "_timer_deadline", "_waiters")
+
     def __init__(self, partition: TopicPartition, lateness: str) -> None:
         self._partition = partition
         self._lateness = lateness
         # In the order of their offsets. Appends come in that order; only a duplicate may wait for
         # an earlier offset than the last one.
-        self._waiters: deque[_Waiter] = deque()
+        # None is empty, and an empty deque takes half a kilobyte.
+        self._waiters: deque[_Waiter] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self._waiters or ())
 
     def add(self, end_offset: int, deadline: float, callback: Reached) -> None:
         waiter = _Waiter(end_offset, deadline, callback)
+        if self._waiters is None:
+            self._waiters = deque()
         if self._waiters and end_offset < self._waiters[-1].end_offset:
             self._waiters = deque(
                 sorted((*self._waiters, waiter), key=lambda waiter: waiter.end_offset)
@@ -60,8 +65,8 @@ class OffsetWaiters:
 
     def fail(self, error: KafkaError) -> None:
         """Complete all waiters with an error."""
-        waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
             waiter.callback(error)
         if self._timer is not None:
             self._timer.cancel()
@@ -77,8 +82,9 @@ class OffsetWaiters:
         self._timer = None
         now = asyncio.get_running_loop().time()
         error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._partition}: {self._lateness}")
-        expired = [waiter for waiter in self._waiters if waiter.deadline <= now]
-        self._waiters = deque(waiter for waiter in self._waiters if waiter.deadline > now)
+        waiters = self._waiters or ()
+        expired = [waiter for waiter in waiters if waiter.deadline <= now]
+        self._waiters = deque(waiter for waiter in waiters if waiter.deadline > now)
         for waiter in expired:
             waiter.callback(error)
         if self._waiters:

@@ -11,16 +11,22 @@ Callback = Callable[[], None]
 
 
 class Watchers:
+    __slots__ = ("_actions", "_callbacks", "_is_queued")
+
     def __init__(self, actions: ActionQueue) -> None:
         self._actions = actions
-        self._callbacks: dict[Callback, None] = {}
+        # None is empty: most partitions of a node with many are idle.
+        self._callbacks: dict[Callback, None] | None = None
         self._is_queued = False
 
     def add(self, callback: Callback) -> None:
+        if self._callbacks is None:
+            self._callbacks = {}
         self._callbacks[callback] = None
 
     def remove(self, callback: Callback) -> None:
-        self._callbacks.pop(callback, None)
+        if self._callbacks is not None:
+            self._callbacks.pop(callback, None)
 
     def notify(self) -> None:
         if self._callbacks and not self._is_queued:
@@ -29,5 +35,5 @@ class Watchers:
 
     def _call_all(self) -> None:
         self._is_queued = False
-        for callback in list(self._callbacks):
+        for callback in list(self._callbacks or ()):
             callback()
