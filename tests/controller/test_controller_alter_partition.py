@@ -11,13 +11,14 @@ import pytest
 from penstock.controller.decision import ControllerResult
 from penstock.controller.partitions.alter_partition import alter_partition
 from penstock.errors import ErrorCode
-from penstock.metadata.image import MetadataImage
+from penstock.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tests.controller.clusters import (
     TOPIC_ID,
     after,
     broker,
     context,
+    directory,
     partition,
     running,
     state_of,
@@ -196,3 +197,11 @@ def test_completed_reassignment_may_remove_the_leader() -> None:
     assert errors(decision) == [ErrorCode.NEW_LEADER_ELECTED]
     now = state_of(after(image, decision))
     assert (now.leader, now.replicas) == (2, (2, 3))
+
+
+def test_a_replica_in_an_offline_log_directory_does_not_join_the_isr() -> None:
+    lost = UUID(int=77_777)
+    image = three(isr=(1, 2), directories=(directory(1), directory(2), lost))
+    assert errors(propose(image, proposal(1, 2, 3))) == [ErrorCode.INELIGIBLE_REPLICA]
+    image = three(isr=(1, 2), directories=(directory(1), directory(2), UNASSIGNED_DIRECTORY))
+    assert errors(propose(image, proposal(1, 2, 3))) == [ErrorCode.NONE]

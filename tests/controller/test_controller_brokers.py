@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -142,6 +143,17 @@ def test_partitions_of_the_only_broker_are_offline_until_it_is_unfenced() -> Non
         (),
         (1,),
     )
+
+
+def test_a_cordon_outlives_a_new_incarnation_in_the_directories_that_remain() -> None:
+    """No replica is placed on a cordoned broker because it restarts; it reports its cordon again
+    with its heartbeats."""
+    image = cluster(
+        replace(broker(1, directories=2), cordoned_directories=(directory(1, 0), directory(1, 1)))
+    )
+    restarted = after(image, register(image, registration(1, directories=(directory(1, 1),))))
+    assert restarted.brokers[1].directories == (directory(1, 1),)
+    assert restarted.brokers[1].cordoned_directories == (directory(1, 1),)
 
 
 def test_registration_of_the_same_incarnation_changes_no_partition() -> None:

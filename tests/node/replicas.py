@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.node.replication.replicas import Replicas
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from penstock.replica.throttle import ReplicationThrottles
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import World
@@ -154,6 +156,7 @@ class Broker:
         # The parts that the Fetch and Produce handlers declare.
         self.clock = world.clock
         self.metadata = self.replicas = self
+        self.quorum = SimpleNamespace(kraft_version=0)
         self.actions = ActionQueue(world.clock)
         self.fetches = Fetches(
             world, cast(MetadataView, self), cast(Replicas, self), self.actions, self.spawn
@@ -181,6 +184,10 @@ class Broker:
         self.replication = ReplicaFetchers(
             self.env, self.config, address_of=self._address_of, broker_epoch=self.epoch
         )
+
+    @property
+    def throttles(self) -> ReplicationThrottles:
+        return self.env.throttles
 
     def epoch(self) -> int:
         broker = self.controller.brokers.get(self.node_id)

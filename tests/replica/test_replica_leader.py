@@ -139,6 +139,35 @@ def test_a_follower_that_becomes_eligible_is_proposed_without_another_fetch() ->
     assert leader.review(0.0) is not None
 
 
+def test_a_follower_with_an_offline_log_directory_neither_joins_nor_holds_back() -> None:
+    """Its last fetch reached the end. The controller has removed it from the ISR, and an idle
+    partition would add it again at once."""
+    online, failed = UUID(int=1_001), UUID(int=1_002)
+    brokers = dict(BROKERS)
+    leader = make_leader(brokers=brokers)
+    append(leader, 10)
+    for replica in (2, 3):
+        fetch(leader, replica, 10)
+    brokers[3] = replace(BROKERS[3], directories=(online,))
+    state = PartitionState(
+        replicas=(1, 2, 3),
+        isr=(1, 2),
+        leader=1,
+        leader_epoch=5,
+        partition_epoch=8,
+        directories=(UUID(int=1_003), UUID(int=1_004), failed),
+    )
+    leader.apply(state, 0.0)
+    assert leader.review(0.0) is None
+    append(leader, 11, 0.1)
+    fetch(leader, 2, 11, 0.2)
+    assert leader.high_watermark == 11
+    moved = replace(state, partition_epoch=9, directories=(*state.directories[:2], online))
+    leader.apply(moved, 0.3)
+    fetch(leader, 3, 11, 0.3)
+    assert leader.pending is not None
+
+
 def test_fetches_of_an_earlier_broker_epoch_are_forgotten() -> None:
     brokers = dict(BROKERS)
     leader = make_leader(brokers=brokers)

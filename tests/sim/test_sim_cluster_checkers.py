@@ -15,6 +15,7 @@ from penstock.sim.cluster.checkers import (
     damage,
     groups,
     quorum,
+    reassignments,
     replication,
 )
 from penstock.sim.cluster.events import (
@@ -47,12 +48,14 @@ from penstock.sim.cluster.events import (
     OffsetsFetched,
     PowerLostTogether,
     QuorumHighWatermarkAdvanced,
+    ReassignmentEnded,
     RecordAcknowledged,
     RecordConsumed,
     RecordSent,
     ReplacedMemberCommitted,
     TopicCreated,
     VoteGranted,
+    VotersAppended,
 )
 from penstock.sim.cluster.history import (
     Checker,
@@ -66,6 +69,7 @@ from penstock.sim.cluster.history import (
 from tests.sim.test_sim_transaction_checkers import REJECTED as REJECTED_TRANSACTIONS
 
 P = TopicPartition("t", 0)
+VOTERS = frozenset({(1, "a"), (2, "b")})
 # Broker 1 coordinates the group.
 COORDINATOR_ELECTED = BecameLeader(1, 1, groups.GROUP_PARTITIONS[CLASSIC_GROUP], 0, 0, 0)
 ONE, TWO = b"i:1", b"i:2"
@@ -283,6 +287,23 @@ REJECTED: list[tuple[Checker, History]] = [
         history(BecameQuorumLeader(4, 1, 5), BecameQuorumLeader(5, 2, 5)),
     ),
     (
+        quorum.leaders_are_elected_by_the_newest_voters,
+        history(BecameQuorumLeader(4, 1, 5, 2, 4)),
+    ),
+    (
+        quorum.voters_change_one_at_a_time,
+        history(VotersAppended(4, 1, 5, VOTERS, frozenset(), True, True)),
+    ),
+    (
+        quorum.voters_change_one_at_a_time,
+        history(VotersAppended(4, 1, 5, VOTERS, VOTERS, True, False)),
+    ),
+    (
+        quorum.voters_change_one_at_a_time,
+        history(VotersAppended(4, 1, 5, VOTERS, VOTERS, False, True)),
+    ),
+    (quorum.wiped_voters_do_not_vote, history(VoteGranted(4, 1, 5, 2, "d", False))),
+    (
         quorum.metadata_is_committed_by_a_majority,
         history(QuorumHighWatermarkAdvanced(4, 1, 5, 10, 5, 1, 3)),
     ),
@@ -296,6 +317,10 @@ REJECTED: list[tuple[Checker, History]] = [
     ),
     (clients.cluster_heals, not_healed()),
     (clients.clock_jumps_move_no_leader, history(ClocksJumped(4, 1))),
+    (
+        reassignments.reassignments_end_as_requested,
+        history(ReassignmentEnded(5, P, (1, 2, 4), ((1, 2, 3), (4, 5)))),
+    ),
 ]
 
 
@@ -324,6 +349,7 @@ def test_a_correct_history_is_accepted() -> None:
         BecameLeader(4, 2, P, 1, 2, 2),
         LeaderElected(4, P, 2, 1, 1, (1, 2), ()),
         LeaderElected(5, P, 3, 1, 2, (), (3,)),
+        ReassignmentEnded(5, P, (2, 1, 3), ((4, 5), (1, 2, 3))),
         LeaderElected(5, P, -1, 1, 2, (), ()),
         LeaderElected(5, TopicPartition("wild", 0), 3, 1, 2, (), (1,)),
         ImpostorFetched(5, 2, P, 2, 2),
@@ -342,6 +368,8 @@ def test_a_correct_history_is_accepted() -> None:
         LogTruncated(4, 1, P, 3, 2, None),
         VoteGranted(4, 1, 5, 2),
         VoteGranted(5, 1, 6, 3),
+        VoteGranted(5, 1, 5, 3, "another directory"),
+        VotersAppended(5, 2, 5, VOTERS, frozenset({(1, "a")}), True, True),
         BecameQuorumLeader(4, 2, 5),
         BecameQuorumLeader(5, 3, 6),
         QuorumHighWatermarkAdvanced(5, 3, 6, 10, 6, 2, 3),

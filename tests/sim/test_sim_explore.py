@@ -11,7 +11,7 @@ import pytest
 from penstock.sim.explore import EXPLORERS
 from penstock.sim.explore.raft import RAFT
 from penstock.sim.explore.raft_laws import LEADER_COMPLETENESS, RaftLaws
-from penstock.sim.explore.replica import REPLICA
+from penstock.sim.explore.replica import MOVES, REPLICA
 from penstock.sim.explore.shard import SHARD
 from penstock.sim.explore.txn import TXN
 from penstock.sim.explore.walk import Explorer, LawBroken, explore, run_walk, turns_of
@@ -24,16 +24,18 @@ from penstock.sim.planted.explore import (
     PLANTED_TXN,
     earlier_epochs_are_committed_by_counting,
 )
+from penstock.sim.planted.reassignments import PLANTED_MOVES
 from tests.sim.seeds import EXPLORER_REGRESSIONS
 
 # Walks of each explorer in `make test`: a few seconds each. `make sim` runs fresh ones.
-WALKS = {RAFT: 150, REPLICA: 250, SHARD: 40, TXN: 60}
+WALKS = {RAFT: 150, REPLICA: 250, MOVES: 150, SHARD: 40, TXN: 60}
 # Each planted bug is caught within so many walks.
-CAUGHT_WITHIN_WALKS = dict.fromkeys((RAFT, REPLICA, SHARD, TXN), 50)
+CAUGHT_WITHIN_WALKS = dict.fromkeys((RAFT, REPLICA, MOVES, SHARD, TXN), 50)
 
 PLANTED = [
     *((RAFT, plant) for plant in PLANTED_RAFT),
     *((REPLICA, plant) for plant in PLANTED_REPLICA),
+    *((MOVES, plant) for plant in PLANTED_MOVES),
     *((SHARD, plant) for plant in PLANTED_SHARD),
     *((TXN, plant) for plant in PLANTED_TXN),
 ]

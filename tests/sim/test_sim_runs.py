@@ -54,6 +54,7 @@ def test_a_failing_seed_is_an_outcome() -> None:
         (["--explore", "raft", "--seed", "3"], ["explore raft"]),
         (["--explore", "--seed", "3"], [f"explore {name}" for name in WALKS]),
         (["--transactions", "--seed", "3"], ["transactions"]),
+        (["--reassignments", "--seed", "3"], ["reassignments"]),
         (["--quorum", "--seed", "3"], ["quorum"]),
     ],
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_LEADER_EPOCH, TopicPartition
-from penstock.metadata.image import BrokerImage
+from penstock.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, BrokerImage
 
 
 def check_leader_epoch(partition: TopicPartition, requested: int, current: int) -> None:
@@ -63,12 +64,23 @@ def is_current(brokers: Mapping[int, BrokerImage], replica_id: int, broker_epoch
     return broker is not None and broker.epoch == broker_epoch
 
 
-def is_eligible(brokers: Mapping[int, BrokerImage], replica_id: int, broker_epoch: int) -> bool:
-    """Return True if a follower that fetched in this broker epoch may join the ISR."""
+def is_eligible(
+    brokers: Mapping[int, BrokerImage],
+    replica_id: int,
+    broker_epoch: int,
+    directory: UUID = UNASSIGNED_DIRECTORY,
+) -> bool:
+    """Return True if a follower that fetched in this broker epoch may join the ISR: not if its log
+    directory has gone offline since."""
     broker = brokers.get(replica_id)
     return (
         broker is not None
         and not broker.fenced
         and not broker.in_controlled_shutdown
         and broker.epoch == broker_epoch
+        and (
+            not broker.directories
+            or directory in broker.directories
+            or directory in (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
+        )
     )

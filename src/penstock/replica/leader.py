@@ -19,7 +19,7 @@ from math import inf
 from typing import NamedTuple
 
 from penstock.ids import UNKNOWN_OFFSET
-from penstock.metadata.image import BrokerImage, PartitionState
+from penstock.metadata.image import UNASSIGNED_DIRECTORY, BrokerImage, PartitionState
 from penstock.replica.fencing import is_current, is_eligible
 
 Brokers = Mapping[int, BrokerImage]
@@ -167,6 +167,18 @@ class Leader:
         self._advance(now)
         return self._shrink_isr(now) or self._expand_isr()
 
+    @property
+    def has_out_of_sync(self) -> bool:
+        """True if a follower is outside the ISR."""
+        return bool(self._out_of_sync)
+
+    def needs_review(self, now: float) -> bool:
+        """Return True if time alone may change the ISR or the high watermark: an in-sync follower
+        is behind, or one outside the ISR holds the high watermark back."""
+        return any(
+            follower.end_offset < self.end_offset for follower in self._in_maximal_isr
+        ) or any(self._holds_back(follower, now) for follower in self._out_of_sync)
+
     def apply(self, state: PartitionState, now: float) -> None:
         """Apply a state that the controller committed in this leader epoch. A known state changes
         nothing: a proposal may have been made since."""
@@ -191,6 +203,7 @@ class Leader:
 
     def _set_state(self, state: PartitionState, now: float) -> None:
         self.replicas = state.replicas
+        self._directories = state.directories
         self.partition_epoch = state.partition_epoch
         self.followers = {
             replica: self.followers.get(replica)
@@ -205,18 +218,18 @@ class Leader:
         # A min.insync.replicas above the number of replicas requires all of them.
         self.min_insync = min(self._min_insync, len(self.replicas))
         self.enough_in_sync = len(isr) >= self.min_insync
-        self._out_of_sync = [
-            follower for replica, follower in self.followers.items() if replica not in isr
-        ]
+        self._out_of_sync = tuple(
+            [follower for replica, follower in self.followers.items() if replica not in isr]
+        )
         self._set_pending(pending)
         self._advance(now)
 
     def _set_pending(self, pending: IsrProposal | None) -> None:
         self.pending = pending
         maximal = self.maximal_isr
-        self._in_maximal_isr = [
-            follower for replica, follower in self.followers.items() if replica in maximal
-        ]
+        self._in_maximal_isr = tuple(
+            [follower for replica, follower in self.followers.items() if replica in maximal]
+        )
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
         members = tuple(
@@ -241,7 +254,7 @@ class Leader:
             for follower in self._out_of_sync
             if follower.end_offset >= self.high_watermark
             and follower.end_offset >= self.epoch_start
-            and is_eligible(self._brokers(), follower.replica_id, follower.broker_epoch)
+            and self._is_eligible(follower)
         )
         return self._propose(self.isr + joining) if joining else None
 
@@ -282,9 +295,13 @@ class Leader:
             self.high_watermark = least
 
     def _holds_back(self, follower: FollowerState, now: float) -> bool:
-        return self._keeps_up(follower, now) and is_eligible(
-            self._brokers(), follower.replica_id, follower.broker_epoch
-        )
+        return self._keeps_up(follower, now) and self._is_eligible(follower)
+
+    def _is_eligible(self, follower: FollowerState) -> bool:
+        replica = follower.replica_id
+        index = self.replicas.index(replica)
+        directory = self._directories[index] if self._directories else UNASSIGNED_DIRECTORY
+        return is_eligible(self._brokers(), replica, follower.broker_epoch, directory)
 
     # Low watermark
 

@@ -1,12 +1,14 @@
-"""python -m penstock.sim [--cluster | --transactions | --quorum | --explore]
+"""python -m penstock.sim [--cluster | --transactions | --reassignments | --quorum | --explore]
                          [--seeds N | --seconds S | --seed X]
 
-Runs fresh seeds of clusters, of clusters with transactional clients, of quorums and of the
-explorers, or of one of these kinds, or repeats one seed. Exits with status 1 if a rule of
+Runs fresh seeds of clusters, of clusters with transactional clients, of clusters whose partitions
+move between brokers, of quorums and of the explorers, or of one of these kinds, or repeats one
+seed. Exits with status 1 if a rule of
 docs/INVARIANTS.md does not hold.
 
-For each cluster seed, which also runs a log store and a broker, there is one with transactions, and
-several quorum seeds and walks of each explorer; with one kind, --seeds is the number of its seeds.
+For each cluster seed, which also runs a log store and a broker, there is one with transactions, one
+with reassignments, and several quorum seeds and walks of each explorer; with one kind, --seeds is
+the number of its seeds.
 
 When a fresh seed fails: fix the bug, then add the seed to REGRESSIONS in tests/sim/seeds.py.
 """
@@ -24,6 +26,7 @@ from penstock.sim.results import Results
 from penstock.sim.runs import (
     CLUSTER,
     QUORUM,
+    REASSIGNMENTS,
     TRANSACTIONS,
     WALKS,
     Kind,
@@ -40,6 +43,11 @@ def main() -> int:
     only.add_argument("--cluster", action="store_true", help="run clusters only")
     only.add_argument(
         "--transactions", action="store_true", help="run clusters with transactional clients only"
+    )
+    only.add_argument(
+        "--reassignments",
+        action="store_true",
+        help="run clusters whose partitions move between brokers only",
     )
     only.add_argument("--quorum", action="store_true", help="run quorums only")
     only.add_argument(
@@ -68,11 +76,13 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
         return (CLUSTER,)
     if options.transactions:
         return (TRANSACTIONS,)
+    if options.reassignments:
+        return (REASSIGNMENTS,)
     if options.quorum:
         return (QUORUM,)
     if options.explore is not None:
         return (WALKS[options.explore],) if options.explore else tuple(WALKS.values())
-    return (CLUSTER, TRANSACTIONS, QUORUM, *WALKS.values())
+    return (CLUSTER, TRANSACTIONS, REASSIGNMENTS, QUORUM, *WALKS.values())
 
 
 def _repeat(kinds: Sequence[Kind], seed: int) -> int:

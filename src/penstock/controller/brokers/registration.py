@@ -176,6 +176,13 @@ def _registration(
         if existing is not None and is_same_incarnation
         else False,
         directories=request.log_dirs,
+        # The broker reports them with its heartbeats. Until then they stay: no replica is placed on
+        # a cordoned broker because it restarts.
+        cordoned_directories=tuple(
+            directory
+            for directory in (existing.cordoned_directories if existing is not None else ())
+            if directory in request.log_dirs
+        ),
         features=tuple(
             SupportedFeature(
                 feature.name, feature.min_supported_version, feature.max_supported_version

@@ -85,7 +85,7 @@ class _AlterPartition:
         refusal = (
             _stale(state, proposal, self._leader)
             or _malformed(state, proposal, isr)
-            or self._ineligible(members)
+            or self._ineligible(state, members)
         )
         return (
             self._accept(topic, index, state, proposal, isr)
@@ -117,11 +117,17 @@ class _AlterPartition:
             return _refused(proposal, ErrorCode.NEW_LEADER_ELECTED)
         return _accepted(index, after)
 
-    def _ineligible(self, members: Members) -> ErrorCode | None:
-        """Refuse members that are inactive, or that made their progress in an earlier epoch."""
+    def _ineligible(self, state: PartitionState, members: Members) -> ErrorCode | None:
+        """Refuse members that are inactive, that made their progress in an earlier epoch, or that
+        join with an offline log directory."""
         for broker_id, epoch in members:
             broker = self._image.brokers.get(broker_id)
-            if broker is None or not broker.is_active or epoch not in (ANY_EPOCH, broker.epoch):
+            if (
+                broker is None
+                or not broker.is_active
+                or epoch not in (ANY_EPOCH, broker.epoch)
+                or (broker_id not in state.isr and not self._leaders.accepts(state, broker_id))
+            ):
                 return ErrorCode.INELIGIBLE_REPLICA
         return None
 

@@ -51,13 +51,17 @@ class PartitionTarget(NamedTuple):
     """The requested state of a partition, besides its leader. None means no change.
 
     `unclean_shutdown_replica` is a broker that restarted without a clean shutdown. Its log may lack
-    acknowledged records, so it is no longer eligible to lead.
+    acknowledged records, so it is no longer eligible to lead. `directories` has those of
+    `replicas`, or of the current replicas if these do not change.
     """
 
     isr: Replicas | None = None
     leader_recovery_state: int | None = None
     directories: tuple[UUID, ...] | None = None
     unclean_shutdown_replica: int | None = None
+    replicas: Replicas | None = None
+    adding: Replicas | None = None
+    removing: Replicas | None = None
 
 
 UNCHANGED = PartitionTarget()
@@ -112,6 +116,12 @@ class AcceptableLeaders:
         )
 
 
+class _Assignment(NamedTuple):
+    replicas: Replicas
+    adding: Replicas
+    removing: Replicas
+
+
 class _Elected(NamedTuple):
     leader: int
     unclean: bool = False
@@ -127,10 +137,11 @@ def build_partition_change(
     target: PartitionTarget = UNCHANGED,
 ) -> PartitionChange | None:
     """Return the change that the target and the election require; None if there is none."""
-    replicas, isr, is_reassigned = _complete_reassignment(
-        state, state.isr if target.isr is None else target.isr
+    assignment, isr = _complete_reassignment(
+        _target_assignment(state, target), state.isr if target.isr is None else target.isr
     )
-    elr = _eligible_leader_replicas(state, config, isr, target.unclean_shutdown_replica)
+    replicas = assignment.replicas
+    elr = _eligible_leader_replicas(state, config, replicas, isr, target.unclean_shutdown_replica)
     elected = _elect(state, config, leaders, election, replicas, isr, elr)
     changes: dict[str, Any] = {}
     if elected.leader != state.leader:
@@ -142,7 +153,7 @@ def build_partition_change(
         elif elected.leader in elr:
             isr = (elected.leader,)
             elr = tuple(replica for replica in elr if replica != elected.leader)
-    elif is_reassigned and not set(state.replicas) <= set(replicas):
+    elif replicas is not state.replicas and not set(state.replicas) <= set(replicas):
         # A new leader epoch fences the fetches of the removed replicas.
         changes["leader"] = state.leader
     if elr != state.eligible_leader_replicas:
@@ -151,11 +162,8 @@ def build_partition_change(
     if isr != state.isr and (isr or config.elr_enabled):
         changes["isr"] = isr
     _update_last_known_elr(changes, state, config)
-    if is_reassigned:
-        changes |= {"adding_replicas": (), "removing_replicas": ()} | (
-            {"replicas": replicas} if replicas != state.replicas else {}
-        )
-    directories = _target_directories(state, replicas, target.directories)
+    changes |= _assignment_changes(state, assignment)
+    directories = _target_directories(state, replicas, target)
     if directories != state.directories:
         changes["directories"] = directories
     recovery_state = target.leader_recovery_state
@@ -172,23 +180,49 @@ def build_partition_change(
     return PartitionChange(record, warning)
 
 
-def _complete_reassignment(state: PartitionState, isr: Replicas) -> tuple[Replicas, Replicas, bool]:
+def _target_assignment(state: PartitionState, target: PartitionTarget) -> _Assignment:
+    return _Assignment(
+        state.replicas if target.replicas is None else target.replicas,
+        state.adding_replicas if target.adding is None else target.adding,
+        state.removing_replicas if target.removing is None else target.removing,
+    )
+
+
+def _complete_reassignment(assignment: _Assignment, isr: Replicas) -> tuple[_Assignment, Replicas]:
     """Complete a reassignment when all remaining replicas are in sync (KIP-455)."""
-    if state.adding_replicas or state.removing_replicas:
-        removing = state.removing_replicas
-        remaining = tuple(replica for replica in state.replicas if replica not in removing)
+    replicas, adding, removing = assignment
+    if adding or removing:
+        remaining = tuple(replica for replica in replicas if replica not in removing)
         remaining_isr = tuple(replica for replica in isr if replica not in removing)
         if remaining and remaining_isr and set(remaining) <= set(remaining_isr):
-            return remaining, remaining_isr, True
-    return state.replicas, isr, False
+            return _Assignment(remaining, (), ()), remaining_isr
+    return assignment, isr
+
+
+def _assignment_changes(state: PartitionState, assignment: _Assignment) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if assignment.replicas != state.replicas:
+        changes["replicas"] = assignment.replicas
+    if assignment.adding != state.adding_replicas:
+        changes["adding_replicas"] = assignment.adding
+    if assignment.removing != state.removing_replicas:
+        changes["removing_replicas"] = assignment.removing
+    return changes
 
 
 def _eligible_leader_replicas(
-    state: PartitionState, config: ElectionConfig, isr: Replicas, unclean_shutdown: int | None
+    state: PartitionState,
+    config: ElectionConfig,
+    replicas: Replicas,
+    isr: Replicas,
+    unclean_shutdown: int | None,
 ) -> Replicas:
     if not config.elr_enabled or len(isr) >= config.min_isr:
         return ()
     eligible = {*state.eligible_leader_replicas, *state.isr}.difference(isr, (unclean_shutdown,))
+    if replicas is not state.replicas:
+        # A replica that is removed gets no more records, so it must not lead later.
+        eligible.intersection_update(replicas)
     return tuple(sorted(eligible))
 
 
@@ -231,19 +265,22 @@ def _update_last_known_elr(
     leader = changes.get("leader")
     if not config.elr_enabled or leader is None:
         return
-    if leader == NO_LEADER and not state.last_known_elr:
+    if leader == NO_LEADER and state.leader != NO_LEADER and not state.last_known_elr:
         changes["last_known_elr"] = (state.leader,)
     elif leader != NO_LEADER and state.last_known_elr:
         changes["last_known_elr"] = ()
 
 
 def _target_directories(
-    state: PartitionState, replicas: Replicas, target: tuple[UUID, ...] | None
+    state: PartitionState, replicas: Replicas, target: PartitionTarget
 ) -> tuple[UUID, ...]:
-    directories = state.directories if target is None else target
-    if replicas == state.replicas:
+    if target.directories is None or target.replicas is None:
+        given, directories = state.replicas, target.directories or state.directories
+    else:
+        given, directories = target.replicas, target.directories
+    if replicas == given:
         return directories
-    directory_of = dict(zip(state.replicas, directories, strict=True))
+    directory_of = dict(zip(given, directories, strict=True))
     return tuple(directory_of.get(replica, UNASSIGNED_DIRECTORY) for replica in replicas)
 
 

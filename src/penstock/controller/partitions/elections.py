@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.controller.decision import ControllerContext, ControllerResult
 from penstock.controller.partitions.change_builder import (
     AcceptableLeaders,
@@ -14,6 +16,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_RECORDS_PER_DECISION
 from penstock.metadata.image import NO_LEADER, MetadataImage, PartitionState, TopicImage
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.schema import changed
 
 # Kafka's bound on one round of the periodic elections.
 MAX_ELECTIONS = 1_000
@@ -75,6 +78,62 @@ def elect_leaders(
     )
 
 
+def election_slices(
+    image: MetadataImage, request: ElectLeadersRequest, size: int
+) -> list[ElectLeadersRequest]:
+    """Return requests for the partitions of a request, with at most `size` partitions each: a
+    cluster may have 100,000. A request for all partitions becomes one for those that need an
+    election."""
+    if request.topic_partitions is None:
+        is_unclean = _TYPES.get(request.election_type) is Election.UNCLEAN
+        partitions = [
+            (topic.name, index)
+            for topic in image.topics.values()
+            for index, state in topic.partitions.items()
+            if (state.leader == NO_LEADER if is_unclean else state.leader != state.replicas[0])
+        ]
+    else:
+        partitions = [
+            (topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
+        ]
+    if len(partitions) <= size:
+        return [request]
+    slices = []
+    for start in range(0, len(partitions), size):
+        by_topic: dict[str, list[int]] = {}
+        for name, index in partitions[start : start + size]:
+            by_topic.setdefault(name, []).append(index)
+        asked = tuple(
+            ElectLeadersRequest.TopicPartition(topic=name, partitions=tuple(indexes))
+            for name, indexes in by_topic.items()
+        )
+        slices.append(changed(request, topic_partitions=asked))
+    return slices
+
+
+def joined_elections(
+    image: MetadataImage, request: ElectLeadersRequest, responses: Sequence[ElectLeadersResponse]
+) -> ElectLeadersResponse:
+    """Return the response to a request from those to its slices."""
+    if len(responses) == 1:
+        return responses[0]
+    is_for_all = request.topic_partitions is None
+    results: dict[str, list[Result]] = {name: [] for name in image.topics} if is_for_all else {}
+    for response in responses:
+        for topic in response.replica_election_results:
+            results.setdefault(topic.topic, []).extend(
+                result
+                for result in topic.partition_result
+                if not is_for_all or result.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            )
+    return ElectLeadersResponse(
+        replica_election_results=tuple(
+            TopicResult(topic=name, partition_result=tuple(partitions))
+            for name, partitions in results.items()
+        )
+    )
+
+
 def rebalance_leaders(
     image: MetadataImage, context: ControllerContext, limit: int = MAX_ELECTIONS
 ) -> ControllerResult[bool]:
@@ -83,7 +142,12 @@ def rebalance_leaders(
     elections = _Elections(image, context)
     for topic in image.topics.values():
         for index, state in topic.partitions.items():
-            if state.leader != state.replicas[0] and len(elections.changes.records) < limit:
+            if (
+                state.leader != state.replicas[0]
+                and len(elections.changes.records) < limit
+                # Checked first: the preferred leader of a third of all partitions may be down.
+                and elections.leaders.accepts(state, state.replicas[0])
+            ):
                 elections.elect(topic, index, state, Election.PREFERRED)
     return elections.decision(limit)
 
@@ -111,7 +175,7 @@ class _Elections:
         self.changes = PartitionChanges()
         self._image = image
         self._election_configs = ElectionConfigs(image, context)
-        self._leaders = AcceptableLeaders(image)
+        self.leaders = AcceptableLeaders(image)
 
     def decision(self, limit: int) -> ControllerResult[bool]:
         return ControllerResult(
@@ -124,7 +188,7 @@ class _Elections:
         self, topic: TopicImage, index: int, state: PartitionState, election: Election
     ) -> bool:
         change = build_partition_change(
-            topic, index, state, self._election_configs.of(topic), self._leaders, election
+            topic, index, state, self._election_configs.of(topic), self.leaders, election
         )
         self.changes.add(change)
         return change is not None

@@ -65,7 +65,7 @@ def assigned_partition(
 ) -> PartitionState:
     """Return a partition with a manual assignment. Raises KafkaError INVALID_REPLICA_ASSIGNMENT if
     it is invalid."""
-    _check_replicas(image, replicas, replication_factor)
+    check_replicas(image, replicas, replication_factor)
     partition = new_partition(image, replicas)
     if partition is None:
         raise _refused(
@@ -75,9 +75,10 @@ def assigned_partition(
     return partition
 
 
-def _check_replicas(
-    image: MetadataImage, replicas: tuple[int, ...], replication_factor: int | None
+def check_replicas(
+    image: MetadataImage, replicas: tuple[int, ...], replication_factor: int | None = None
 ) -> None:
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT if a manual assignment is invalid."""
     if not replicas:
         raise _refused("The manual partition assignment includes an empty replica list.")
     previous = None

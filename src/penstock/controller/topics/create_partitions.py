@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.partitions.reassignment import target_replicas
 from penstock.controller.topics.assignment import assigned_partition, placed_partitions
 from penstock.controller.topics.delete import NO_SUCH_TOPIC
 from penstock.controller.topics.replica_placer import place_replicas
@@ -86,8 +87,9 @@ def _check_count(requested: CreatePartitionsTopic, existing: int, room: int) -> 
 
 
 def _factor(topic: TopicImage) -> int:
-    """Return the factor of the first partition: in Kafka only a reassignment makes them differ."""
-    return len(topic.partitions[0].replicas)
+    """Return the factor of the first partition: in Kafka only a reassignment makes them differ.
+    While it moves, replicas that are to be removed do not count."""
+    return len(target_replicas(topic.partitions[0]))
 
 
 def _assigned(

@@ -101,6 +101,8 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         if self._state.delayed is not None:
             # The fetcher sent another request before it got this response.
             self._state.delayed.answer_now()
+        if self._state.throttled and not self._fetches.is_throttled:
+            self._state.release_throttled()
         self._unread = len(self._state.due)
         self._read()
         if self._is_ready:

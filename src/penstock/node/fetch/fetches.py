@@ -89,6 +89,11 @@ class Fetches:
             self, params, state, session, respond, is_incremental=is_incremental
         ).start()
 
+    @property
+    def is_throttled(self) -> bool:
+        """True while the followers of throttled partitions must wait (KIP-73)."""
+        return self.replicas.throttles.leader.is_exceeded(self.clock.monotonic())
+
     def _is_verified(self, params: FetchParams) -> bool:
         """Return True for consumers, and for brokers in their current epoch. Any other client that
         names a replica opens, changes and closes no session; the reader refuses its partitions."""

@@ -145,7 +145,8 @@ class ConsumerReads:
 
 class FollowerReads:
     """A follower reads up to the log's end. Its fetch offset acknowledges everything before it,
-    once for each request that names the partition."""
+    once for each request that names the partition. A follower that is not in sync waits for the
+    leader's throttle, if that applies to the partition (KIP-73)."""
 
     # A follower names each partition that it got records for, and each one that failed, when it can
     # continue.
@@ -171,7 +172,8 @@ class FollowerReads:
         *,
         at_least_one: bool,
         at_once: bool,
-    ) -> PartitionRead:
+    ) -> PartitionRead | None:
+        """Return None if the throttle holds the partition back."""
         requested = fetched.requested
         partition.check_follower(
             requested.current_leader_epoch, self._replica_id, self._broker_epoch
@@ -187,10 +189,16 @@ class FollowerReads:
             )
             if diverging is not None:
                 return PartitionRead(partition, None, diverging=diverging)
+        throttle = partition.env.throttles.leader
+        is_throttled = throttle.is_set and partition.is_throttled_for(throttle, self._replica_id)
+        if is_throttled and throttle.is_exceeded(partition.env.world.clock.monotonic()):
+            return None
         read = partition.read_for_follower(
             requested.fetch_offset, max_bytes, at_least_one=at_least_one, at_once=at_once
         )
         size = 0 if read.range is None else len(read.range)
+        if is_throttled:
+            throttle.record(size, partition.env.world.clock.monotonic())
         return PartitionRead(partition, read, partition.log_end_offset, size=size)
 
 
@@ -311,13 +319,13 @@ class FetchReader:
     def _read_partition(
         self, key: Key, fetched: FetchPartition, partition: Partition
     ) -> PartitionRead | None:
-        """Return None if a consumer must wait until the records are in memory. A follower gets no
-        records of such a partition for now."""
+        """Return None if a consumer must wait until the records are in memory, or a follower for
+        the throttle. A follower gets no records of a partition that is not in memory for now."""
         state, requested = self._state, fetched.requested
         max_bytes = min(requested.partition_max_bytes, self._max_bytes - self._size)
         if key not in state.cold:
             try:
-                return self.kind.read(
+                result = self.kind.read(
                     partition,
                     fetched,
                     max(max_bytes, 0),
@@ -327,6 +335,9 @@ class FetchReader:
                     at_once=not state.warmed
                     or state.warmed.pop(key, None) != requested.fetch_offset,
                 )
+                if result is None:
+                    state.throttled[key] = None
+                return result
             except NotInMemory as missing:
                 state.cold[key] = (requested.fetch_offset, missing.warm)
         if self.kind.waits_for_disk:

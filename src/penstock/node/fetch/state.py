@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.limits import UNWATCHED_PARTITIONS_A_TURN
+from penstock.limits import FETCH_PARTITIONS_A_TURN, UNWATCHED_PARTITIONS_A_TURN
 
 if TYPE_CHECKING:
     from penstock.node.fetch.delayed import DelayedFetch
@@ -33,11 +32,13 @@ NEVER_SENT = -1
 
 
 class FetchPartition:
-    """One partition: what the last request asked for, and what the last response said."""
+    """One partition: what the last request asked for, and what the last response said. It is the
+    callback of a watched partition: a follower may watch 100,000."""
 
     __slots__ = (
+        "_key",
+        "_state",
         "acknowledged",
-        "callback",
         "requested",
         "sent_high_watermark",
         "sent_log_start",
@@ -53,13 +54,28 @@ class FetchPartition:
         # Weak: sessions outlive requests, and must not keep deleted partitions or stopped nodes
         # alive.
         self.watched: weakref.ref[Partition] | None = None
-        self.callback: Callable[[], None] | None = None
+        # While it is watched. Otherwise the state of a single fetch would be a cycle.
+        self._state: FetchState | None = None
+        self._key: Key | None = None
+
+    def watch(self, partition: Partition, state: FetchState, key: Key) -> None:
+        """Make the partition due in a state after its next change."""
+        self._state, self._key = state, key
+        self.watched = weakref.ref(partition)
+        if state.replica_id == CONSUMER_ID:
+            partition.on_change(self)
+        else:
+            partition.on_growth(self)
+
+    def __call__(self) -> None:
+        if self._state is not None and self._key is not None:
+            self._state.mark_due(self._key)
 
     def unwatch(self) -> None:
         partition = self.watched() if self.watched is not None else None
-        if partition is not None and self.callback is not None:
-            partition.off_change(self.callback)
-        self.watched = self.callback = None
+        if partition is not None:
+            partition.off_change(self)
+        self.watched = self._state = self._key = None
 
 
 class FetchState:
@@ -76,6 +92,7 @@ class FetchState:
         "is_warming",
         "partitions",
         "replica_id",
+        "throttled",
         "uses_topic_ids",
         "warmed",
     )
@@ -93,6 +110,9 @@ class FetchState:
         self.cold: dict[Key, tuple[int, Callable[[], None]]] = {}
         self.warmed: dict[Key, int] = {}
         self.is_warming = False
+        # Partitions that a throttle holds back. They are not due, so that others do not wait behind
+        # them, and become due again with a later request.
+        self.throttled: dict[Key, None] = {}
         self._is_closed = False
 
     def request(self, key: Key, requested: RequestedPartition) -> None:
@@ -103,6 +123,13 @@ class FetchState:
         else:
             partition.requested = requested
         self.due[key] = None
+
+    def release_throttled(self) -> None:
+        """Make some of the throttled partitions due, those that wait the longest."""
+        for key in list(islice(self.throttled, FETCH_PARTITIONS_A_TURN)):
+            del self.throttled[key]
+            if key in self.partitions:
+                self.due[key] = None
 
     def forget(self, key: Key) -> None:
         partition = self.partitions.pop(key, None)
@@ -128,12 +155,7 @@ class FetchState:
             if fetched.watched() is partition:
                 return
             fetched.unwatch()
-        fetched.callback = partial(self.mark_due, key)
-        fetched.watched = weakref.ref(partition)
-        if self.replica_id == CONSUMER_ID:
-            partition.on_change(fetched.callback)
-        else:
-            partition.on_growth(fetched.callback)
+        fetched.watch(partition, self, key)
 
     def close(self) -> None:
         """Stop watching. A delayed fetch of a session that is closed meanwhile ends at its

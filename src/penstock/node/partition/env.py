@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.log.store import LogStore
 from penstock.metadata.image import BrokerImage
 from penstock.node.delayed import ActionQueue
 from penstock.replica.leader import IsrProposal
+from penstock.replica.throttle import ReplicationThrottles
 from penstock.world import World
 
 if TYPE_CHECKING:
     from penstock.node.partition.leader import LeaderRole
+
+
+@dataclass(slots=True)
+class PartitionMarks:
+    """What periodic work looks at. An idle partition is not in it."""
+
+    # Leaders whose ISR or high watermark may change with time alone: a follower is behind.
+    reviews: dict[LeaderRole, None] = field(default_factory=dict)
+    # Whether a high watermark changed since they were saved.
+    high_watermark_changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +41,5 @@ class PartitionEnv:
     lag_max_s: float
     # Completes what waits for a partition's offsets.
     actions: ActionQueue
+    marks: PartitionMarks = field(default_factory=PartitionMarks)
+    throttles: ReplicationThrottles = field(default_factory=ReplicationThrottles)

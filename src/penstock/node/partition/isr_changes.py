@@ -40,7 +40,6 @@ _OUTDATED = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.NEW_LEADER_ELECTED,
     }
 )
 
@@ -166,8 +165,22 @@ def _deliver(role: LeaderRole, proposal: IsrProposal, result: Result) -> bool:
     partition = role.partition
     if result.error_code == ErrorCode.NONE:
         if result.leader_epoch == proposal.leader_epoch:
+            missing = [broker for broker in role.leader.replicas if broker not in result.isr]
             role.isr_decided(proposal, result.isr, result.partition_epoch)
-            logger.info("%s: in-sync replicas are %s", partition.topic_partition, list(result.isr))
+            logger.info(
+                "%s: in-sync replicas are %s%s",
+                partition.topic_partition,
+                list(result.isr),
+                f"; {missing} did not fetch up to the log end offset within replica.lag.time.max.ms"
+                if missing
+                else "",
+            )
+        return True
+    if result.error_code == ErrorCode.NEW_LEADER_ELECTED:
+        logger.info(
+            "%s: the in-sync replicas complete a reassignment, and another broker leads",
+            partition.topic_partition,
+        )
         return True
     logger.info(
         "%s: the controller refused to change the in-sync replicas: error %d",

@@ -47,6 +47,8 @@ class LeaderRole:
         self._opening: asyncio.Task[Appended] | None = None
         # Made for the first transactional batch: most partitions have none.
         self._verified: VerifiedAppends | None = None
+        # Whether periodic reviews look at this leader.
+        self._is_reviewed = False
         self.leader = self._new_epoch(state)
 
     @property
@@ -76,6 +78,7 @@ class LeaderRole:
 
     def start(self) -> None:
         """Act on the state of a new epoch; called when the partition has this role."""
+        self._review_later()
         self._sync_if_due()
         self._leader_changed()
 
@@ -91,6 +94,7 @@ class LeaderRole:
     def stop(self, error: KafkaError) -> None:
         """Fail the requests that wait for followers or for a transaction coordinator; called when
         the role has ended."""
+        self._env.marks.reviews.pop(self, None)
         self._waiters.fail(error)
         self._log.producers.void_verifications()
         if self._verified is not None:
@@ -132,8 +136,18 @@ class LeaderRole:
 
     def review(self) -> None:
         """Propose to remove followers that fell behind from the ISR, and to add those that caught
-        up."""
-        self._leader_changed(self.leader.review(self._now()))
+        up. Review again later if time alone may change that."""
+        now = self._now()
+        self._leader_changed(self.leader.review(now))
+        if self.is_current and self.leader.needs_review(now):
+            self._review_later()
+        else:
+            self._is_reviewed = False
+            self._env.marks.reviews.pop(self, None)
+
+    def _review_later(self) -> None:
+        self._is_reviewed = True
+        self._env.marks.reviews[self] = None
 
     def is_proposing(self, proposal: IsrProposal) -> bool:
         return self.is_current and self.leader.pending is proposal
@@ -144,12 +158,14 @@ class LeaderRole:
         """The controller accepted the proposal. The metadata log may have brought it first."""
         if self.is_proposing(proposal):
             self.leader.decided(isr, partition_epoch, self._now())
+            self._review_later()
             self._leader_changed()
 
     def isr_refused(self, proposal: IsrProposal) -> None:
         """The controller refused the proposal for good; the ISR is unchanged."""
         if self.is_proposing(proposal):
             self.leader.refused(self._now())
+            self._review_later()
             self._leader_changed()
 
     def _too_few_in_sync(self, code: ErrorCode) -> KafkaError:
@@ -235,6 +251,8 @@ class LeaderRole:
             self._sync_if_due()
         else:
             leader.appended(log.end_offset, log.end_offset, self._now())
+        if not self._is_reviewed:
+            self._review_later()
         self._advance_high_watermark()
         self.partition.notify_growth()
         return appended
@@ -319,6 +337,8 @@ class LeaderRole:
         diverging = partition.diverging(offset, last_fetched_epoch)
         if diverging is None:
             proposal = leader.fetched(replica_id, broker_epoch, offset, start_offset, self._now())
+            if leader.has_out_of_sync and not self._is_reviewed:
+                self._review_later()
             if proposal is not None or leader.high_watermark > partition.high_watermark:
                 self._leader_changed(proposal)
             if self._deletions is not None:

@@ -32,6 +32,7 @@ from penstock.node.partition.watchers import Callback, Watchers
 from penstock.replica.fencing import check_leader_epoch, check_replica, not_leader
 from penstock.replica.follower import DivergingEpoch
 from penstock.replica.leader import NO_REPLICA, Leader
+from penstock.replica.throttle import ReplicaThrottle
 
 __all__ = ["AbortedTransaction", "Appended", "Partition", "ReadResult"]
 
@@ -125,6 +126,7 @@ class Partition:
 
     def advance_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
+        self.env.marks.high_watermark_changed = True
         self.log.producers.unstable.advance(offset)
         self.notify_all()
 
@@ -212,11 +214,18 @@ class Partition:
             self.role = FollowerRole(self)
             role.stop(error)
 
-    def abandon(self) -> None:
-        """The partition is deleted: fail the requests that wait for it."""
-        self._resign(
-            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
+    def abandon(self, *, is_reassigned: bool = False) -> None:
+        """The partition is deleted, or reassigned to other brokers: fail the requests that wait for
+        it. Clients look for the leader of a reassigned one."""
+        error = KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"
         )
+        if is_reassigned:
+            error = KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} was reassigned to other brokers",
+            )
+        self._resign(error)
         self.notify_all()
 
     def _not_leader(self) -> KafkaError:
@@ -368,6 +377,15 @@ class Partition:
         return self._leader_role().follower_fetched(
             replica_id, broker_epoch, offset, last_fetched_epoch, start_offset
         )
+
+    def is_throttled(self, throttle: ReplicaThrottle) -> bool:
+        """Return True if this broker's replica is one that a throttle applies to (KIP-73)."""
+        return throttle.applies(self.topic_partition, self.log.config, self.env.node_id)
+
+    def is_throttled_for(self, throttle: ReplicaThrottle, replica_id: int) -> bool:
+        """Return True if the leader's throttle applies to a follower: never if it is in sync."""
+        leader = self.leader
+        return leader is not None and replica_id not in leader.isr and self.is_throttled(throttle)
 
     def preferred_replica(self, rack: str, offset: int) -> int:
         """Return the replica that a consumer in a rack should fetch from; -1 is this one."""

@@ -49,6 +49,11 @@ class ReplicaMoves:
             if directory.path == path:
                 if directory.failure is not None:
                     raise directory.offline()
+                if directory.cordoned:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                        f"{path} is cordoned: remove it from cordoned.log.dirs first",
+                    )
                 return directory
         raise KafkaError(
             ErrorCode.LOG_DIR_NOT_FOUND,

@@ -41,6 +41,9 @@ class FetchConnection(asyncio.BufferedProtocol):
         self.address = address
         self.lost: asyncio.Future[ConnectionFailed] = asyncio.get_running_loop().create_future()
         self.last_response = asyncio.get_running_loop().time()
+        # How long the last response took since its request, or since the response before it.
+        self.last_wait_s = 0.0
+        self._waiting_since = self.last_response
         self._client_id = client_id
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(READ_BYTES))
@@ -61,6 +64,8 @@ class FetchConnection(asyncio.BufferedProtocol):
         requests."""
         if self._transport is None or self.lost.done():
             return
+        if not self._requests:
+            self._waiting_since = asyncio.get_running_loop().time()
         api_key = api_of(type(request)).key
         self._requests.append((self._next_id, api_key, version, response, callback))
         self._transport.write(
@@ -146,7 +151,9 @@ class FetchConnection(asyncio.BufferedProtocol):
                 f"received the response to request {header.correlation_id}, expected "
                 f"{correlation_id}"
             )
-        self.last_response = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self.last_wait_s = now - max(self._waiting_since, self.last_response)
+        self.last_response = now
         callback(decode(response, version, frame[at:]))
 
     def _make_room(self) -> None:

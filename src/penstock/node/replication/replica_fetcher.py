@@ -37,6 +37,7 @@ from penstock.node.replication.follower_session import (
     Key,
     key_of,
 )
+from penstock.node.replication.throttled_fetches import ThrottledFetches
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.records.batch import LENGTH_OVERHEAD
 from penstock.replica.follower import DivergingEpoch
@@ -49,6 +50,9 @@ CONNECT_TIMEOUT_S = 2.0
 # The first back-off after a failure; it doubles each time up to replica.fetch.backoff.ms. A leader
 # that was just elected may learn of it some milliseconds after its followers.
 FIRST_BACKOFF_S = 0.01
+# A fetch that takes so much longer than replica.fetch.wait.max.ms is logged, at most so often.
+SLOW_FETCH_S = 1.0
+SLOW_FETCH_LOG_S = 10.0
 
 _BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -80,6 +84,8 @@ class ReplicaFetcher:
         self._followed = self._session.followed
         self._max_backoff_s = config[cluster_settings.REPLICA_FETCH_BACKOFF_MS] / 1000
         self._socket_timeout_s = config[cluster_settings.REPLICA_SOCKET_TIMEOUT_MS] / 1000
+        self._slow_s = SLOW_FETCH_S + config[cluster_settings.REPLICA_FETCH_WAIT_MAX_MS] / 1000
+        self._slow_logged_at = -SLOW_FETCH_LOG_S
         self._connection: FetchConnection | None = None
         self._version = 0
         self._failures = 0
@@ -88,6 +94,10 @@ class ReplicaFetcher:
         self._unsynced: dict[Key, FollowedPartition] = {}
         self._processing = False
         self._ended = asyncio.Event()
+        self._throttle = env.throttles.follower
+        self._throttled = ThrottledFetches(
+            env, config[cluster_settings.REPLICA_FETCH_MAX_BYTES], self._fetch
+        )
 
     @property
     def is_cut_off(self) -> bool:
@@ -105,18 +115,19 @@ class ReplicaFetcher:
         ):
             return
         followed = FollowedPartition(partition)
+        self._throttled.discard(followed.key)
         self._ended.clear()
         self._followed[followed.key] = followed
         if partition.is_ready_to_follow:
             self._resume(followed)
         else:
-            self._session.forget(followed.key)
+            self._forget(followed.key)
             self._env.spawn(self._resume_after(followed, partition.be_ready_to_follow()))
 
     def remove(self, partition: Partition) -> None:
         key = key_of(partition)
         if self._followed.pop(key, None) is not None:
-            self._session.forget(key)
+            self._forget(key)
             self._fetch_if_useful()
         if not self._followed:
             self._ended.set()
@@ -124,14 +135,29 @@ class ReplicaFetcher:
                 self._connection.close()
 
     def _resume(self, followed: FollowedPartition) -> None:
+        if self._followed.get(followed.key) is not followed:
+            return
+        if self._throttle.is_set and self._throttled.applies(followed):
+            self._session.forget(followed.key)
+            self._throttled.wait(followed)
+        else:
+            self._fetch(followed)
+
+    def _fetch(self, followed: FollowedPartition) -> None:
+        """Fetch a partition from now on, at its current end."""
         if self._followed.get(followed.key) is followed:
             self._session.change(followed)
             self._fetch_if_useful()
 
+    def _forget(self, key: Key) -> None:
+        """Stop to fetch a partition."""
+        self._session.forget(key)
+        self._throttled.discard(key)
+
     def _back_off(self, followed: FollowedPartition, reason: str) -> None:
         if self._followed.get(followed.key) is not followed:
             return
-        self._session.forget(followed.key)
+        self._forget(followed.key)
         delay_s = min(FIRST_BACKOFF_S * 2**followed.failures, self._max_backoff_s)
         followed.failures = min(followed.failures + 1, 16)
         level = logging.WARNING if followed.failures > 8 else logging.DEBUG
@@ -239,11 +265,25 @@ class ReplicaFetcher:
             self._connection.close(f"the leader refused the fetch: {_name(response.error_code)}")
             return
         self._failures = 0
+        if self._connection.last_wait_s > self._slow_s:
+            self._log_slow(self._connection)
         self._session.received(response.session_id)
         for topic in response.responses:
             self._unprocessed.extend([(topic.topic_id, data) for data in topic.partitions])
         self._processing = True
         self._process(self._connection)
+
+    def _log_slow(self, connection: FetchConnection) -> None:
+        if connection.last_response - self._slow_logged_at < SLOW_FETCH_LOG_S:
+            return
+        self._slow_logged_at = connection.last_response
+        logger.warning(
+            "a fetch from broker %d took %d ms: that broker or this one is overloaded or was "
+            "stopped, or the network to %s is slow or loses packets",
+            self._leader_id,
+            connection.last_wait_s * 1000,
+            connection.address,
+        )
 
     def _process(self, connection: FetchConnection) -> None:
         """Append the records of a response, and send the next fetch. Consumers that wait for the
@@ -306,11 +346,18 @@ class ReplicaFetcher:
             self._back_off(followed, error.message)
             return 0
         followed.failures = 0
-        if data.records or followed.partition.log_start_offset != followed.sent_log_start:
+        if self._throttle.is_set and self._throttled.must_wait(
+            followed, len(records), data.high_watermark
+        ):
+            self._session.forget(followed.key)
+            self._throttled.wait(followed)
+        elif data.records or followed.partition.log_start_offset != followed.sent_log_start:
             # The leader may have a DeleteRecords request that waits for the log start.
             self._session.change(followed)
-            if must_sync:
-                self._unsynced[followed.key] = followed
+        else:
+            return len(records)
+        if must_sync:
+            self._unsynced[followed.key] = followed
         return len(records)
 
     def _is_repeated(self, followed: FollowedPartition, records: Buffer) -> bool:
@@ -339,7 +386,7 @@ class ReplicaFetcher:
             )
 
     def _truncate(self, followed: FollowedPartition, truncation: Coroutine[Any, Any, None]) -> None:
-        self._session.forget(followed.key)
+        self._forget(followed.key)
         self._env.spawn(self._resume_after(followed, truncation))
 
     async def _resume_after(

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.config import cluster_settings
@@ -19,6 +21,7 @@ from penstock.limits import (
     CHANGED_PARTITIONS_PER_STEP,
     COMPARED_PARTITIONS_PER_STEP,
     FILES_RETRY_S,
+    PARTITIONS_PER_FREEZE,
     REVIEWED_PARTITIONS_PER_STEP,
 )
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
@@ -42,14 +45,29 @@ from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.node.supervisor import Supervisor
+from penstock.replica.throttle import ReplicationThrottles
 from penstock.world import World
 
 logger = logging.getLogger(__name__)
 
 
+class PartitionOffsets(NamedTuple):
+    """An offset of each partition, read when it is asked for."""
+
+    partitions: Mapping[TopicPartition, Partition]
+    offset: Callable[[Partition], int]
+
+    def get(self, name: TopicPartition, /) -> int | None:
+        partition = self.partitions.get(name)
+        return None if partition is None else self.offset(partition)
+
+
 class Replicas:
     """Has no partitions before `open`. After it, `apply` receives every metadata change in
     order."""
+
+    # Called whenever a number of partitions was created or changed: their objects are long-lived.
+    on_large_change: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -101,10 +119,17 @@ class Replicas:
         self._reports = DirectoryReports(
             self._node_id, channel, lambda: lifecycle.broker_epoch, spawn
         )
+        # The settings of a topic without its own.
+        self._log_defaults: LogConfig | None = None
         store.on_failure = self._directory_failed
+        store.moves.pause_s = lambda copied: self._env.throttles.log_dirs.recorded_wait_s(
+            copied, world.clock.monotonic()
+        )
 
     async def open(self) -> None:
         """Open the logs on disk with the topic configs of the metadata."""
+        self._apply_rates()
+        self._log_defaults_changed()
         remove_leftovers(self.store, self._world.disk, self._metadata.image, self._node_id)
         await self.store.open(lambda partition: self._metadata.topic_config(partition.topic))
         self._set_strays_aside()
@@ -122,10 +147,21 @@ class Replicas:
         await self.store.close(self._lifecycle.broker_epoch)
 
     async def save_high_watermarks(self) -> None:
-        await self.store.save_high_watermarks(self._high_watermarks())
+        self._env.marks.high_watermark_changed = False
+        await self.store.save_high_watermarks(self.high_watermarks)
 
-    def _high_watermarks(self) -> dict[TopicPartition, int]:
-        return {name: partition.high_watermark for name, partition in self.partitions.items()}
+    async def save_changed_high_watermarks(self) -> None:
+        """Save the high watermarks unless none changed since they were saved."""
+        if self._env.marks.high_watermark_changed:
+            await self.save_high_watermarks()
+
+    @property
+    def high_watermarks(self) -> PartitionOffsets:
+        return PartitionOffsets(self.partitions, attrgetter("high_watermark"))
+
+    @property
+    def last_stable_offsets(self) -> PartitionOffsets:
+        return PartitionOffsets(self.partitions, attrgetter("last_stable_offset"))
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         """Apply a metadata change in steps: creating or deleting a partition is one, and changing
@@ -136,13 +172,38 @@ class Replicas:
             if before is not None and (after is None or after.id != before.id):
                 yield from self._delete_topic(before)
             if after is not None:
-                yield from self._update(after, before, {})
+                yield from self._update(after, before, {}, delta.partitions.get(after.id))
         if delta.brokers:
             yield from self.review()
-        self._apply_configs(image, delta)
+        yield from self._apply_configs(image, delta)
 
-    def _apply_configs(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    @property
+    def throttles(self) -> ReplicationThrottles:
+        return self._env.throttles
+
+    def _apply_rates(self) -> None:
+        """Set the rates of the replication throttles (KIP-73)."""
+        values, now = self._metadata.broker_config, self._world.clock.monotonic()
+        throttles = self._env.throttles
+        throttles.leader.set_rate(values[cluster_settings.LEADER_REPLICATION_THROTTLED_RATE], now)
+        throttles.follower.set_rate(
+            values[cluster_settings.FOLLOWER_REPLICATION_THROTTLED_RATE], now
+        )
+        throttles.log_dirs.set_rate(
+            values[cluster_settings.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND], now
+        )
+
+    def _log_defaults_changed(self) -> bool:
+        """Return True if topics have other defaults than at the last call. Most settings of brokers
+        are none, such as the rate of a throttle: then no partition need be looked at."""
+        before, self._log_defaults = self._log_defaults, self._metadata.broker_config.log_config({})
+        return before != self._log_defaults
+
+    def _apply_configs(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         broker_changed = any(kind == BROKER for kind, _name in delta.configs)
+        if broker_changed:
+            self._apply_rates()
+            broker_changed = self._log_defaults_changed()
         changed = (
             image.topics
             if broker_changed
@@ -154,11 +215,22 @@ class Replicas:
                 partition = self.partitions.get(TopicPartition(name, index))
                 if partition is not None:
                     partition.config = config
+                    partition.log.mark()
+                    self._changed += 1
+                    if self._changed % REVIEWED_PARTITIONS_PER_STEP == 0:
+                        yield
 
     def review(self) -> Iterator[None]:
-        """Look for ISR changes, in steps; called periodically, and when brokers change."""
+        """Look for ISR changes of all partitions, in steps; called when brokers change."""
         for count, partition in enumerate(list(self.partitions.values()), 1):
             partition.review()
+            if count % REVIEWED_PARTITIONS_PER_STEP == 0:
+                yield
+
+    def review_marked(self) -> Iterator[None]:
+        """Look for ISR changes where time alone may bring one, in steps; called periodically."""
+        for count, role in enumerate(list(self._env.marks.reviews), 1):
+            role.review()
             if count % REVIEWED_PARTITIONS_PER_STEP == 0:
                 yield
 
@@ -216,10 +288,16 @@ class Replicas:
                     )
 
     def _update(
-        self, topic: TopicImage, before: TopicImage | None, watermarks: dict[TopicPartition, int]
+        self,
+        topic: TopicImage,
+        before: TopicImage | None,
+        watermarks: dict[TopicPartition, int],
+        changed: Sequence[int] | None = None,
     ) -> Iterator[None]:
+        """Apply a topic's partitions; only those that changed, if they are known."""
         config = self._metadata.topic_config(topic.name)
-        for number, (index, state) in enumerate(topic.partitions.items(), 1):
+        for number, index in enumerate(topic.partitions if changed is None else changed, 1):
+            state = topic.partitions[index]
             if (
                 before is not None
                 and before.id == topic.id
@@ -230,7 +308,7 @@ class Replicas:
                 continue
             name = TopicPartition(topic.name, index)
             if self._node_id not in state.replicas:
-                yield from self._delete(name)
+                yield from self._delete(name, is_reassigned=True)
                 continue
             known = self.partitions.get(name)
             partition = known or self._create(topic, name, state, config, watermarks.get(name, 0))
@@ -239,6 +317,8 @@ class Replicas:
                 self._fetchers.follow(partition)
                 self._reports.check(partition, topic.id, state)
             self._changed += 1
+            if self._changed % PARTITIONS_PER_FREEZE == 0:
+                self.on_large_change()
             if known is None or self._changed % CHANGED_PARTITIONS_PER_STEP == 0:
                 yield
 
@@ -276,7 +356,7 @@ class Replicas:
         """Save the checkpoints, then create the logs that reuse names of deleted ones."""
         while self._still_listed and not self._is_closed:
             names = list(self._still_listed)
-            await self.store.forget_deleted(self._high_watermarks())
+            await self.store.forget_deleted(self.high_watermarks)
             for name in names:
                 del self._still_listed[name]
                 self._retry_creation(name)
@@ -321,14 +401,32 @@ class Replicas:
         for index in topic.partitions:
             yield from self._delete(TopicPartition(topic.name, index))
 
-    def _delete(self, name: TopicPartition) -> Iterator[None]:
+    def _delete(self, name: TopicPartition, *, is_reassigned: bool = False) -> Iterator[None]:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._fetchers.unfollow(partition)
-            partition.abandon()
-        if name in self.store.logs:
-            self.store.delete(name)
+            partition.abandon(is_reassigned=is_reassigned)
+        log = self.store.logs.get(name)
+        if log is not None:
+            if is_reassigned:
+                logger.info("deleting %s: its replica was reassigned to other brokers", log.path)
+            with unless_offline(log.directory):
+                self.store.delete(name)
             yield
+        if name in self.store.damaged:
+            self._delete_damaged(name)
+            yield
+
+    def _delete_damaged(self, name: TopicPartition) -> None:
+        """Remove the files of a damaged replica. The partition may be assigned to this broker
+        again."""
+        del self.store.damaged[name]
+        delay_ms = self._metadata.topic_config(name.topic).file_delete_delay_ms
+        for directory in self.store.online:
+            if self._world.disk.is_dir(f"{directory.path}/{name}"):
+                logger.info("deleting the damaged replica %s/%s", directory.path, name)
+                with unless_offline(directory):
+                    self.store.mark_deleted(name, directory, delay_ms)
 
     # Directories
 

@@ -254,20 +254,52 @@ class LeaderElected(Event):
     last_known: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReassignmentEnded(Event):
+    """The replicas of a partition after its last reassignment, and those that were requested: one
+    of several if it was cancelled while it may have been complete."""
+
+    partition: TopicPartition
+    replicas: tuple[int, ...]
+    allowed: tuple[tuple[int, ...], ...]
+
+
 # The metadata quorum, seen from inside the nodes
 
 
 @dataclass(frozen=True, slots=True)
 class VoteGranted(Event):
+    """`directory` is the id of the voter's metadata directory: with another one it is another voter
+    (KIP-853). `is_addressed` is false if the vote was requested of a voter with another one."""
+
     node: int
     epoch: int
     candidate: int
+    directory: str = ""
+    is_addressed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class BecameQuorumLeader(Event):
+    """`granted` of the newest `voters` in the leader's log voted for it."""
+
     node: int
     epoch: int
+    granted: int = 1
+    voters: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VotersAppended(Event):
+    """The quorum leader wrote other voters to its log, after it had committed records of its epoch
+    or not, while the voters before them were committed or not."""
+
+    node: int
+    epoch: int
+    voters: frozenset[tuple[int, str]]
+    before: frozenset[tuple[int, str]]
+    has_committed_in_epoch: bool
+    is_before_committed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,14 @@ def _partition_problems(
     for topic in image.topics.values():
         for index, state in topic.partitions.items():
             name = TopicPartition(topic.name, index)
+            left = [
+                node_id
+                for node_id, process in processes.items()
+                if node_id not in state.replicas
+                and (name in process.replicas.partitions or name in process.replicas.store.logs)
+            ]
+            if left:
+                yield f"{name} is still on {left}, but its replicas are {list(state.replicas)}"
             if state.leader < 0 or len(state.isr) != len(state.replicas):
                 yield (
                     f"{name} has leader {state.leader} and the ISR {list(state.isr)} of "

@@ -81,6 +81,8 @@ class History:
     final_records: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
     final_logs: dict[TopicPartition, dict[int, ReplicaLog]] = field(default_factory=dict)
     final_topics: tuple[str, ...] = ()
+    # Whether partitions move between brokers.
+    has_reassignments: bool = False
     # Topics whose oldest records are deleted, and the smallest retention.bytes that each has had.
     retention_bytes: dict[str, int] = field(default_factory=dict)
     # Per partition, the largest offset up to which a client asked to delete records.

@@ -58,6 +58,7 @@ from penstock.sim.cluster.workloads.compacted_topic import keyed_record
 from penstock.sim.cluster.workloads.drawn import build_workloads
 from penstock.sim.cluster.workloads.group import MEMBERS, GroupWorkload
 from penstock.sim.cluster.workloads.impostor import Impostor
+from penstock.sim.cluster.workloads.reassignments import Reassignments
 from penstock.sim.cluster.workloads.transactions.workload import TOPICS as TRANSACTION_TOPICS
 from penstock.sim.cluster.workloads.transactions.workload import TransactionWorkload
 from penstock.sim.cluster.workloads.workload import Workload, WorkloadEnv
@@ -119,18 +120,35 @@ def run_transactions(seed: int) -> Report:
     return run_cluster(seed, with_transactions=True)
 
 
-def run_cluster(seed: int, *, with_extras: bool = True, with_transactions: bool = False) -> Report:
+def run_reassignments(seed: int) -> Report:
+    """Run one seed of a cluster whose partitions move between brokers."""
+    return run_cluster(seed, with_reassignments=True)
+
+
+def run_cluster(
+    seed: int,
+    *,
+    with_extras: bool = True,
+    with_transactions: bool = False,
+    with_reassignments: bool = False,
+) -> Report:
     """Run one seed. Raise InvariantViolated if a rule does not hold, with the events before it and
     the command that repeats the run. Without `with_extras` only the basic workloads and faults
     run, which makes speeds comparable. `with_transactions` adds transactional clients, and leaves
-    out some of the others."""
+    out some of the others. `with_reassignments` adds brokers, and moves partitions between them."""
     simulation = Simulation(seed, trace_lines=20, max_steps=_MAX_STEPS)
     history = History()
     started, option = simulation.now(), "transactions" if with_transactions else "cluster"
+    if with_reassignments:
+        option = "reassignments"
     try:
         simulation.run(
             ClusterRun(
-                simulation, history, with_extras=with_extras, with_transactions=with_transactions
+                simulation,
+                history,
+                with_extras=with_extras,
+                with_transactions=with_transactions,
+                with_reassignments=with_reassignments,
             ).main()
         )
         violations = [
@@ -190,6 +208,7 @@ class ClusterRun:
         *,
         with_extras: bool = True,
         with_transactions: bool = False,
+        with_reassignments: bool = False,
     ) -> None:
         self._simulation = simulation
         self._history = history
@@ -200,6 +219,7 @@ class ClusterRun:
             simulation.stream("shape"),
             simulation.stream("extras") if with_extras else None,
             simulation.stream("transactions") if with_transactions else None,
+            simulation.stream("reassignments") if with_reassignments else None,
         )
         self._nodes = build_nodes(simulation, self._spec.configs, self._note, self._on_end)
         self._machines = [simulation.node(name) for name in CLIENTS]
@@ -238,6 +258,10 @@ class ClusterRun:
         if self._spec.transactions is not None:
             own = replace(env, rng=self._simulation.stream("transactional clients"))
             workloads.append(TransactionWorkload(own, self._transactions))
+        if self._spec.with_reassignments:
+            workloads.append(
+                Reassignments(replace(env, rng=self._simulation.stream("reassigned partitions")))
+            )
         return workloads
 
     def _note(self, description: str) -> None:

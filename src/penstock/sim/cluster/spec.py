@@ -142,6 +142,7 @@ class ClusterSpec:
     # must survive (rule 24).
     may_lose_unsynced: bool = False
     transactions: TransactionSpec | None = None
+    with_reassignments: bool = False
 
     @property
     def brokers(self) -> list[str]:
@@ -159,9 +160,11 @@ def draw_spec(
     rng: random.Random,
     extras: random.Random | None = None,
     transactions: random.Random | None = None,
+    reassignments: random.Random | None = None,
 ) -> ClusterSpec:
     """Draw a cluster. `extras` draws additional workloads and faults, `transactions` transactional
-    clients; without them a seed gives the same cluster as before they existed."""
+    clients, `reassignments` more brokers; without them a seed gives the same cluster as before they
+    existed."""
     flush_every_message = rng.random() < 0.3
     settings: dict[str, object] = {
         "offsets_partitions": OFFSETS_PARTITIONS,
@@ -176,6 +179,12 @@ def draw_spec(
         drawn = _draw_extras(extras, settings)
     if transactions is not None:
         drawn |= _draw_transactions(transactions, settings, drawn)
+    if reassignments is not None:
+        drawn |= {
+            "with_reassignments": True,
+            "workloads": tuple(drawn.get("workloads", ())[: reassignments.choice((0, 0, 1))]),
+            "may_lose_unsynced": False,
+        }
     if rng.random() < 0.3:
         roles = {
             101: "controller",
@@ -188,6 +197,9 @@ def draw_spec(
     else:
         count = rng.choice((3, 3, 4, 5))
         roles = dict.fromkeys(range(1, count + 1), "broker,controller")
+    if reassignments is not None:
+        brokers = reassignments.choice((4, 5, 5, 6))
+        roles |= {number: "broker" for number in range(1, brokers + 1) if number not in roles}
     # At most three nodes are voters: a quorum of five takes longer and covers no more code.
     voters = [number for number, role in roles.items() if "controller" in role][:3]
     roles = {number: role if number in voters else "broker" for number, role in roles.items()}

@@ -1,5 +1,6 @@
 """Walks over a partition's replicas: leaders, followers, the controller's decisions and how brokers
-learn of them, each with delay. `replica_laws` has the laws.
+learn of them, each with delay. `replica_laws` has the laws. In the walks of `MOVES` the
+partition is reassigned among four brokers.
 
 Elections are clean. Without flush.messages a broker loses power only while another in-sync replica
 runs: more than that is not promised (rule 24). With flush.messages=1 all may lose power.
@@ -7,10 +8,12 @@ runs: more than that is not promised (rule 24). With flush.messages=1 all may lo
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.controller.partitions.reassignment import is_reassigning
 from penstock.errors import ErrorCode
 from penstock.metadata.image import MetadataImage, PartitionState
 from penstock.sim.explore.replica_broker import (
@@ -46,8 +49,10 @@ class Decision(NamedTuple):
 
 
 class ReplicaWalk:
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, *, moves: bool = False) -> None:
         self.choices = choices
+        self._moves = moves
+        self._reassignments = 0
         self.lines: list[str] | None = None
         self.laws = ReplicaLaws()
         self.network: list[FetchRequest | FetchResponse | Proposal | Decision] = []
@@ -59,16 +64,20 @@ class ReplicaWalk:
         self._reordered = (0, 30, 60)[choices.below(3)]
         self._faults = (2, 5, 10)[choices.below(3)]
         self._controller = ExploredController(
-            first_image((1, 2, 3), min_insync, elr=choices.below(2) == 0)
+            first_image(
+                (1, 2, 3),
+                min_insync,
+                elr=choices.below(2) == 0,
+                more_brokers=(4,) if moves else (),
+            )
         )
+        self._min_insync = min_insync
         self._numbers = count(1)
         self._uuids = count(1_000_000)
         self.truncations = 0
         self.brokers = {
-            number: ExploredBroker(
-                self, number, MemoryPartitionLog(min_insync, flushes=self._flushes)
-            )
-            for number in self._controller.state.replicas
+            number: ExploredBroker(self, number, self.new_log())
+            for number in self._controller.image.brokers
         }
         self._brokers = list(self.brokers.values())
         for broker in self._brokers:
@@ -86,6 +95,9 @@ class ReplicaWalk:
     def state_at(self, number: int) -> PartitionState:
         return self.images[number].topics[PARTITION.topic].partitions[PARTITION.partition]
 
+    def new_log(self) -> MemoryPartitionLog:
+        return MemoryPartitionLog(self._min_insync, flushes=self._flushes)
+
     def new_uuid(self) -> UUID:
         return UUID(int=next(self._uuids))
 
@@ -99,6 +111,7 @@ class ReplicaWalk:
             "truncations": self.truncations,
             "committed": len(self.laws.committed),
             "images": len(self.images),
+            "reassignments": self._reassignments,
         }
 
     def close(self) -> None:
@@ -139,7 +152,7 @@ class ReplicaWalk:
     def _is_serving(self, broker: ExploredBroker) -> bool:
         registered = self._controller.image.brokers[broker.id]
         return (
-            broker.partition is not None
+            broker.is_open
             and registered.epoch == broker.epoch
             and not registered.fenced
             and not registered.in_controlled_shutdown
@@ -169,7 +182,7 @@ class ReplicaWalk:
             self.note(broker.id, "shuts down cleanly")
             broker.shut_down()
         elif self.images[broker.applied - 1].offset >= broker.epoch:
-            if broker.partition is None:
+            if not broker.is_open:
                 broker.open()
                 self.note(broker.id, "opens its log", broker.log.start_offset, broker.log.entries)
             elif registered.fenced:
@@ -192,7 +205,25 @@ class ReplicaWalk:
 
     # Faults
 
+    def _reassign(self) -> None:
+        """Start, replace or cancel a reassignment: to at least two replicas, since one may lose
+        power."""
+        if any(not self._may_disturb(broker) for broker in self._brokers):
+            return
+        target: list[int] = []
+        size = self.choices.below(3) + 2
+        others = list(self.brokers)
+        while len(target) < size:
+            target.append(others.pop(self.choices.below(len(others))))
+        is_cancelled = self.choices.below(4) == 0
+        code = self._controller.reassign(None if is_cancelled else tuple(target))
+        self._reassignments += code is ErrorCode.NONE
+        self.note("cancel" if is_cancelled else target, code.name, self._controller.state)
+
     def _fault(self, broker: ExploredBroker) -> None:
+        if self._moves and self.choices.below(4) == 0:
+            self._reassign()
+            return
         dice = self.choices.below(12)
         if dice < 5:
             if broker.is_running:
@@ -239,7 +270,7 @@ class ReplicaWalk:
         broker.crash(kept)
 
     def _begin_shutdown(self, broker: ExploredBroker) -> None:
-        if broker.partition is None or not self._may_disturb(broker):
+        if not broker.is_open or not self._may_disturb(broker):
             return
         registered = self._controller.image.brokers[broker.id]
         if registered.epoch != broker.epoch:
@@ -341,12 +372,18 @@ class ReplicaWalk:
             for _message in range(len(self.network)):
                 self._deliver()
             state = self._controller.state
-            if target is None and len(state.isr) == len(brokers):
+            if (
+                target is None
+                and len(state.isr) == len(state.replicas)
+                and not is_reassigning(state)
+            ):
                 leader = self.brokers[state.leader]
                 if leader.append(next(self._numbers)):
                     target = leader.log.end_offset
             if target is not None and all(
                 broker.partition is not None and broker.partition.high_watermark >= target
+                if broker.id in state.replicas
+                else broker.partition is None and not broker.log.end_offset
                 for broker in brokers
             ):
                 return
@@ -369,9 +406,19 @@ def _text(part: object) -> str:
         )
         return (
             f"(leader {part.leader}, epoch {part.leader_epoch}, partition epoch "
-            f"{part.partition_epoch}, ISR {part.isr}{eligible})"
+            f"{part.partition_epoch}, ISR {part.isr}{eligible}{_moving(part)})"
         )
     return str(part)
 
 
+def _moving(state: PartitionState) -> str:
+    if not is_reassigning(state):
+        return ""
+    return (
+        f", replicas {state.replicas}, adding {state.adding_replicas}, removing "
+        f"{state.removing_replicas}"
+    )
+
+
 REPLICA = Explorer("replica", TURNS, ReplicaWalk)
+MOVES = Explorer("moves", TURNS, partial(ReplicaWalk, moves=True))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import PartitionState
 from penstock.node.delayed import ActionQueue
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.leader import LeaderRole
@@ -78,6 +79,10 @@ class ExploredBroker:
         self.epoch = -1
         # How many images of the metadata log the broker has applied.
         self.applied = 0
+        # True when the broker has opened its replica, or knows that it has none.
+        self.is_open = False
+        # The last leader epoch in which the broker dropped its replica.
+        self.dropped_in = -1
         self.partition: Partition | None = None
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.fetch: FetchRequest | None = None
@@ -102,6 +107,25 @@ class ExploredBroker:
 
     def open(self) -> None:
         """Open the partition with the metadata that the broker has applied."""
+        self.is_open = True
+        state = self._walk.state_at(self.applied - 1)
+        if self.id in state.replicas:
+            self._create_partition()
+        else:
+            self._drop_replica(state)
+
+    def _drop_replica(self, state: PartitionState) -> None:
+        """The partition was reassigned to other brokers: delete its log."""
+        partition, self.partition = self.partition, None
+        if partition is not None:
+            partition.abandon(is_reassigned=True)
+        self.log = self._walk.new_log()
+        self.saved_high_watermark = 0
+        self.dropped_in = state.leader_epoch
+        self.fetch = None
+        self.close_tasks()
+
+    def _create_partition(self) -> None:
         walk, log = self._walk, self.log
         world: Any = SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: self.now))
         store: Any = MemoryStore(log, self._before_truncation)
@@ -141,7 +165,7 @@ class ExploredBroker:
         self.log = survivor
 
     def _discard(self) -> None:
-        self.is_running = False
+        self.is_running = self.is_open = False
         self.life += 1
         self.partition = self.fetch = None
         self.close_tasks()
@@ -159,8 +183,13 @@ class ExploredBroker:
         """Apply the next image of the metadata log."""
         before, after = self.applied - 1, self.applied
         self.applied += 1
-        if self.partition is not None:
-            state = self._walk.state_at(after)
+        state = self._walk.state_at(after)
+        if self.is_open and self.id not in state.replicas:
+            if self.partition is not None:
+                self._drop_replica(state)
+        elif self.is_open and self.partition is None:
+            self._create_partition()
+        elif self.partition is not None:
             if state is not self._walk.state_at(before):
                 self.partition.become(state)
             if self._walk.images[after].brokers is not self._walk.images[before].brokers:

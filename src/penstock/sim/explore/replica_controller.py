@@ -18,6 +18,8 @@ from penstock.controller.decision import ControllerContext
 from penstock.controller.features import ELR_LEVEL, ELR_VERSION
 from penstock.controller.partitions.alter_partition import alter_partition
 from penstock.controller.partitions.elections import rebalance_leaders
+from penstock.controller.partitions.reassignment import alter_partition_reassignments
+from penstock.errors import ErrorCode
 from penstock.metadata.image import (
     METADATA_VERSION,
     TOPIC,
@@ -27,6 +29,9 @@ from penstock.metadata.image import (
     TopicImage,
 )
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
 from penstock.sim.explore.replica_broker import ExploredBroker, Proposal
 from penstock.sim.explore.replica_log import PARTITION, TOPIC_ID
@@ -52,6 +57,7 @@ _FEATURES = (
 
 _Topic = AlterPartitionRequest.Topic
 _Member = _Topic.Partition.NewIsrWithEpoch
+_Reassigned = AlterPartitionReassignmentsRequest.Topic
 Result = AlterPartitionResponse.Topic.Partition
 
 
@@ -66,8 +72,11 @@ def directory_of(broker_id: int) -> UUID:
     return UUID(int=5_000 + broker_id)
 
 
-def first_image(replicas: tuple[int, ...], min_insync: int, *, elr: bool) -> MetadataImage:
-    """Return an image in which all brokers are unfenced, and in sync with an empty log."""
+def first_image(
+    replicas: tuple[int, ...], min_insync: int, *, elr: bool, more_brokers: tuple[int, ...] = ()
+) -> MetadataImage:
+    """Return an image in which all brokers are unfenced, and all replicas in sync with an empty
+    log."""
     state = PartitionState(
         replicas, replicas, replicas[0], directories=tuple(map(directory_of, replicas))
     )
@@ -80,7 +89,7 @@ def first_image(replicas: tuple[int, ...], min_insync: int, *, elr: bool) -> Met
             fenced=False,
             directories=(directory_of(broker_id),),
         )
-        for broker_id in replicas
+        for broker_id in (*replicas, *more_brokers)
     }
     return MetadataImage(
         offset=100,
@@ -138,6 +147,22 @@ class ExploredController:
 
     def elect_preferred(self) -> None:
         self._commit(rebalance_leaders(self.image, _context()).records)
+
+    def reassign(self, target: tuple[int, ...] | None) -> ErrorCode:
+        """Reassign the partition, or cancel its reassignment."""
+        request = AlterPartitionReassignmentsRequest(
+            topics=(
+                _Reassigned(
+                    name=PARTITION.topic,
+                    partitions=(
+                        _Reassigned.Partition(partition_index=PARTITION.partition, replicas=target),
+                    ),
+                ),
+            )
+        )
+        result = alter_partition_reassignments(self.image, request, _context())
+        self._commit(result.records)
+        return ErrorCode(result.response.responses[0].partitions[0].error_code)
 
     def alter_partition(self, broker: ExploredBroker, sent: Proposal) -> Result | None:
         """Decide on an ISR change. None: the whole request is refused, and sent again."""

@@ -113,6 +113,8 @@ class ReplicaLaws:
                 replica in leader.isr
                 and other.epoch == follower.broker_epoch
                 and not other.has_lost_power
+                # Later it was removed from the replicas, and may be one again.
+                and other.dropped_in <= leader.epoch
                 and other.log.start_offset < end
                 and other.log.entry(end - 1) != entry
             ):

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.sim.cluster.run import run_cluster, run_transactions
+from penstock.sim.cluster.run import run_cluster, run_reassignments, run_transactions
 from penstock.sim.explore.raft import RAFT
 from penstock.sim.explore.replica import REPLICA
 from penstock.sim.explore.shard import SHARD
@@ -18,7 +18,10 @@ from penstock.sim.explore.walk import explore
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.planted import PLANTED, PlantedBug
 from penstock.sim.planted.explore import PLANTED_RAFT, PLANTED_REPLICA, PLANTED_SHARD, PLANTED_TXN
+from penstock.sim.planted.membership import PLANTED_MEMBERSHIP
+from penstock.sim.planted.reassignments import PLANTED_REASSIGNMENTS
 from penstock.sim.planted.transactions import PLANTED_TRANSACTIONS
+from penstock.sim.quorum.run import run_quorum
 
 # Every bug is caught within so many seeds, which begin with 0.
 CAUGHT_WITHIN_SEEDS = 200
@@ -51,6 +54,10 @@ def _plants() -> Iterator[Plant]:
         yield Plant(bug, "cluster", run_cluster)
     for bug in PLANTED_TRANSACTIONS:
         yield Plant(bug, "transactions", run_transactions)
+    for bug in PLANTED_REASSIGNMENTS:
+        yield Plant(bug, "reassignments", run_reassignments)
+    for bug in PLANTED_MEMBERSHIP:
+        yield Plant(bug, "quorum", run_quorum)
     walks = (
         (RAFT, PLANTED_RAFT),
         (REPLICA, PLANTED_REPLICA),

@@ -119,9 +119,16 @@ class PartitionObserver:
         self._seen_changes.add(change)
         if after.leader != before.leader:
             remaining = (*after.isr, *after.eligible_leader_replicas)
+            # The change that completes a reassignment also brings its last replicas into the ISR:
+            # the leader has proposed them.
+            is_completed = before.removing_replicas and not after.removing_replicas
             eligible = tuple(
                 replica
-                for replica in (*before.isr, *before.eligible_leader_replicas)
+                for replica in (
+                    *before.isr,
+                    *before.eligible_leader_replicas,
+                    *(after.isr if is_completed else ()),
+                )
                 if replica in remaining
             )
             self.note(
@@ -200,6 +207,10 @@ class PartitionObserver:
                 follower is not None
                 and follower.topic_id == partition.topic_id
                 and follower.directory.failure is None
+                # A replica that was removed and added again has another log. The leader has not
+                # learned of the new leader epoch yet, and the controller does not count the replica
+                # as in sync.
+                and not (self._history.has_reassignments and follower.leader_epoch > leader.epoch)
             ):
                 ends[replica] = follower.log_end_offset
         return ends
