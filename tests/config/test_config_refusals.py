@@ -274,18 +274,6 @@ from tests.config.node_examples import BROKER, COMBINED, CONTROLLER, problems
             "Failed to parse host name and port from entry a",
         ),
         (
-            COMBINED,
-            {"controller.quorum.bootstrap.servers": "a:1,b:1"},
-            5,
-            "several controllers without controller.quorum.voters",
-        ),
-        (
-            COMBINED,
-            {"controller.quorum.bootstrap.servers": "localhost:1"},
-            5,
-            "localhost:1 is no controller listener of this node",
-        ),
-        (
             BROKER,
             {"controller.quorum.voters": None},
             0,

@@ -50,17 +50,17 @@ def test_unsupported_settings_are_refused_unless_they_have_no_effect() -> None:
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
+def test_settings_without_effect_are_accepted() -> None:
+    assert log_config(Broker(), {"preallocate": "true"}) == LogConfig()
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("preallocate", "true"),
-        ("leader.replication.throttled.replicas", "*"),
-        ("leader.replication.throttled.replicas", ""),
-        ("follower.replication.throttled.replicas", "0:1,0:2,12:101"),
-    ],
+    ("text", "replicas"), [("*", ("*",)), ("", ()), ("0:1,0:2,12:101", ("0:1", "0:2", "12:101"))]
 )
-def test_settings_without_effect_are_accepted(name: str, text: str) -> None:
-    assert log_config(Broker(), {name: text}) == LogConfig()
+def test_throttled_replicas(text: str, replicas: tuple[str, ...]) -> None:
+    for side in ("leader", "follower"):
+        config = log_config(Broker(), {f"{side}.replication.throttled.replicas": text})
+        assert getattr(config, f"{side}_replication_throttled_replicas") == replicas
 
 
 @pytest.mark.parametrize("text", ["all", "0", "0:1,*", "1:a"])

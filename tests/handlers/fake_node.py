@@ -7,13 +7,16 @@ Time is simulated: `run` runs a test without real waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from penstock.config.topic import LogConfig, log_config
+from penstock.controller.brokers.fencing import unregister_broker
 from penstock.controller.decision import ControllerContext, ControllerResult
+from penstock.controller.features import update_features
+from penstock.controller.partitions.elections import elect_leaders
 from penstock.controller.topics.create import create_topics
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.handlers import load
@@ -49,11 +52,23 @@ from penstock.node.shards.transactions import Transactions
 from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
 from penstock.protocol.codec import decode, encode
+from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from penstock.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.protocol.schema import EncodedArray, EncodedParts, fields_of
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
+from penstock.replica.throttle import ReplicationThrottles
 from penstock.world.sim import Simulation
 from tests.config.node_examples import COMBINED, read
 
@@ -80,6 +95,7 @@ class FakeDirectory:
     def __init__(self, path: str) -> None:
         self.path = path
         self.failure: str | None = None
+        self.cordoned = False
 
 
 class FakeStore:
@@ -96,6 +112,7 @@ class FakePartition:
         self.topic_partition = name
         self.directory = directory
         self.config = config
+        self.env = SimpleNamespace(throttles=ReplicationThrottles())
         self.leader = SimpleNamespace(enough_in_sync=True)
         self.is_leader = True
         self.leader_epoch = 3
@@ -329,6 +346,12 @@ class FakeReplicas:
         return self.partitions[name]
 
 
+class FakeQuorum:
+    """A quorum with static voters."""
+
+    kraft_version = 0
+
+
 class FakeController:
     """The active controller: each decision is committed and applied immediately."""
 
@@ -345,8 +368,34 @@ class FakeController:
 
     alter_configs = decide
 
+    async def decide_in_slices(
+        self,
+        decide: Callable[[MetadataImage, T, ControllerContext], ControllerResult[R]],
+        requests: Sequence[T],
+    ) -> list[R]:
+        return [await self.decide(decide, request) for request in requests]
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        return await self.decide(elect_leaders, request)
+
+    async def unregister_broker(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        return await self.decide(unregister_broker, request)
+
+    async def current_image(self) -> MetadataImage:
+        await asyncio.sleep(0)
+        return self._node.image
+
     def describe_quorum(self, _request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return DescribeQuorumResponse()
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        return await self.decide(update_features, request)
+
+    async def add_raft_voter(self, _request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        return AddRaftVoterResponse()
+
+    async def remove_raft_voter(self, _request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+        return RemoveRaftVoterResponse()
 
 
 class FakeControllers:
@@ -446,7 +495,7 @@ class FakeNode:
             cluster_id="the-cluster",
             supervisor=cast(Supervisor, SimpleNamespace(spawn=self.spawn)),
             metadata=self.metadata,
-            quorum=cast(Quorum, None),
+            quorum=cast(Quorum, FakeQuorum()),
             controllers=cast(Controllers, self.controllers),
             replicas=cast(Replicas, self.replicas),
             replica_moves=ReplicaMoves(cast(LogStore, store), self.metadata, self.spawn),

@@ -24,8 +24,18 @@ COMMANDS: dict[str, dict[str, str]] = {
         "restart": "cluster.nodes:restart_command",
         "add": "cluster.nodes:add_command",
     },
-    "brokers": {"list": "brokers:list_command"},
-    "quorum": {"describe": "quorum:describe_command"},
+    "brokers": {
+        "list": "brokers:list_command",
+        "drain": "brokers:drain_command",
+        "undrain": "brokers:undrain_command",
+        "remove": "brokers:remove_command",
+    },
+    "rebalance": {"": "rebalance:rebalance_command"},
+    "quorum": {
+        "describe": "quorum:describe_command",
+        "add": "quorum:add_command",
+        "remove": "quorum:remove_command",
+    },
     "elect-leaders": {"": "elect_leaders:elect_leaders_command"},
     "topics": {
         "create": "topics:create_command",
@@ -63,8 +73,8 @@ COMMANDS: dict[str, dict[str, str]] = {
 FAST_COMMANDS = ("up", "start")
 NOUNS = {
     "nodes": "Control the node processes of penstock up.",
-    "brokers": "List brokers.",
-    "quorum": "Describe the controller quorum.",
+    "brokers": "List, drain and remove brokers.",
+    "quorum": "Describe and change the controller quorum.",
     "topics": "Create, describe, alter and delete topics.",
     "groups": "Describe consumer groups, their lag and offsets.",
     "transactions": "List, describe, end and abort transactions.",

@@ -24,7 +24,7 @@ from penstock.config.listeners import (
     require_supported,
     security_protocols,
 )
-from penstock.config.quorum import Address, bootstrap_servers, given_voters, ids_text
+from penstock.config.quorum import bootstrap_servers, given_voters, ids_text
 from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
 from penstock.config.topic import broker_default
 from penstock.config.topic_settings import RETENTION_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
@@ -55,6 +55,20 @@ def check_log_directories(values: Values) -> None:
         len(distinct) == len(directories),
         setting,
         f"log directories must be distinct: {','.join(directories)}",
+    )
+
+
+def check_cordoned_directories(values: Values) -> None:
+    directories = values[node.LOG_DIRS] or values[node.LOG_DIR]
+    unknown = [
+        path
+        for path in values[node.CORDONED_LOG_DIRS]
+        if path not in directories and path != node.ALL_LOG_DIRS
+    ]
+    require(
+        not unknown,
+        node.CORDONED_LOG_DIRS,
+        f"{','.join(unknown)} is not in log.dirs or log.dir",
     )
 
 
@@ -169,18 +183,6 @@ def check_quorum(values: Values) -> None:
             "included in the set of voters"
         )
         require(not voters or is_voter, setting, f"{reason} {setting.name}={ids_text(voters)}")
-        reason = (
-            "several controllers without controller.quorum.voters form a dynamic quorum "
-            "(KIP-853), which is not available yet"
-        )
-        is_dynamic = not voters and len(servers) > 1
-        require(
-            not is_dynamic,
-            node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS,
-            f"{reason}: list all of them in {setting.name} as id@host:port",
-        )
-        if not voters and servers:
-            _check_own_port(values, servers[0])
         return
     reason = (
         "If using process.roles, either controller.quorum.bootstrap.servers must contain the "
@@ -196,19 +198,6 @@ def check_quorum(values: Values) -> None:
         "included in the set of voters"
     )
     require(not is_voter, setting, f"{reason} {setting.name}={ids_text(voters)}")
-
-
-def _check_own_port(values: Values, server: Address) -> None:
-    """A controller without voters is a quorum of its own, so its bootstrap server is itself. The
-    node checks the host when it starts, because that needs the network."""
-    names = controller_listener_names(values)
-    ports = [listener.port for listener in listeners(values) if listener.name in names]
-    reason = (
-        f"{server} is no controller listener of this node, so another controller: list all "
-        f"controllers in {node.CONTROLLER_QUORUM_VOTERS.name} as id@host:port"
-    )
-    is_own = 0 in ports or server.port in ports
-    require(is_own, node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS, reason)
 
 
 def check_retention(values: Values) -> None:
@@ -315,6 +304,7 @@ def check_connections(values: Values) -> None:
 CHECKS: tuple[Callable[[Values], None], ...] = (
     check_connections,
     check_log_directories,
+    check_cordoned_directories,
     check_metadata_directory,
     check_controller_listeners,
     check_controller_only_listeners,

@@ -79,6 +79,13 @@ QUORUM_DISCONNECT_GRACE_MS = Setting(
     "to the leader closed. Kafka waits for controller.quorum.fetch.timeout.ms.",
     at_least(0),
 )
+QUORUM_AUTO_JOIN_ENABLE = Setting(
+    "controller.quorum.auto.join.enable",
+    BOOLEAN,
+    False,
+    LOW,
+    "Whether a controller that is no voter asks the leader to make it one (KIP-853).",
+)
 METADATA_MAX_IDLE_INTERVAL_MS = Setting(
     "metadata.max.idle.interval.ms",
     INT,
@@ -250,6 +257,35 @@ NUM_REPLICA_FETCHERS = Setting(
     HIGH,
     "No effect in Penstock: one connection per leader fetches all its partitions.",
     at_least(1),
+    Dynamic.CLUSTER_WIDE,
+)
+LEADER_REPLICATION_THROTTLED_RATE = Setting(
+    "leader.replication.throttled.rate",
+    LONG,
+    2**63 - 1,
+    MEDIUM,
+    "The bytes per second that this broker sends to followers of the partitions in "
+    "leader.replication.throttled.replicas, unless they are in sync.",
+    at_least(0),
+    Dynamic.CLUSTER_WIDE,
+)
+FOLLOWER_REPLICATION_THROTTLED_RATE = Setting(
+    "follower.replication.throttled.rate",
+    LONG,
+    2**63 - 1,
+    MEDIUM,
+    "The bytes per second that this broker fetches for its replicas in "
+    "follower.replication.throttled.replicas, unless they are in sync.",
+    at_least(0),
+    Dynamic.CLUSTER_WIDE,
+)
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = Setting(
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    LONG,
+    2**63 - 1,
+    MEDIUM,
+    "The bytes per second that this broker copies for moves between its log directories.",
+    at_least(0),
     Dynamic.CLUSTER_WIDE,
 )
 REPLICA_SELECTOR_CLASS = Setting[str | None](

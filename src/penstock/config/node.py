@@ -135,12 +135,14 @@ class NodeConfig:
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """The static voters. Empty on a single controller or a broker with bootstrap servers."""
+        """The static voters. Empty in a dynamic quorum, on a single controller, and on a broker
+        with bootstrap servers."""
         return given_voters(self)
 
     @property
     def is_own_quorum(self) -> bool:
-        """True for a controller without voters, which is the only voter (Kafka's --standalone)."""
+        """True for a controller without static voters. It is the only voter, unless its metadata
+        log has voters (KIP-853) or it was formatted to join a quorum."""
         return self.is_controller and not self.voters
 
     @property

@@ -62,8 +62,8 @@ CONTROLLER_QUORUM_VOTERS = Setting[Names](
     (),
     HIGH,
     (
-        "The voters of the quorum as id@host:port. A controller without this setting is the "
-        "only voter."
+        "The voters of a static quorum as id@host:port. Without this setting the voters are in "
+        "the metadata log, and `format` writes the first ones."
     ),
     ListOf(text="non-empty list"),
 )
@@ -133,6 +133,20 @@ LOG_DIRS = Setting[Names | None](
     HIGH,
     "The directories in which logs are stored. If not set, log.dir is used.",
     list_of(),
+)
+# In cordoned.log.dirs.
+ALL_LOG_DIRS = "*"
+CORDONED_LOG_DIRS = Setting[Names](
+    "cordoned.log.dirs",
+    LIST,
+    (),
+    MEDIUM,
+    (
+        "The log directories that get no new replicas, each as in log.dirs; * stands for all. A "
+        "broker with only cordoned directories gets none (KIP-1066)."
+    ),
+    list_of(),
+    PER_BROKER,
 )
 METADATA_LOG_DIR = Setting[str | None](
     "metadata.log.dir",

@@ -119,14 +119,6 @@ _UNSUPPORTED = (
         allowed=("", "false"),
     ),
     UnsupportedSetting(
-        "controller.quorum.auto.join.enable",
-        "the voters of the quorum are static. Remove the setting or set it to false",
-        allowed=("", "false"),
-    ),
-    UnsupportedSetting(
-        "cordoned.log.dirs", "log directories cannot be cordoned yet. Remove the setting"
-    ),
-    UnsupportedSetting(
         "control.plane.listener.name",
         "KRaft has no control plane listener. Use controller.listener.names",
     ),

@@ -52,6 +52,8 @@ class LogConfig:
     min_compaction_lag_ms: int = topic.MIN_COMPACTION_LAG_MS.default_value()
     max_compaction_lag_ms: int = topic.MAX_COMPACTION_LAG_MS.default_value()
     min_cleanable_dirty_ratio: float = topic.MIN_CLEANABLE_DIRTY_RATIO.default_value()
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
 
     @property
     def compacts(self) -> bool:

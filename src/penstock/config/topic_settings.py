@@ -137,8 +137,7 @@ def _throttled(side: str) -> Setting[tuple[str, ...]]:
             (),
             MEDIUM,
             f"The replicas whose replication is throttled on the {side} side: "
-            "partition:broker,..., or * for all. No effect in Penstock: replication is not "
-            "throttled.",
+            "partition:broker,..., or * for all. A replica that is in sync is not throttled.",
             ThrottledReplicas(),
         )
     )

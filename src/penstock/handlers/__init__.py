@@ -76,6 +76,8 @@ SERVED: Mapping[int, Served] = MappingProxyType(
         42: _served("delete_groups", 0, 2),
         43: _served("elect_leaders", 0, 2),
         44: _served("incremental_alter_configs", 0, 1),
+        45: _served("alter_partition_reassignments", 0, 1),
+        46: _served("list_partition_reassignments", 0, 0),
         47: _served("offset_delete", 0, 0),
         55: _served("describe_quorum", 0, 2),
         57: _served("update_features", 0, 2),
@@ -88,6 +90,8 @@ SERVED: Mapping[int, Served] = MappingProxyType(
         69: _served("consumer_group_describe", 0, 1),
         74: _served("list_config_resources", 0, 1),
         75: _served("describe_topic_partitions", 0, 0),
+        80: _served("add_raft_voter", 0, 1),
+        81: _served("remove_raft_voter", 0, 0),
     }
 )
 
@@ -108,6 +112,8 @@ CONTROLLER_SERVED: Mapping[int, Served] = MappingProxyType(
         37: SERVED[37],
         43: SERVED[43],
         44: SERVED[44],
+        45: SERVED[45],
+        46: SERVED[46],
         52: _served("vote", 0, 2),
         53: _served("begin_quorum_epoch", 0, 1),
         54: _served("end_quorum_epoch", 0, 1),
@@ -121,7 +127,11 @@ CONTROLLER_SERVED: Mapping[int, Served] = MappingProxyType(
         63: _served("broker_heartbeat", 0, 2),
         64: SERVED[64],
         67: _served("allocate_producer_ids", 0, 0),
+        70: _served("controller_registration", 0, 0),
         73: _served("assign_replicas_to_dirs", 0, 0),
+        80: SERVED[80],
+        81: SERVED[81],
+        82: _served("update_raft_voter", 0, 0),
     }
 )
 

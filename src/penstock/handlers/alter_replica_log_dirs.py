@@ -5,7 +5,8 @@ Behaviour
   The response is sent when the moves have started; DescribeLogDirs shows their progress. A replica
   that is in the directory, or on its way there, is left alone; a replica on its way to another
   directory is redirected. If a request gives a partition twice, the last entry counts.
-  LOG_DIR_NOT_FOUND for a path that DescribeLogDirs does not list, KAFKA_STORAGE_ERROR if a
+  LOG_DIR_NOT_FOUND for a path that DescribeLogDirs does not list, INVALID_REPLICA_ASSIGNMENT for a
+  cordoned directory (KIP-1066), KAFKA_STORAGE_ERROR if a
   directory is offline, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist,
   REPLICA_NOT_AVAILABLE for a partition without a replica here (the broker will create it in this
   directory), INVALID_TOPIC_EXCEPTION if the topic's name is too long for the name of a future

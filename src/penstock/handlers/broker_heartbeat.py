@@ -6,7 +6,7 @@ Behaviour
   closes, the controller probes the broker without waiting for its session to expire.
 
 Version notes
-  v1 reports offline log directories, v2 cordoned ones (not implemented).
+  v1 reports offline log directories, v2 cordoned ones (KIP-1066).
 """
 
 from __future__ import annotations

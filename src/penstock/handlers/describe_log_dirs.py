@@ -9,7 +9,7 @@ Behaviour
 
 Version notes
   v3 adds a top-level error, v4 the bytes of the volume, v5 whether the directory is cordoned
-  (always false: not implemented).
+  (KIP-1066).
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ async def _describe(parts: Parts, request: DescribeLogDirsRequest) -> DescribeLo
                 topics=topics,
                 total_bytes=volume.total_bytes,
                 usable_bytes=volume.free_bytes,
+                is_cordoned=directory.cordoned,
             )
         )
     return DescribeLogDirsResponse(results=tuple(results))

@@ -11,10 +11,18 @@ from enum import IntEnum
 from uuid import UUID
 
 from penstock.client import offsets
-from penstock.client.admin import configs, producers, quorum, topics, transactions
+from penstock.client.admin import (
+    configs,
+    producers,
+    quorum,
+    reassignments,
+    topics,
+    transactions,
+)
 from penstock.client.admin.configs import ConfigEntry, ConfigResourceType
 from penstock.client.admin.producers import AbortTransactionSpec, ProducerState
-from penstock.client.admin.quorum import QuorumInfo
+from penstock.client.admin.quorum import QuorumInfo, VoterEndpoint
+from penstock.client.admin.reassignments import Assignments, PartitionReassignment
 from penstock.client.admin.transactions import (
     ANY_DURATION,
     OpenTransaction,
@@ -211,6 +219,16 @@ class AdminClient:
     async def describe_quorum(self) -> QuorumInfo:
         return await quorum.describe_quorum(self._cluster)
 
+    async def add_raft_voter(
+        self, voter_id: int, directory_id: UUID, endpoints: Sequence[VoterEndpoint]
+    ) -> None:
+        """Make a controller a voter of the quorum (KIP-853)."""
+        await quorum.add_raft_voter(self._cluster, voter_id, directory_id, endpoints)
+
+    async def remove_raft_voter(self, voter_id: int, directory_id: UUID) -> None:
+        """Make a voter of the quorum an observer (KIP-853)."""
+        await quorum.remove_raft_voter(self._cluster, voter_id, directory_id)
+
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
@@ -243,6 +261,21 @@ class AdminClient:
             }
 
         return await self._cluster.retry(attempt)
+
+    async def alter_partition_reassignments(
+        self, assignments: Assignments, *, allow_factor_change: bool = True
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Move partitions to these replicas, or cancel their reassignment (None). Return each
+        partition's error or None."""
+        return await reassignments.alter(
+            self._cluster, assignments, allow_factor_change=allow_factor_change
+        )
+
+    async def list_partition_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the reassignments in progress of these partitions or, without them, of all."""
+        return await reassignments.list_ongoing(self._cluster, partitions)
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], broker_id: int | None = None

@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.config import cluster_settings, node_settings
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeConfig
+from penstock.controller.configs.effective import DynamicBrokerConfigs
 from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.errors import ErrorCode, KafkaError
 from penstock.log.store import LogStore
@@ -81,6 +83,10 @@ class Lifecycle:
         self._store = store
         self._identity = identity
         self._metadata_offset = metadata_offset
+        self._broker_configs = DynamicBrokerConfigs(config)
+        self._cordoned_paths: tuple[str, ...] = ()
+        # The cordoned directories that the controller has recorded.
+        self._recorded_cordons: tuple[UUID, ...] = ()
         self._ready = False
         self._leaving = False
         self._responses = 0
@@ -178,6 +184,36 @@ class Lifecycle:
             for broker_id in delta.brokers
         ):
             self.heartbeat_soon()
+        broker = image.brokers.get(self._config.node_id)
+        self._recorded_cordons = () if broker is None else broker.cordoned_directories
+        self._cordon(self._broker_configs.at(image)[node_settings.CORDONED_LOG_DIRS])
+
+    def _cordon(self, paths: tuple[str, ...]) -> None:
+        """Cordon these log directories, and no others, and report it to the controller."""
+        if paths == self._cordoned_paths:
+            return
+        self._cordoned_paths = paths
+        known = [directory.path for directory in self._store.directories]
+        for path in paths:
+            if path != node_settings.ALL_LOG_DIRS and path not in known:
+                logger.warning(
+                    "cordoned.log.dirs has %s, which is not in log.dirs (%s) and is ignored",
+                    path,
+                    ", ".join(known),
+                )
+        for directory in self._store.directories:
+            directory.cordoned = directory.path in paths or node_settings.ALL_LOG_DIRS in paths
+        self.heartbeat_soon()
+
+    def _cordons(self) -> tuple[UUID, ...] | None:
+        """Return the cordoned directories if the controller must know them. Before the broker has
+        replayed its own settings it does not know them itself."""
+        if not self._ready:
+            return None
+        cordoned = tuple(
+            directory.id for directory in self._store.directories if directory.cordoned
+        )
+        return cordoned if cordoned or self._recorded_cordons else None
 
     async def run(self) -> None:
         """Send heartbeats until the controller lets the broker shut down."""
@@ -200,6 +236,7 @@ class Lifecycle:
                 for directory in self._store.directories
                 if directory.failure is not None
             ),
+            cordoned_log_dirs=self._cordons(),
         )
         try:
             timeout_s = self._config[cluster_settings.BROKER_SESSION_TIMEOUT_MS] / 1000 / 2

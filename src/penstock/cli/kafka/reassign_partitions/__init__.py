@@ -1,0 +1,1 @@
+"""kafka-reassign-partitions.sh: move partitions to other brokers and log directories."""
