@@ -16,11 +16,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import penstock.spark
+from penstock.spark.session import session_conf
 from tests.fixtures.kafka_wrote import Partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# The tests run every query a few times, and compiling it well takes longer than that: without the
+# second compiler they need half of the CPU time.
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The file with the topic id of a partition.
 _PARTITION_METADATA = "partition.metadata"
 
@@ -32,6 +37,7 @@ def session() -> SparkSession:
             "spark.master": "local[2]",
             "spark.sql.shuffle.partitions": 2,
             "spark.ui.enabled": False,
+            _JAVA_OPTIONS: f"{session_conf()[_JAVA_OPTIONS]} {_SHORT_LIVED}",
         }
     )
 

@@ -14,7 +14,7 @@ import penstock
 from penstock.client.client import Client
 from penstock.spark.options import sink_options
 from penstock.spark.shared_client import shared_client
-from tests.spark.exactly_once_sink import Sink
+from tests.spark.exactly_once.sink import Sink
 from tests.spark.live import create_topics, produce_numbers, session
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ class Copy:
         }
         return rows.writeStream.format("penstock").options(**given).trigger(availableNow=True)
 
-    def run(self, rows: DataFrame | None = None, **options: str) -> None:
-        finish(self.writer(rows or self.rows(), **options))
+    def run(self, rows: DataFrame | None = None, **options: str) -> int:
+        """Return the number of rows that Spark passed to the sink."""
+        return finish(self.writer(rows or self.rows(), **options))
 
     def batches(self) -> list[int]:
         """Return the ids of the batches that Spark has committed."""
@@ -104,9 +105,10 @@ class Copy:
             return blocking.call(listed)
 
 
-def finish(writer: DataStreamWriter) -> None:
+def finish(writer: DataStreamWriter) -> int:
     query = writer.start()
     assert query.awaitTermination(120)
+    return sum(progress.sink.numOutputRows for progress in query.recentProgress)
 
 
 @pytest.fixture
@@ -117,14 +119,14 @@ def copy(spark: SparkSession, servers: str, tmp_path: Path) -> Copy:
 @pytest.mark.parametrize("column", ["value", WIDE], ids=["small", "large"])
 def test_every_row_once_over_restarts(copy: Copy, column: str) -> None:
     copy.produce(900)
-    copy.run(copy.rows(column, maxOffsetsPerTrigger="450"))
+    assert copy.run(copy.rows(column, maxOffsetsPerTrigger="450")) == 900
     assert copy.settled(range(900))
     # Spark repeats the last batch, whose rows are written.
     copy.forget_commit()
-    copy.run(copy.rows(column))
+    assert copy.run(copy.rows(column)) == 450
     assert copy.settled(range(900))
     copy.produce(300)
-    copy.run(copy.rows(column))
+    assert copy.run(copy.rows(column)) == 300
     assert copy.settled(range(1200))
     assert copy.batches() == [0, 1, 2]
 

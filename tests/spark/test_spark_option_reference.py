@@ -37,6 +37,7 @@ def defaults() -> dict[str, str]:
         "startingOffsets": "`earliest` in batch queries, `latest` in streams",
         "startingOffsetsByTimestampStrategy": "`error`; for a duration `latest`",
         "endingOffsets": "`latest`",
+        "columns": "all",
         **{name: f"`{value}`" for name, value in _single_defaults(batch).items()},
     }
 
@@ -86,7 +87,7 @@ def test_option_is_tested(option: str) -> None:
 def assert_names_tests(cell: str) -> None:
     """Assert that a cell of the reference names tests, and that they exist."""
     tests = set()
-    for file in (ROOT / "tests" / "spark").glob("test_*.py"):
+    for file in (ROOT / "tests" / "spark").rglob("test_*.py"):
         tests |= set(re.findall(r"^def (test_\w+)\(", file.read_text(), re.MULTILINE))
     named = re.findall(r"`(test_\w+)`", cell)
     assert named, "no test is named"

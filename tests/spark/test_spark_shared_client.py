@@ -106,6 +106,36 @@ def test_a_client_whose_event_loop_ended_is_replaced(servers: str) -> None:
         assert brokers(second) == 1
 
 
+def test_the_least_recently_used_clients_are_closed(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.shared_client.SPARK_SHARED_CLIENTS", 2)
+
+    clients: dict[str, BlockingClient] = {}
+    for client_id in ("a", "b", "a", "c"):
+        with shared_client(replace(connection(servers), client_id=client_id)) as client:
+            assert clients.setdefault(client_id, client) is client
+            assert brokers(client) == 1
+    running = [client_id for client_id, client in clients.items() if client.is_running]
+    assert running == ["a", "c"]
+    with shared_client(replace(connection(servers), client_id="b")) as again:
+        assert again is not clients["b"]
+        assert brokers(again) == 1
+
+
+def test_clients_in_use_are_closed_when_they_are_released(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.shared_client.SPARK_SHARED_CLIENTS", 1)
+    first, second = (replace(connection(servers), client_id=client_id) for client_id in "ab")
+    with shared_client(first) as used:
+        with shared_client(second) as other:
+            assert brokers(used) == brokers(other) == 1
+        assert not other.is_running
+        assert brokers(used) == 1
+    assert used.is_running
+
+
 FORKS = textwrap.dedent("""
     import os, sys
     from penstock.spark.options import ConnectionOptions

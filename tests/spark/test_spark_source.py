@@ -76,6 +76,38 @@ def test_all_columns_of_a_record(spark: SparkSession, servers: str) -> None:
     ]
 
 
+def test_selected_columns_and_json_fields(spark: SparkSession, servers: str) -> None:
+    """They are equal to what Spark's own functions return."""
+    values = [
+        b'{"merchant": "a", "cents": 5, "paid": true, "rate": 0.5}',
+        b'{"merchant": {"id": 7}, "cents": "5"}',
+        b'{"merchant": 1.5}',
+        b"no JSON",
+        None,
+    ]
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce("json", value=value, key=b"k", partition=0)
+    producer.flush()
+    fields = "merchant STRING, cents BIGINT, paid BOOLEAN, rate DOUBLE"
+    parsed = read(spark, servers, subscribe="json", jsonFields=fields)
+    assert parsed.columns[-2:] == ["timestampType", "json"]
+    names = ("merchant", "cents", "paid", "rate")
+    theirs = [f"get_json_object(cast(value as string), '$.{name}') as {name}" for name in names]
+    rows = parsed.orderBy("offset").selectExpr("json.*", "value").collect()
+    expected = parsed.orderBy("offset").selectExpr(*theirs).collect()
+    assert [row.value for row in rows] == values
+    assert [row.merchant for row in rows] == [row.merchant for row in expected]
+    assert rows[0][:4] == ("a", 5, True, 0.5)
+    assert [row[1:4] for row in rows[1:]] == [(None, None, None)] * 4
+    selected = read(spark, servers, subscribe="json", jsonFields=fields, columns="json,offset")
+    assert selected.columns == ["json", "offset"]
+    assert selected.orderBy("offset").first() == ((("a", 5, True, 0.5)), 0)
+    assert [row.key for row in read(spark, servers, subscribe="json", columns="key").collect()] == (
+        [b"k"] * 5
+    )
+
+
 def test_min_partitions(spark: SparkSession, servers: str) -> None:
     produce(servers, "pieces", range(1000))
     whole = read(spark, servers, subscribe="pieces", minPartitions="5")

@@ -18,7 +18,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -28,7 +30,12 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.options import OptionError, SinkOptions, sink_options, source_options
-from penstock.spark.options.source import include_headers
+from penstock.spark.options.columns import (
+    HEADERS_COLUMN,
+    JSON_COLUMN,
+    JsonType,
+    column_options,
+)
 from penstock.spark.sink.exactly_once import (
     ExactlyOnceBatchWriter,
     ExactlyOnceStreamWriter,
@@ -48,15 +55,22 @@ Writer = TypeVar("Writer", ExactlyOnceStreamWriter, ExactlyOnceBatchWriter)
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
-COLUMNS: list[tuple[str, DataType]] = [
-    ("key", BinaryType()),
-    ("value", BinaryType()),
-    ("topic", StringType()),
-    ("partition", IntegerType()),
-    ("offset", LongType()),
-    ("timestamp", TimestampType()),
-    ("timestampType", IntegerType()),
-]
+COLUMNS: Mapping[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS_COLUMN: HEADERS,
+}
+_JSON_TYPES: Mapping[JsonType, DataType] = {
+    JsonType.STRING: StringType(),
+    JsonType.BIGINT: LongType(),
+    JsonType.DOUBLE: DoubleType(),
+    JsonType.BOOLEAN: BooleanType(),
+}
 
 
 class PenstockDataSource(DataSource):
@@ -70,8 +84,10 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        columns = [*COLUMNS, ("headers", HEADERS)] if include_headers(self.options) else COLUMNS
-        return StructType([StructField(name, type_) for name, type_ in columns])
+        options = column_options(self.options)
+        fields = [StructField(field.name, _JSON_TYPES[field.type]) for field in options.json_fields]
+        types = {**COLUMNS, JSON_COLUMN: StructType(fields)}
+        return StructType([StructField(name, types[name]) for name in options.names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._check_schema(schema)

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.options import OptionError
 from penstock.spark.options.sink import AT_LEAST_ONCE
+from penstock.spark.sink.checkpoint import QUERY_ID_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# Spark sets this property in the thread that runs a micro-batch.
-_QUERY_ID = "sql.streaming.queryId"
 
 
 def foreach_batch(**options: str) -> Callable[[DataFrame, int], None]:
@@ -47,7 +45,7 @@ def foreach_batch(**options: str) -> Callable[[DataFrame, int], None]:
 
 def _query_id(rows: DataFrame) -> str:
     """Return the id of the query that runs in this thread. It is in the checkpoint."""
-    query_id = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     if not query_id:
         raise OptionError(
             "foreach_batch runs outside of a streaming query: pass its result to foreachBatch, or "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from penstock.client.offsets import IsolationLevel
 from penstock.ids import TopicPartition
+from penstock.spark.options.columns import HEADERS_COLUMN, ColumnOptions, column_options
 from penstock.spark.options.kafka import ConnectionOptions, KafkaOptions
 from penstock.spark.options.offset_limits import OffsetLimit, ending_limit, starting_limit
 from penstock.spark.options.values import (
@@ -38,6 +39,8 @@ SOURCE_OPTIONS = OptionNames(
         "endingTimestamp",
         "failOnDataLoss",
         "includeHeaders",
+        "jsonFields",
+        "columns",
         "minPartitions",
         "maxRecordsPerPartition",
         "maxOffsetsPerTrigger",
@@ -106,7 +109,7 @@ class SourceOptions:
     starting: OffsetLimit
     ending: OffsetLimit
     fail_on_data_loss: bool
-    include_headers: bool
+    columns: ColumnOptions
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -122,6 +125,10 @@ class SourceOptions:
     # Consumer group to which a streaming query commits its offsets after each batch, so that tools
     # show its lag. The query itself resumes from Spark's checkpoint.
     group_id: str | None
+
+    @property
+    def include_headers(self) -> bool:
+        return HEADERS_COLUMN in self.columns.names
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -151,7 +158,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         starting=starting_limit(known, streaming=streaming),
         ending=ending_limit(known, streaming=streaming),
         fail_on_data_loss=bool_option(known, "failOnDataLoss", default=True),
-        include_headers=include_headers(known),
+        columns=column_options(known),
         min_partitions=int_option(known, "minPartitions", minimum=1),
         max_records_per_partition=int_option(known, "maxRecordsPerPartition", minimum=1),
         max_offsets_per_trigger=max_offsets,
@@ -162,13 +169,6 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         filter_pushdown=_filter_pushdown(known),
         group_id=_group_id(known, streaming),
     )
-
-
-def include_headers(options: Mapping[str, str]) -> bool:
-    """Return includeHeaders, which decides the schema before all other options are parsed."""
-    known = {key.lower(): value for key, value in options.items()}
-    value = known.get("includeheaders", "false")
-    return bool_option({"includeHeaders": value}, "includeHeaders", default=False)
 
 
 def _filter_pushdown(options: Mapping[str, str]) -> bool:

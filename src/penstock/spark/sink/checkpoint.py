@@ -17,6 +17,9 @@ from penstock.spark.options.sink import AT_LEAST_ONCE, check_name
 
 logger = logging.getLogger(__name__)
 
+# The property with the query id, in the thread that runs a micro-batch and in its tasks.
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
 _MAX_METADATA_BYTES = 64 * 1024
 
 

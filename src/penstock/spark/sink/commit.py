@@ -27,6 +27,7 @@ from penstock.spark.sink.decision import Decision, PreparedTransaction, SinkErro
 from penstock.spark.sink.decision_log import DecisionLog
 from penstock.spark.sink.inline import transactional_batches
 from penstock.spark.sink.lease import Lease
+from penstock.spark.sink.open_transactions import check_open, list_open
 from penstock.spark.sink.task import TaskResult
 from penstock.spark.sink.transactions import (
     DRIVER_TIMEOUT_MS,
@@ -73,7 +74,7 @@ class Committer:
         if listed:
             await self.check_prepared(listed)
         await self.write_decision(results, decision)
-        open_ = await self._transactions.list_open()
+        open_ = await list_open(self._client, self._lease.sink)
         unlisted = [found for found in open_ if found not in listed]
         await self.decide()
         await self.end_listed(listed)
@@ -82,7 +83,7 @@ class Committer:
 
     async def check_prepared(self, listed: Collection[PreparedTransaction]) -> None:
         """SinkError if a transaction could not be committed after the decision."""
-        await self._transactions.check_open(listed)
+        await check_open(self._client, listed)
 
     async def write_decision(self, results: Sequence[TaskResult], decision: Decision) -> None:
         """Write the inline rows and the decision to the driver's transaction."""
@@ -142,21 +143,29 @@ class Committer:
 
     async def abort(self, prepared: Collection[PreparedTransaction]) -> None:
         """Abort what the tasks wrote, unless the micro-batch is decided or may be."""
-        patience_s = impatient(self._options).connection.api_timeout_s
+        lease, patience_s = self._lease, impatient(self._options).connection.api_timeout_s
         self._transactions = SinkTransactions(
-            self._client, self._lease.sink, patience_s, is_v2=self._lease.is_v2
+            self._client, lease.sink, patience_s, is_v2=lease.is_v2
         )
-        open_ = await self._transactions.list_open()
+        self._log = DecisionLog(self._client, lease.sink, patience_s)
+        open_ = await list_open(self._client, self._lease.sink)
         if await self.abort_driver():
             await self.abort_unlisted({*prepared, *open_})
 
     async def abort_driver(self) -> bool:
-        """Abort the driver's transaction. Return True if that proves that nothing was decided.
+        """Abort the driver's transaction. Return True if nothing was decided, nor will be.
 
-        A transaction that was never begun is aborted too, with transaction.version 2.
+        The success of the abort proves it. With transaction.version 2 a transaction that was never
+        begun is aborted too.
         """
+        producer = self._lease.producer
         try:
-            await self._transactions.end_driver(self._lease.producer, commit=False)
+            try:
+                await self._transactions.end_driver(producer, commit=False)
+            except KafkaError as error:
+                if error.code is not ErrorCode.INVALID_TXN_STATE or self._lease.is_v2:
+                    raise
+                return await self.fence_itself()
         except KafkaError as error:
             logger.warning(
                 "sink %s: it is not known whether the last batch is written (%s); the next start "
@@ -166,3 +175,15 @@ class Committer:
             )
             return False
         return True
+
+    async def fence_itself(self) -> bool:
+        """Return True if nothing was decided, below transaction.version 2 where the transaction is
+        not open.
+
+        A new epoch of the driver, which it gets only if there is no later lease, makes sure that
+        this lease decides nothing any more. Then the last decision is the one that the lease found,
+        unless this lease or a later one has decided.
+        """
+        await self._transactions.init_driver(self._lease.producer)
+        decided = await self._log.read(await self._log.write_barrier(self._options))
+        return decided == self._lease.decided

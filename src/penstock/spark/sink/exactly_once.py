@@ -29,6 +29,7 @@ from penstock.client.client import Client
 from penstock.spark.options import OptionError, SinkOptions
 from penstock.spark.shared_client import shared_client
 from penstock.spark.sink.checkpoint import (
+    QUERY_ID_PROPERTY,
     default_sink_name,
     offsets_sha256,
     warn_without_offsets,
@@ -42,13 +43,12 @@ from penstock.spark.sink.decision import (
     earlier_queries,
 )
 from penstock.spark.sink.lease import Lease, LeaseTaker
-from penstock.spark.sink.task import TaskResult, TaskWriter
+from penstock.spark.sink.task import TaskResult, TaskWriter, max_inline_bytes
 from penstock.spark.worker_process import runs_module
 
 # Spark's worker that creates the writers of tasks; all other workers only use them.
 _PLANNER = "pyspark.sql.worker.write_into_data_source"
-# Spark sets these properties for the tasks of a micro-batch.
-_QUERY_ID = "sql.streaming.queryId"
+# The property with the batch id in the tasks of a micro-batch.
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -87,7 +87,10 @@ class _ExactlyOnce(ABC):
                 "the task has no lease of its sink: its planner did not take one. Report this as a "
                 "bug, with the version of Spark"
             )
-        return self.tasks(self.options, self.lease, query_id, batch_id).write(iterator)
+        context = TaskContext.get()
+        inline_bytes = max_inline_bytes(0 if context is None else context.partitionId())
+        task = self.tasks(self.options, self.lease, query_id, batch_id, inline_bytes)
+        return task.write(iterator)
 
     def _commit(
         self, messages: Sequence[WriterCommitMessage | None], query_id: str | None, batch_id: int
@@ -144,7 +147,7 @@ class ExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
         batch_id = None if context is None else context.getLocalProperty(_BATCH_ID)
         if not query_id or not batch_id:
             raise SinkError(

@@ -20,6 +20,7 @@ from penstock.errors import KafkaError
 from penstock.spark.options import SinkOptions
 from penstock.spark.sink.decision import Decision, PreparedTransaction, SinkError
 from penstock.spark.sink.decision_log import DecisionLog
+from penstock.spark.sink.open_transactions import list_open
 from penstock.spark.sink.transactions import FENCED, NOT_OPEN, SinkTransactions, both
 
 
@@ -52,6 +53,7 @@ class LeaseTaker:
 
     def __init__(self, client: Client, options: SinkOptions, sink: str) -> None:
         patience_s = options.connection.api_timeout_s
+        self._client = client
         self._options = options
         self._sink = sink
         self._transactions = SinkTransactions(client, sink, patience_s)
@@ -72,7 +74,7 @@ class LeaseTaker:
         return await self._log.read(await self._log.write_barrier(self._options))
 
     async def list_open(self) -> list[PreparedTransaction]:
-        return await self._transactions.list_open()
+        return await list_open(self._client, self._sink)
 
     async def settle(
         self,

@@ -19,7 +19,11 @@ from penstock.client.client import Client
 from penstock.client.producer.accumulator import NO_PRODUCER, ProducerIdAndEpoch
 from penstock.errors import KafkaError
 from penstock.ids import TopicPartition
-from penstock.limits import SPARK_INLINE_BYTES
+from penstock.limits import (
+    SPARK_INLINE_BYTES,
+    SPARK_INLINE_TASKS,
+    SPARK_LATER_INLINE_BYTES,
+)
 from penstock.records.batch import with_producer
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.options import SinkOptions
@@ -51,16 +55,28 @@ class TaskResult(WriterCommitMessage):
     prepared: PreparedTransaction | None = None
 
 
+def max_inline_bytes(partition_id: int) -> int:
+    """Return how many bytes of rows may travel in the commit message of a task. Tasks do not know
+    how many they are; a large partition id says that there are at least as many."""
+    return SPARK_INLINE_BYTES if partition_id < SPARK_INLINE_TASKS else SPARK_LATER_INLINE_BYTES
+
+
 class TaskWriter:
     """The output of the rows of one task, which `write` takes through its steps."""
 
     def __init__(
-        self, options: SinkOptions, lease: Lease, query_id: str | None, batch_id: int
+        self,
+        options: SinkOptions,
+        lease: Lease,
+        query_id: str | None,
+        batch_id: int,
+        max_inline_bytes: int = SPARK_INLINE_BYTES,
     ) -> None:
         self._options = options
         self._lease = lease
         self._query_id = query_id
         self._batch_id = batch_id
+        self._max_inline_bytes = max_inline_bytes
         self._rows = 0
         self._inline: list[EncodedRows] = []
         self._inline_bytes = 0
@@ -110,7 +126,7 @@ class TaskWriter:
             return
         self._inline += batches
         self._inline_bytes += sum(len(rows.batch) for rows in batches)
-        if self._inline_bytes > SPARK_INLINE_BYTES:
+        if self._inline_bytes > self._max_inline_bytes:
             self.begin()
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Begins, finds and ends the transactions of a sink.
+"""Begins and ends the transactions of a sink.
 
 Ids are `<sink>/driver` for decisions, and `<sink>/<nonce>/<slot>` for the rows of tasks. A task's
 transaction is ended by others: the commit of its batch, an abort, or the next lease.
@@ -27,7 +27,6 @@ succeeds if the transaction is no longer open, regardless of which client ended 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -37,7 +36,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.producer.accumulator import NO_PRODUCER, ProducerIdAndEpoch
 from penstock.client.producer.transaction_requests import TransactionConfig, TransactionRequests
 from penstock.errors import ErrorCode, KafkaError
-from penstock.spark.sink.decision import PreparedTransaction, SinkError
+from penstock.spark.sink.decision import PreparedTransaction
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -49,17 +48,13 @@ DRIVER_TIMEOUT_MS = 15_000
 LONG_DRIVER_TIMEOUT_MS = 120_000
 # The default of transaction.max.timeout.ms, for brokers that do not tell it.
 _MAX_TIMEOUT_MS = 900_000
-_OPEN = "Ongoing"
+OPEN = "Ongoing"
 _EMPTY = "Empty"
 _ENDING = ("PrepareCommit", "PrepareAbort")
 _ENDING_POLL_S = 0.02
 _COMMITTED = ("PrepareCommit", "CompleteCommit")
 _TRANSACTION_VERSION = "transaction.version"
 _TRANSACTION_V2 = 2
-# DescribeTransactions reports this for two-phase commit, which has no timeout (KIP-939).
-_NO_TIMEOUT_MS = 2**31 - 1
-# Without two-phase commit, a listed transaction must stay open until it is committed.
-_LEAST_LEFT_MS = 60_000
 # The broker or the transactional id does not allow two-phase commit.
 _NO_TWO_PHASE_COMMIT = (
     ErrorCode.UNSUPPORTED_VERSION,
@@ -96,7 +91,6 @@ class SinkTransactions:
         self._sink = sink
         self._patience_s = patience_s
         self._is_v2 = is_v2
-        self._task_ids = re.compile(re.escape(sink) + "/[0-9a-f]{16}/[0-9]+")
 
     @property
     def is_v2(self) -> bool:
@@ -181,54 +175,7 @@ class SinkTransactions:
             await asyncio.sleep(_ENDING_POLL_S)
         if (found.producer_id, found.producer_epoch) != producer:
             return False
-        return found.state != _OPEN if self.is_v2 else found.state == _EMPTY
-
-    async def list_open(self) -> list[PreparedTransaction]:
-        """Return the open transactions of tasks."""
-        listed = await self._client.admin.list_transactions(states=[_OPEN])
-        ids = [
-            transaction.transactional_id
-            for transactions in listed.values()
-            for transaction in transactions
-            if self._task_ids.fullmatch(transaction.transactional_id)
-        ]
-        described = await asyncio.gather(*map(self._describe_open, ids))
-        return [transaction for transaction in described if transaction is not None]
-
-    async def _describe_open(self, transactional_id: str) -> PreparedTransaction | None:
-        try:
-            found = await self._client.admin.describe_transaction(transactional_id)
-        except KafkaError as error:
-            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise
-            return None
-        if found.state != _OPEN:
-            return None
-        producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
-        return PreparedTransaction(transactional_id, producer)
-
-    async def check_open(self, transactions: Iterable[PreparedTransaction]) -> None:
-        """SinkError if a transaction is not open, or may time out before it is committed."""
-        await asyncio.gather(*map(self._check_open, transactions))
-
-    async def _check_open(self, transaction: PreparedTransaction) -> None:
-        name = transaction.transactional_id
-        found = await self._client.admin.describe_transaction(name)
-        producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
-        if found.state != _OPEN or producer != transaction.producer or found.start_ms is None:
-            raise SinkError(
-                f"the transaction of {name} was ended before its batch was committed (it is "
-                f"{found.state}, timeout {found.timeout_ms / 1000:g} s), so nothing of the batch "
-                "is written. Start the query again, which repeats the batch"
-                f"{_timeout_advice(found.timeout_ms)}"
-            )
-        left_ms = found.start_ms + found.timeout_ms - self._client.cluster.world.clock.now_ms()
-        if found.timeout_ms != _NO_TIMEOUT_MS and left_ms < _LEAST_LEFT_MS:
-            raise SinkError(
-                f"the transaction of {name} times out in {max(left_ms, 0) / 1000:.0f} s, which may "
-                "be too soon to commit it, so nothing of the batch is written. Start the query "
-                f"again, which repeats the batch{_timeout_advice(found.timeout_ms)}"
-            )
+        return found.state != OPEN if self.is_v2 else found.state == _EMPTY
 
     async def commit_all(self, transactions: Iterable[PreparedTransaction]) -> None:
         """Commit the transactions of a decision. KafkaError with a code of NOT_OPEN if one was
@@ -312,12 +259,3 @@ async def _all(ends: Iterable[Awaitable[None]]) -> None:
     for result in await asyncio.gather(*ends, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-
-
-def _timeout_advice(timeout_ms: int) -> str:
-    if timeout_ms == _NO_TIMEOUT_MS:
-        return ""
-    return (
-        ". Where batches take that long, raise transaction.max.timeout.ms of the brokers, or use "
-        "brokers with transaction.two.phase.commit.enable=true"
-    )

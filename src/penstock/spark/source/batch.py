@@ -6,7 +6,7 @@ Spark pickles readers, so they hold values only.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,10 +16,12 @@ from penstock.client.client import Client
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.kernel.columns import decode
 from penstock.spark.options import SourceOptions
+from penstock.spark.options.columns import JSON_COLUMN, ColumnOptions
 from penstock.spark.shared_client import shared_client
 from penstock.spark.source.data_loss import DataLoss, report_data_loss
 from penstock.spark.source.fetch_messages import FetchedBatches
 from penstock.spark.source.fetcher import RangesFetcher
+from penstock.spark.source.json_fields import JsonFields
 from penstock.spark.source.offset_reader import list_offsets, read_limit, read_snapshot
 from penstock.spark.source.pushdown import FilterBounds, filter_bounds
 from penstock.spark.source.range_groups import RangeGroup, group_ranges, task_count
@@ -126,13 +128,27 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange]) -> Iterat
         timeout_s = options.connection.api_timeout_s
         return aiter(RangesFetcher(client, ranges, options.fetch, timeout_s, on_data_loss))
 
+    select = _selection(options.columns)
     with shared_client(options.connection) as blocking:
         yield from combine_small(
-            batch
+            select(batch)
             for fetched in blocking.iterate(fetch)
             for each in fetched
             for batch in _decode(each, headers=options.include_headers)
         )
+
+
+def _selection(columns: ColumnOptions) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return the function that makes the columns of the DataFrame from those of the records."""
+    names, json_fields = list(columns.names), JsonFields(columns.json_fields)
+
+    def select(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if JSON_COLUMN in names:
+            parsed = json_fields.parse(batch.column("value"))
+            batch = batch.append_column(JSON_COLUMN, parsed)
+        return batch if batch.schema.names == names else batch.select(names)
+
+    return select
 
 
 def _decode(fetched: FetchedBatches, *, headers: bool) -> Iterator[pa.RecordBatch]:

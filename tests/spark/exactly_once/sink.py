@@ -115,12 +115,6 @@ class Sink:
 
         self.call(commit)
 
-    def is_v2(self) -> bool:
-        async def feature(client: Client) -> int:
-            return client.cluster.finalized_feature("transaction.version")
-
-        return self.call(feature) >= 2
-
     def decision(self) -> Decision | None:
         async def read(client: Client) -> Decision | None:
             log = DecisionLog(client, self.name, 60)
